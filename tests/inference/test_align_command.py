@@ -68,11 +68,7 @@ def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeyp
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (
-            {"format": "elan"},
-            ConfigError,
-            "Unknown --format elan; known: json, txt, srt, vtt, ctm, textgrid, rttm",
-        ),
+        ({"format": "elan"}, ConfigError, "Unknown --format elan; known: json, txt, srt, vtt, ctm, textgrid, rttm"),
         ({"format": "srt,ctm"}, ConfigError, "Several formats cannot share standard output: give a folder with --out."),
         ({"text": " "}, ConfigError, "The text is empty: give the words that are spoken."),
         ({"text": "— !"}, DataError, "Nothing in the text '— !' is spoken: it has no letter and no digit."),

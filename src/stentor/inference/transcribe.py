@@ -150,12 +150,13 @@ class Transcriber:
         context, self.prompt = hints(family, self.context, self.prompt, names, self.on_warning)
         self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
-        self.timed = knows_times and not isinstance(self.task, WhoSaidWhat) and (self.words or self.diarizer is not None)
+        self.says_who = isinstance(self.task, WhoSaidWhat)
+        self.timed = knows_times and not self.says_who and (self.words or self.diarizer is not None)
         processor = self.bundle.processor
         self.rate = processor.sample_rate
         self.trained = getattr(processor, "trained_speech", None) or TrainedSpeech()
         self.longest = self.trained.window_seconds(min(LONGEST, processor.max_seconds or LONGEST))
-        if isinstance(self.task, WhoSaidWhat):  # one window, in which a speaker has one name
+        if self.says_who:  # one window, in which a speaker has one name
             self.longest = processor.max_seconds or math.inf
 
     def _with_thresholds(self) -> Transcribe:
@@ -198,7 +199,7 @@ class Transcriber:
             job.error = error
             return job
         job.samples = activity.samples
-        if isinstance(self.task, WhoSaidWhat):
+        if self.says_who:
             self._check_length(job)
             job.windows = cut(activity, self.rate, self.longest)
             return job

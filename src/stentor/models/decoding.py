@@ -84,7 +84,7 @@ class LanguageModelDecoder:
         self._select_cache(rows)
 
     def _select_cache(self, rows: Tensor) -> None:
-        self.cache.batch_select_indices(rows)
+        self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # layers of all kinds know it, recurrent ones too
 
 
 def search(

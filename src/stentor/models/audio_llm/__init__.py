@@ -68,7 +68,7 @@ class AudioLLM(PretrainedFamily):
     """Of models that write while they listen (Voxtral Realtime, Kyutai): seconds after which a word is written, a whole
     number of frames of 0.08 s. Null: the model's own. What Voxtral Realtime was trained with is 0.08 to 2.4."""
     aliases: ClassVar[tuple[str, ...]] = ("voxtral", "qwen3_asr")
-    tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    tasks: ClassVar[tuple[str, ...]] = ("transcribe", "who_said_what")
     implementation: ClassVar[str | None] = __name__
     adapters_alone: ClassVar[bool] = True
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)

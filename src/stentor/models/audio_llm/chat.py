@@ -52,7 +52,11 @@ class ChatProcessor(AudioLLMProcessor):
     def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
         audio = self.hf.audio_token
         text = self.request(language, context.replace(audio, "") if context else None, translate)
-        before, after = text.split(audio)
+        return self.split(text)
+
+    def split(self, request: str) -> Around:
+        """Tokens of a prompt before and after the placeholder."""
+        before, after = request.split(self.hf.audio_token)
         return self._all_ids(before), self._all_ids(after)
 
     def request(self, language: str | None, context: str | None, translate: bool) -> str:

@@ -56,11 +56,15 @@ class AudioLLMModel(nn.Module):
         self.names_language = self.marker_id is not None
         # transformers' own way from audio to positions, over parts of the same names.
         self._audio_features = type(pretrained.model).get_audio_features
+        self.audio_options: dict[str, Any] = {}
+        """More arguments of it."""
         for name, part in pretrained.model.named_children():
             if name != "language_model":
                 self.add_module(name, part)
                 part.register_forward_pre_hook(_like_weights, with_kwargs=True)
-        self.language_model, self.lm_head = pretrained.model.language_model, pretrained.lm_head
+        self.language_model = pretrained.model.language_model
+        for head in processor.heads:
+            self.add_module(head, getattr(pretrained, head))
         for name, parameter in self.named_parameters():
             if any(fnmatchcase(name, glob) for glob in processor.fixed):  # loading makes them trainable
                 parameter.requires_grad_(False)
@@ -77,7 +81,7 @@ class AudioLLMModel(nn.Module):
 
     def audio(self, **inputs: Tensor) -> Tensor:
         """Positions of the language model [N, width] from the audio inputs of the processor."""
-        return self._audio_features(self, **inputs, return_dict=True).pooler_output.flatten(0, -2)
+        return self._audio_features(self, **inputs, **self.audio_options, return_dict=True).pooler_output.flatten(0, -2)
 
     def embed(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
         """Input of the language model [B, L, width]: token embeddings, with the audio at its positions."""

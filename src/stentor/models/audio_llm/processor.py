@@ -63,6 +63,8 @@ class AudioLLMProcessor(ABC):
     """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids."""
     names: ClassVar[tuple[tuple[str, str], ...]] = (("lm_head.", "lm_head."), ("", "model."))
     """How names of tensors begin with us and with transformers, the first that fits."""
+    heads: ClassVar[tuple[str, ...]] = ("lm_head",)
+    """Parts that transformers has beside `model`: the output layer, and what exports take along."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"language_model.*.{x}_proj" for x in "qkvo")
     """What `lora.targets` are where none are given."""
     audio_key: ClassVar[str] = "audio_token_id"
@@ -73,6 +75,8 @@ class AudioLLMProcessor(ABC):
     """Whether it writes while it listens, so that `delay_seconds` says something about it."""
     translates: ClassVar[bool] = False
     """Whether its prompt can ask for a translation."""
+    turns: ClassVar[bool] = False
+    """Whether its answers say who speaks; see `stentor.models.audio_llm.turns`."""
     kinds: ClassVar[dict[str, type[AudioLLMProcessor]]] = {}
     """All classes that have `model_types`, by these."""
 
@@ -200,7 +204,7 @@ class AudioLLMProcessor(ABC):
 
     def learnt(self, example: Example) -> list[int]:
         """Tokens that are learnt of an example behind its prompt; none where it says nothing about them."""
-        return self.answer(self.ids(example.text or ""), example.language)
+        return self.answer(self.text_ids(example), example.language)
 
     def answer(self, text: list[int], language: str | None) -> list[int]:
         """Tokens that are learnt behind the prompt of `question`, for the tokens of a transcript."""
@@ -236,19 +240,37 @@ class AudioLLMProcessor(ABC):
     ) -> list[int]:
         """Prompt tokens of a clip, with the placeholder at each audio position."""
         before, after = self.question(language, context, translate, labels)
-        return [*before, *[self.audio_id] * self.positions(samples), *after]
+        return [*before, *self.span(samples), *after]
+
+    def span(self, samples: int) -> list[int]:
+        """Prompt tokens of the audio: the placeholder at each of its positions."""
+        return [self.audio_id] * self.positions(samples)
+
+    def prompt_of(self, example: Example, labels: bool) -> list[int]:
+        """`prompt` of an example, in training (`labels`) or for generation."""
+        translate = bool(example.extra.get("translate"))
+        return self.prompt(example.language, num_samples(example), example.context, labels, translate)
+
+    def text_ids(self, example: Example) -> list[int]:
+        """Tokens of what an example's answer says."""
+        return self.ids(example.text or "")
 
     # Lengths, from metadata alone
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Positions of the language model for one item: prompt, audio, transcript and end token."""
-        language, context = language_of(cut), field_of(cut, "context")
+        example = self.planned(cut, seconds)
+        return len(self.prompt_of(example, labels=True)) + len(self.learnt(example))
+
+    def planned(self, cut: Cut, seconds: float) -> Example:
+        """The example that a record will be, without its audio."""
+        language = language_of(cut)
         try:
             self.around(language)
         except DataError:  # left out, and counted, where its batch is made
             language = None
-        text = self.answer(self.ids(text_of(cut) or ""), language)
-        return len(self.prompt(language, round(seconds * self.sample_rate), context, labels=True)) + len(text)
+        extra = {"samples": round(seconds * self.sample_rate)}
+        return Example(cut.id, text=text_of(cut), language=language, context=field_of(cut, "context"), extra=extra)
 
     def max_new_tokens(self, seconds: float) -> int:
         """Most tokens that generation may write for so much audio."""
@@ -291,15 +313,13 @@ class AudioLLMProcessor(ABC):
         """
         import torch
 
-        texts = [self.ids(e.text or "") if labels else [] for e in examples]
+        texts = [self.text_ids(e) if labels else [] for e in examples]
         reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
         usable, dropped = split_usable(examples, reasons, labels)
         if not usable:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
         examples = [examples[i] for i in usable]
-        prompts = [
-            self.prompt(e.language, num_samples(e), e.context, labels, bool(e.extra.get("translate"))) for e in examples
-        ]
+        prompts = [self.prompt_of(e, labels) for e in examples]
         answers = [self.learnt(e) if labels else [] for e in examples]
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers)]
         width = max(lengths)

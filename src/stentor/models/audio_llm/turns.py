@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
 from stentor.data.turns import turn_shares
-from stentor.models.audio_llm.processor import ChatProcessor
+from stentor.models.audio_llm.chat import ChatProcessor
 from stentor.models.collate import num_samples
 
 if TYPE_CHECKING:

@@ -21,8 +21,6 @@ from stentor.models.collate import SHORTEST, mask_features, num_samples, pad_sho
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from stentor.models.audio_llm.modeling import AudioLLMModel
-
 TAG = re.compile(r"(<spk:\d+>)")
 # What the released model was asked for speakers in is not public in text: this is our wording of it.
 PLAIN, TAGGED = "Output: transcript only.", "Output: transcript with speaker tags."
@@ -37,6 +35,9 @@ class Nemotron35Transcribe(TurnsProcessor):
     processor = "Nemotron3_5TranscribeProcessor"
     tokenizer_holds = "the processor of a Nemotron 3.5 Transcribe model"
     longest_seconds = 3600.0
+    heads = ("lm_head", "word_timestamp_head")
+    names = (("word_timestamp_head.", "word_timestamp_head."), *TurnsProcessor.names)
+    fixed = ("audio_tower.diarization_model.*", "word_timestamp_*")
 
     def setup(self, config: Any) -> None:
         super().setup(config)
@@ -103,9 +104,3 @@ class Nemotron35Transcribe(TurnsProcessor):
             "input_features": pad(features["input_features"], (0, 0, 0, more)),
             "input_features_mask": pad(mask, (0, more)),
         }
-
-    def model_of(self, pretrained: Any) -> AudioLLMModel:
-        model = super().model_of(pretrained)
-        for part in (model.audio_tower.diarization_model, model.word_timestamp_encoder, model.word_timestamp_head):
-            part.requires_grad_(False)
-        return model

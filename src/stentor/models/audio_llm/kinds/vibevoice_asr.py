@@ -39,6 +39,7 @@ class VibeVoiceAsr(TurnsProcessor):
     hints = frozenset({"context"})
     sample_rate = 24000
     longest_seconds = 3600.0
+    fixed = ("acoustic_tokenizer_encoder.*", "semantic_tokenizer_encoder.*")
 
     def setup(self, config: Any) -> None:
         super().setup(config)
@@ -52,7 +53,7 @@ class VibeVoiceAsr(TurnsProcessor):
 
     def prompt_of(self, example: Example, labels: bool) -> list[int]:
         seconds = num_samples(example) / self.sample_rate
-        request = self.request(None, example.context, False)
+        request = self.request(None, (example.context or "").replace(self.hf.audio_token, "") or None, False)
         before, after = self.split(request.replace(self.hf.audio_duration_token, f"{seconds:.2f}"))
         return [*before, *self.span(num_samples(example)), *after]
 
@@ -97,8 +98,6 @@ class VibeVoiceAsr(TurnsProcessor):
 
     def model_of(self, pretrained: Any) -> AudioLLMModel:
         model = super().model_of(pretrained)
-        for encoder in (model.acoustic_tokenizer_encoder, model.semantic_tokenizer_encoder):
-            encoder.requires_grad_(False)
         model.audio_options = {"sample": False}
         return model
 

@@ -14,7 +14,7 @@ QWEN = {
 }
 CODEC = {
     "model_type": "vibevoice_acoustic_tokenizer_encoder",
-    "num_filters": 2,
+    "num_filters": 1,
     "downsampling_ratios": [8, 5, 5, 4, 2, 2],
     "depths": [1] * 7,
     "hidden_size": 16,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TURN = re.compile(
-    rf"\[(?P<start>{TIME})\]\s*\[S(?P<speaker>\d+)\](?P<text>.*?)(?:\[(?P<end>{TIME})\]|(?=\[{TIME}\]\s*\[S\d)|\Z)",
+    rf"\[(?P<start>{TIME})\]\s*\[S(?P<speaker>\d+)\](?P<text>.*?)(?:(?=\[{TIME}\]\s*\[S\d)|\[(?P<end>{TIME})\]|\Z)",
     re.DOTALL,
 )
 

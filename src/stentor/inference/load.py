@@ -221,6 +221,8 @@ def load(path: str | Path, device: str = "auto") -> Model:
     training = _json(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
     # A folder that Stentor did not write: the task that its family is for.
     kind = family.tasks[0] if family.tasks and "transcribe" not in family.tasks else "transcribe"
+    if getattr(bundle.processor, "turns", False):
+        kind = "who_said_what"
     task: Task = Task.model_validate(training["task"] if training else {"type": kind})
     return Model(str(path), bundle, task, folder, training)
 

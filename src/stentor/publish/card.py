@@ -18,6 +18,7 @@ from stentor.report.changes import changes, groups
 PIPELINES = {
     "transcribe": ("automatic-speech-recognition", "Speech recognition"),
     "words": ("automatic-speech-recognition", "Word times"),
+    "who_said_what": ("automatic-speech-recognition", "Speech recognition with speakers"),
     "diarize": ("voice-activity-detection", "Speaker diarization"),
     "speak": ("text-to-speech", "Speech synthesis"),
     "language": ("text-generation", "Language model"),

@@ -12,6 +12,10 @@ USES = {
         'for word in model.transcribe("speech.wav").words:\n    print(word["start"], word["end"], word["word"])',
         "stentor transcribe {name} speech.wav --words --format srt",
     ),
+    "who_said_what": (
+        'for turn in model.transcribe("meeting.wav").segments:\n    print(turn["speaker"], turn["start"], turn["text"])',
+        "stentor transcribe {name} meeting.wav --format json",
+    ),
     "diarize": (
         'for segment in model.diarize("meeting.wav").segments:\n'
         '    print(segment["start"], segment["end"], segment["speaker"])',

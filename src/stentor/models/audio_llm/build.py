@@ -34,6 +34,11 @@ log = logging.getLogger("stentor")
 def build(family: AudioLLM, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
     bundle = from_config(family) if family.config is not None else from_base(family)
+    if requirements.task == "who_said_what" and not bundle.processor.turns:
+        raise ConfigError(
+            f"model: a {bundle.model.config.model_type} says not who speaks: take a model that does, such as "
+            "microsoft/VibeVoice-ASR-HF, or the task transcribe."
+        )
     adapters = initialise(bundle, Path(family.init)) if family.init else {}
     adapt(bundle)
     if adapters:

@@ -13,7 +13,8 @@ USES = {
         "stentor transcribe {name} speech.wav --words --format srt",
     ),
     "who_said_what": (
-        'for turn in model.transcribe("meeting.wav").segments:\n    print(turn["speaker"], turn["start"], turn["text"])',
+        'for turn in model.transcribe("meeting.wav").segments:\n'
+        '    print(turn["speaker"], turn["start"], turn["text"])',
         "stentor transcribe {name} meeting.wav --format json",
     ),
     "diarize": (

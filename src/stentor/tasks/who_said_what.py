@@ -21,7 +21,6 @@ from pydantic import Field
 
 from stentor.data.cut import uem_of
 from stentor.data.turns import numbered, turn_shares, turns_of
-from stentor.metrics.cpwer import COLLAR, Attributed, by_letters, cpwer, tcpwer
 from stentor.tasks.decode_checks import Checks, token_spans
 from stentor.tasks.transcribe import Transcribe
 
@@ -41,7 +40,7 @@ class WhoSaidWhat(Transcribe):
     metric: Literal["cpwer", "tcpwer", "der", "wer", "cer"] = "cpwer"  # type: ignore[assignment]
     """The metric that picks the best checkpoint: `cpwer` counts wrong words and wrong speakers, `tcpwer` also words far
     from their time, `der` the seconds of wrong speakers; `wer` and `cer` look at the words alone."""
-    collar: float = Field(COLLAR, gt=0)
+    collar: float = Field(5.0, gt=0)
     """Seconds by which the times of two words may differ for `tcpwer`."""
     checks: Checks = Checks(compression_ratio=None)
     """As for `transcribe`, but for the compression ratio: a long recording repeats words by right."""
@@ -72,6 +71,8 @@ class WhoSaidWhat(Transcribe):
     def answer(
         self, processor: Any, ids: list[int], log_probs: list[float], seconds: float, **timing: Any
     ) -> dict[str, Any]:
+        from stentor.metrics.cpwer import by_letters
+
         written, spans = token_spans(ids, processor.answer_text)
         turns, complete = processor.parse(written)
         segments: list[dict[str, Any]] = []
@@ -97,6 +98,7 @@ class WhoSaidWhat(Transcribe):
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """`cpwer`, `tcpwer` and `der` against the turns of the records, then those of `transcribe`; the main one
         first. The words of the plain rates are in order of the answer."""
+        from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
         from stentor.metrics.diarization import DiarizedRecording, der
 
         files = [
@@ -121,6 +123,8 @@ class WhoSaidWhat(Transcribe):
 def _times(turns: Sequence[dict[str, Any]], seconds: float) -> list[tuple[float, float]]:
     """Start and end of each turn, within the clip: what the answer leaves open ends where the next turn begins, and an
     answer without times is divided by its letters."""
+    from stentor.metrics.cpwer import by_letters
+
     if all(t["start"] is None for t in turns):
         return [(a, b) for _, a, b in by_letters(["x" * (t["span"][1] - t["span"][0]) for t in turns], 0.0, seconds)]
     times, after = [], seconds

@@ -15,6 +15,8 @@ from stentor.models.speech_llm.modeling import EncoderCache
 from stentor.models.transducer.beam import search
 from stentor.models.transducer.decoding import State, greedy
 
+BIASED = 4
+"""Least beams where phrases are favoured: greedily hardly any is written (benchmarks/hotwords.py)."""
 MAX_SYMBOLS = 10
 """Most tokens at one frame."""
 
@@ -70,7 +72,9 @@ class TransducerModel(EncoderCache):
         **_: Any,
     ) -> list[tuple[list[int], list[float]]]:
         """Token ids and their log-probabilities, greedily or by beam search: temperatures have no say in it. An empty
-        list `spans` is filled with the first and the last second of each token, for each item."""
+        list `spans` is filled with the first and the last second of each token, for each item. `bias` favours phrases
+        and takes `BIASED` beams at least."""
+        beams = max(beams, BIASED) if bias else beams
         with torch.no_grad():
             states, frames = self.encode(**inputs)
             paths = (

@@ -10,6 +10,7 @@ its name, and a function that gives both collators, which take a list of `Exampl
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from features import RATE, clip
 
 from stentor.data.batch import Example
 from stentor.models.base import Family, TaskRequirements
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "models"))  # for tiny models
 
 Collator = Callable[[Sequence[Example]], Any]
 
@@ -59,7 +62,28 @@ def plainly(processor: Any, options: dict[str, Any], examples: Sequence[Example]
     return inputs, labels.input_ids.masked_fill(labels.attention_mask == 0, -100)
 
 
+AUDIO_LLMS = ("qwen3_asr", "glmasr")
+"""Those whose processors transformers makes without torchaudio; Voxtral's is in finetune_voxtral.py."""
+
+
+def audio_llm(kind: str) -> tuple[Collator, Collator]:
+    """Collators of a model of the family audio_llm, of the tests' tiny model, which has the real one's features."""
+    from tiny_audio_llms import TINY
+
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = TINY[kind].build(TINY[kind].write(Path(folder)))
+    return bundle.processor.collate, partial(conversations, bundle.processor.hf)
+
+
+def conversations(processor: Any, examples: Sequence[Example]) -> Any:
+    """What transformers' processor makes of whole conversations, with labels: the recipe of its documentation."""
+    prompts = processor.apply_transcription_request(audio=[e.audio for e in examples], tokenize=False)
+    texts = [f"{prompt}{e.text}<|im_end|>" for prompt, e in zip(prompts, examples)]
+    return processor(text=texts, audio=[e.audio for e in examples], output_labels=True)
+
+
 CASES: dict[str, Callable[[], tuple[Collator, Collator]]] = {kind: partial(seq2seq, kind) for kind in SEQ2SEQ}
+CASES |= {kind: partial(audio_llm, kind) for kind in AUDIO_LLMS}
 
 
 def main() -> None:

@@ -12,7 +12,11 @@ import transformers
 
 SEQ2SEQ = ("whisper", "moonshine", "moonshine_streaming", "cohere_asr")
 CLASSES = {"voxtral": "Voxtral", "qwen3_asr": "Qwen3ASR"}
+CLASSES |= {"glmasr": "GlmAsr", "granite_speech": "GraniteSpeech", "fun_asr_nano": "FunAsrNano"}
 CLASSES |= {"voxtral_realtime": "VoxtralRealtime", "kyutai_speech_to_text": "KyutaiSpeechToText"}
+
+# Whose processors need torchaudio; what they would make comes with the records.
+PREPARED = ("granite_speech", "fun_asr_nano")
 
 
 def load(family, folder):
@@ -22,7 +26,8 @@ def load(family, folder):
         model = getattr(transformers, f"AutoModelFor{family.upper()}").from_pretrained(folder)
         return model, transformers.AutoProcessor.from_pretrained(folder)
     model_class = getattr(transformers, f"{CLASSES[family]}ForConditionalGeneration")
-    processor = getattr(transformers, f"{CLASSES[family]}Processor").from_pretrained(folder)
+    reader = transformers.AutoTokenizer if family in PREPARED else getattr(transformers, f"{CLASSES[family]}Processor")
+    processor = reader.from_pretrained(folder)
     if not os.path.exists(os.path.join(folder, "adapter_config.json")):
         return model_class.from_pretrained(folder), processor
     from peft import PeftConfig, PeftModel
@@ -73,6 +78,18 @@ def qwen3_asr(model, processor, audio, language):
     return processor.decode(ids, return_format="transcription_only"), ids
 
 
+def glmasr(model, processor, audio, language):
+    inputs = processor.apply_transcription_request([audio])
+    ids = model.generate(**inputs, max_new_tokens=40)[0, inputs["input_ids"].shape[1] :]
+    return processor.decode(ids, skip_special_tokens=True), ids
+
+
+def prepared(model, tokenizer, inputs):
+    inputs = {name: torch.tensor(values) for name, values in inputs.items()}
+    ids = model.generate(**inputs, max_new_tokens=40)[0, inputs["input_ids"].shape[1] :]
+    return tokenizer.decode(ids, skip_special_tokens=True), ids
+
+
 def voxtral_realtime(model, processor, audio, language):
     inputs = processor(audio, sampling_rate=16000, return_tensors="pt")
     ids = model.generate(**inputs)[0, inputs["input_ids"].shape[1] :]
@@ -97,14 +114,16 @@ tdt = rnnt = transducer
 
 def main(family, folder):
     torch.set_num_threads(1)
-    transcribe = globals()[family]
     model, processor = load(family, folder)
     answers = []
     for line in sys.stdin:
         record = json.loads(line)
-        audio, rate = soundfile.read(record["audio_path"], dtype="float32")
-        assert rate == 16000
-        text, ids = transcribe(model, processor, audio, record.get("language"))
+        if family in PREPARED:
+            text, ids = prepared(model, processor, record["inputs"])
+        else:
+            audio, rate = soundfile.read(record["audio_path"], dtype="float32")
+            assert rate == 16000
+            text, ids = globals()[family](model, processor, audio, record.get("language"))
         answers.append([text, ids.tolist()])
     assert "stentor" not in sys.modules
     print(json.dumps(answers))

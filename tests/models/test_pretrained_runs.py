@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import soundfile
 import torch
+from plain_transformers import PREPARED
 from safetensors.torch import load_file
 from tiny_audio_llm import LORA
 from tiny_runs import SECTIONS, SEQ2SEQ, from_scratch, records_of, run, write_records
 
+from stentor.data.batch import Example
 from stentor.models.base import Family
 from tiny_configs import WHISPER
 
@@ -26,18 +29,24 @@ FULL = {
     "moonshine": EIGHT,
     "moonshine_streaming": EIGHT,
     "cohere_asr": {**EIGHT, "steps": 160},
+    "glmasr": {"steps": 90, "lr": 5e-3},
+    "granite_speech": {"steps": 90, "lr": 5e-3},
+    "fun_asr_nano": {"steps": 90, "lr": 5e-3},
 }
 ADAPTERS = {
     "whisper": {**FULL["whisper"], "steps": 50, "lr": 1e-2},
     "voxtral": {**FULL["voxtral"], "steps": 45, "lr": 1e-2},
     "qwen3_asr": {"steps": 60, "lr": 1e-2},
     **{kind: {**EIGHT, "lr": 1e-2} for kind in SEQ2SEQ if kind != "whisper"},
+    "glmasr": {"steps": 60, "lr": 1e-2},
+    "granite_speech": {"steps": 60, "lr": 1e-2},
+    "fun_asr_nano": {"steps": 60, "lr": 1e-2},
 }
 WIDE = {"rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["language_model.*_proj"]}
 ADAPTED = {
     **{kind: {"lora": {**WIDE, "targets": ["*_proj", "*.fc?"]}} for kind in SEQ2SEQ},
     "voxtral": {"lora": WIDE, "freeze": ["audio_tower.*"]},
-    "qwen3_asr": {"lora": WIDE},
+    **{name: {"lora": WIDE} for name in ("qwen3_asr", "glmasr", "granite_speech", "fun_asr_nano")},
 }
 
 
@@ -62,8 +71,19 @@ def learnt(family, clips, tmp_path_factory):
 def plain_answers(family, export, data):
     """What transformers alone writes, in a process that knows no Stentor."""
     script = Path(__file__).with_name("plain_transformers.py")
+    records = records_of(data)
+    if family in PREPARED:
+        processor = Family.choices()["audio_llm"].load(export).processor
+        for record in records:
+            audio, _ = soundfile.read(record["audio_path"], dtype="float32")
+            inputs = processor.collate([Example(record["id"], audio, "", record.get("language"))], labels=False).inputs
+            names = ("input_ids", "attention_mask", "input_features", "input_features_mask")
+            record["inputs"] = {name: inputs[name].tolist() for name in names if name in inputs}
     done = subprocess.run(
-        [sys.executable, str(script), family, str(export)], input=data.read_text(), capture_output=True, text=True
+        [sys.executable, str(script), family, str(export)],
+        input="\n".join(map(json.dumps, records)),
+        capture_output=True,
+        text=True,
     )
     assert not done.returncode, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])

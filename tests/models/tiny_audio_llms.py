@@ -81,9 +81,17 @@ def write_files(audio: str, processor: str) -> Callable[[Path], Path]:
 
 
 QFORMER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+QFORMER |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 GRANITE = {
     "model_type": "granite_speech",
-    "encoder_config": {"num_layers": 2, "hidden_dim": 16, "num_heads": 2, "context_size": 50, "max_pos_emb": 64},
+    "encoder_config": {
+        "dropout": 0.0,
+        "num_layers": 2,
+        "hidden_dim": 16,
+        "num_heads": 2,
+        "context_size": 50,
+        "max_pos_emb": 64,
+    },
     "projector_config": {**QFORMER, "initializer_range": 0.2},
     "text_config": TEXT,
     "has_lora_adapter": False,

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-import tiny_qwen3_asr
 import tiny_seq2seq
 import tiny_voxtral
+from tiny_audio_llms import TINY
 
 # Large enough to learn four clips in seconds.
 VOXTRAL = {
@@ -22,7 +22,10 @@ SEQ2SEQ = tuple(tiny_seq2seq.CONFIGS)
 SECTIONS = {
     **{kind: {"type": "seq2seq"} for kind in SEQ2SEQ},
     "voxtral": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 20.0},
-    "qwen3_asr": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 10.0},
+    **{
+        name: {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 10.0}
+        for name in ("qwen3_asr", "glmasr", "granite_speech", "fun_asr_nano")
+    },
 }
 
 
@@ -33,7 +36,7 @@ def from_scratch(family: str, folder: Path) -> dict:
     elif family == "voxtral":
         origin = {"config": VOXTRAL, "tokenizer": str(tiny_voxtral.write_tokenizer(folder))}
     else:
-        origin = {"config": tiny_qwen3_asr.CONFIG, "tokenizer": str(tiny_qwen3_asr.write_processor(folder))}
+        origin = {"config": TINY[family].config, "tokenizer": str(TINY[family].write(folder))}
     return {**SECTIONS[family], **origin}
 
 

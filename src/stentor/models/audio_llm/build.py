@@ -160,6 +160,7 @@ def fold_shipped_adapters(model: Any) -> set[str]:
     for name, layer in layers.items():
         layer.merge()
         model.set_submodule(name, layer.get_base_layer())
+    model.requires_grad_(True)  # all but the adapters was frozen
     model._hf_peft_config_loaded = model.config.has_lora_adapter = False
     del model.peft_config
     return {f"{name}.weight" for name in layers}

@@ -1,0 +1,120 @@
+"""What single models of the family `audio_llm` have of their own: prompts and features of their processors, adapters
+that come with a model, translation."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_audio_llm import LORA, examples, export, loss, plain, shake
+from tiny_audio_llms import TINY
+
+from stentor.errors import ConfigError
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Builds the tiny model of a name."""
+
+    def make(name, **keys):
+        return TINY[name].build(TINY[name].write(tmp_path_factory.mktemp(name)), **keys)
+
+    return make
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.2345, 30.0, 30.5, 61.0])
+def test_what_glm_asr_reads_is_made_as_its_processor_makes_it(build, seconds):
+    bundle = build("glmasr")
+    (item,) = examples((seconds,))
+    theirs = bundle.processor.hf.apply_transcription_request([item.audio])
+    ours = bundle.processor.collate([item], labels=False).inputs
+    assert torch.equal(ours["input_ids"], theirs["input_ids"])
+    assert torch.equal(ours["input_features_mask"], theirs["input_features_mask"])
+    assert (ours["input_features"] - theirs["input_features"]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["glmasr", "granite_speech", "granite_speech_plus", "fun_asr_nano"])
+def test_decoding_is_that_of_transformers(name, build):
+    bundle = build(name)
+    model, processor = plain(bundle, TINY[name].model_class()), bundle.processor
+    items = examples((0.5, 5.0, 30.1))
+    answers = bundle.model.generate(processor.collate(items, labels=False).inputs, [6] * 3, {processor.eos_id})
+    for item, (ids, _) in zip(items, answers):
+        inputs = processor.collate([item], labels=False).inputs
+        inputs = {n: t for n, t in inputs.items() if n not in ("audio_index", "position_ids", "lengths")}
+        out = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=processor.eos_id, pad_token_id=0)
+        ended = out[0, inputs["input_ids"].shape[1] :].tolist()
+        assert ids == [token for token in ended if token != processor.eos_id]
+
+
+def test_features_of_granite_speech_are_those_of_the_formula(build):
+    """Log-mel of transformers' own filters and transform, two frames side by side."""
+    from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
+
+    (item,) = examples((1.2345,))
+    ours = build("granite_speech").processor.audio_inputs([item])["input_features"][0]
+    filters = mel_filter_bank(257, 80, 0.0, 8000.0, 16000, norm=None, mel_scale="htk")
+    power = spectrogram(item.audio, window_function(400, "hann"), 400, 160, 512, power=2.0, mel_filters=filters)
+    log = np.log10(np.maximum(power, 1e-10))
+    log = (np.maximum(log, log.max() - 8) / 4 + 1).T
+    theirs = log[: len(log) // 2 * 2].reshape(-1, 160)
+    assert ours.shape == theirs.shape and np.abs(ours.numpy() - theirs).max() < 1e-3
+
+
+def test_the_positions_of_fun_asr_hold_seven_frames(build):
+    (item,) = examples((0.5,))
+    features = build("fun_asr_nano").processor.audio_inputs([item])["input_features"][0]
+    frames = features.unflatten(1, (7, 80))
+    assert len(features) == 8  # 48 frames
+    assert torch.equal(frames[0, 0], frames[0, 3]) and torch.equal(frames[0, 6], frames[1, 0])
+    assert not torch.equal(frames[0, 3], frames[0, 4])
+
+
+def test_adapters_that_a_model_comes_with_are_folded_into_it(build, tmp_path):
+    """Granite Speech 3: adapters lie beside the weights, and transformers puts them on when it loads."""
+    bundle = build("granite_speech", lora=LORA)
+    shake(bundle, 0.5)
+    expected = loss(bundle, examples((1.0,)))
+    theirs = plain_with_adapters(bundle, tmp_path / "shipped")
+    assert theirs == pytest.approx(expected, abs=1e-3)
+    again = TINY["granite_speech"].build(None, **{"from": str(tmp_path / "shipped")})
+    assert loss(again, examples((1.0,))) == pytest.approx(expected, abs=1e-3)
+    further = TINY["granite_speech"].build(None, **{"from": str(tmp_path / "shipped")}, lora=LORA)
+    folder = export(further, tmp_path / "export")  # whole: its base alone would lack what was folded in
+    assert (folder / "model.safetensors").exists() and not (folder / "adapter_model.safetensors").exists()
+
+
+def plain_with_adapters(bundle, folder):
+    """Write a model whose folder holds adapters beside the weights; the loss of transformers' own."""
+    from stentor.models.audio_llm.modeling import transformers_name
+    from stentor.models.peft import base_name, is_adapter
+    from stentor.models.weights_io import write_adapters
+
+    tiny = TINY["granite_speech"]
+    model = tiny.model_class()(bundle.model.config)
+    state = bundle.model.state_dict()
+    model.load_state_dict({transformers_name(base_name(n)): t for n, t in state.items() if not is_adapter(n)})
+    model.save_pretrained(folder)
+    bundle.processor.save(folder)
+    write_adapters(bundle.model, state, folder, transformers_name)
+    loaded = tiny.model_class().from_pretrained(folder).eval()
+    assert loaded._hf_peft_config_loaded
+    return tiny.reference_loss(loaded, bundle, examples((1.0,)))
+
+
+def test_granite_speech_translates_and_others_say_that_they_do_not(build):
+    bundle = build("granite_speech")
+    (item,) = examples((1.0,))
+    item.extra["translate"] = True
+    decode = bundle.processor.hf.tokenizer.decode
+    assert bundle.family.translates()
+    assert "translate the speech to English" in decode(bundle.processor.collate([item]).inputs["input_ids"][0])
+    other = build("fun_asr_nano")
+    assert not other.family.translates()
+    with pytest.raises(ConfigError, match="fun_asr_nano model writes down what is said: leave out `translate`"):
+        other.processor.collate([item])
+
+
+def test_a_language_that_fun_asr_cannot_name_is_refused(build):
+    batch = build("fun_asr_nano").processor.collate(examples((1.0, 1.0), languages=("fr", "zh")))
+    assert batch.ids == ["1"] and batch.dropped[0][1] == "unknown_language"

@@ -1,7 +1,6 @@
 """The model of examples/model works from outside: tiny, it computes what transformers computes and learns four clips."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,12 +40,11 @@ def bundle(processor):
 
 
 def test_it_is_short():
-    lines = FILE.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 60 and "audio_flamingo" in sys.modules or len(lines) <= 60
+    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def test_positions_and_features_are_those_of_transformers(bundle):
-    ours, (item, *_) = bundle.processor, examples(LENGTHS[:1])
+    ours = bundle.processor
     for seconds in LENGTHS:
         (item,) = examples((seconds,))
         theirs = ours.hf.apply_transcription_request(item.audio)
@@ -72,7 +70,7 @@ def test_loss_is_that_of_transformers_in_any_batch(bundle):
 
 def test_it_learns_and_transcribes_through_the_command_line(processor, four, here, tmp_path):
     section = {"type": "audio_llm", "config": CONFIG, "tokenizer": str(processor), "max_text_tokens": 64}
-    run = write_run(tmp_path, "flamingo", section, four, steps=100, lr=3e-3)
+    run = write_run(tmp_path, "flamingo", section, four, steps=45, lr=3e-3)
     here("train", run, "data.batch_tokens=8000", "data.max_items=4", "--plugin", FILE)
     folder = tmp_path / "runs" / "flamingo"
     assert json.loads((folder / "results.json").read_text())["eval"]["same"]["wer"]["value"] < 0.05

@@ -14,6 +14,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.collate import num_samples, split_usable
+from stentor.section.contract import REGISTERED, file_of
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -100,6 +101,7 @@ class AudioLLMProcessor(ABC):
         super().__init_subclass__(**kwargs)
         for name in cls.model_types if "model_types" in vars(cls) else ():
             AudioLLMProcessor.kinds[name] = cls
+            REGISTERED.append(file_of(cls))
 
     def __init__(
         self, hf: Any, config: Any, max_text_tokens: int, token_rate: float, delay_seconds: float | None = None

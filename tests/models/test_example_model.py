@@ -1,4 +1,4 @@
-"""The model of examples/model works from outside: tiny, it computes what transformers computes and learns four clips."""
+"""The model of examples/model works from outside: tiny, it computes what transformers does and learns four clips."""
 
 import json
 from pathlib import Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.plan.suggest import method_of, suggest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 CAN = ("words", "speakers", "streaming", "translation")
 HOURS = 10.0
 """Hours of data that learning rate and epochs of a printed run file are for; `--plan-only` suggests better ones."""
+HEAD = ["model", "task", "family", "size", "languages", "LoRA", "full", "licence", "can"]
 ROOM = 0.8
 """Share of a GPU that may be taken before a batch is; the rest is for activations."""
 DATA = {
@@ -29,6 +31,7 @@ DATA = {
 COMMENTS = {
     "language": "Your texts in place of data/train.txt, one a line.",
     "diarize": "Your recordings in place of data/train.jsonl: JSON lines with audio_path and segments (docs/data.md).",
+    "who_said_what": "Your recordings in place of data/train.jsonl: JSON lines with audio_path and segments with text.",
     "words": "Your recordings in place of data/train.jsonl: JSON lines with audio_path, text and words (docs/data.md).",
     "": "Your recordings in place of data/train.jsonl: JSON lines with audio_path and text (docs/data.md).",
 }
@@ -57,7 +60,7 @@ def run_file(model: KnownModel, task: str, method: str) -> str:
     callbacks = [{"type": "samples", "count": 6}, {"type": "early_stop", "patience": 3}]
     name = model.label.rpartition("/")[2].replace("_", "-")
     head = {"name": name, "task": tree.pop("task"), "model": tree.pop("model")}
-    comment = f"# {COMMENTS.get(task, COMMENTS[''])}\n"
+    comment = f"# {COMMENTS.get(model.needs or task, COMMENTS[''])}\n"
     return dump(head) + comment + dump({"data": data, **tree, "callbacks": callbacks})
 
 
@@ -88,14 +91,18 @@ def show_table(filters: Filters, as_json: bool) -> None:
         print("No known model does all of that: leave out a filter.")
         return
     cells = [_cells(row) for row in rows]
-    head = ["model", "task", "family", "size", "languages", "LoRA", "full", "licence", "can"]
-    widths = [max(len(line[i]) for line in [head, *cells]) for i in range(len(head))]
-    for line in [head, *cells]:
+    widths = [max(len(line[i]) for line in [HEAD, *cells]) for i in range(len(HEAD))]
+    for line in [HEAD, *cells]:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     print(
         "\nLoRA, full: GiB that training takes without its batches, which stentor train run.yaml --plan-only adds.\n"
         "The run file of one: stentor models show MODEL > run.yaml"
     )
+
+
+def table_rows(models: Iterable[KnownModel]) -> list[list[str]]:
+    """The cells of the table below `HEAD`."""
+    return [_cells(_facts(model)) for model in models]
 
 
 def show_run_file(options: ShowOptions) -> None:

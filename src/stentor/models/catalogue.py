@@ -40,6 +40,9 @@ class KnownModel:
     """What it does beside plain text: `words` (times), `speakers`, `streaming`, `translation`."""
     default: str = FULL
     """The way of training that is proposed: full or lora."""
+    needs: str = ""
+    """The task whose records it needs, where that is not the task's own: `words` for models that write while they
+    listen."""
     recipe: str = ""
     """What its learning rate is known by, where that is not the family."""
     lora: dict[str, Any] = field(default_factory=dict)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from stentor.models.base import Bundle, Family
     from stentor.models.biasing import Biasing
 
-_MEND = "leave `translate` out, or take a model that translates (stentor models --task translate)"
+_MEND = "leave `translate` out, or take a model that translates (stentor models --can translation)"
 
 
 class Transcribe(Task):

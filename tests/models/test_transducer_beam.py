@@ -67,7 +67,7 @@ def test_a_limit_ends_a_text(checkpoints):  # noqa: F811
 
 def test_ways_to_the_same_text_are_added_up():
     """... and the times are those of the likeliest one."""
-    item = Item(frames=4, limit=9, beams=2)
+    item = Item(frames=4, limit=9, beams=2, bias=None)
     start = item.ahead[0][()]
     for score, first in ((-2.0, 0), (-1.0, 1), (-3.0, 2)):
         h = type(start)(score, score, 0, (7,), (score,), ((first, first + 1),))

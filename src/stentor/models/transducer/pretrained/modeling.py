@@ -46,7 +46,11 @@ class PretrainedTransducer(TransducerModel):
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
         decoder = self.recogniser.decoder
-        outputs, state = decoder.lstm(decoder.embedding(tokens), state)
+        embedded = decoder.embedding(tokens)
+        if state is not None and tokens.shape[1] == 1 and embedded.device.type == "cpu":
+            outputs, state = _one_step(decoder.lstm, embedded, state)
+        else:
+            outputs, state = decoder.lstm(embedded, state)
         return decoder.decoder_projector(outputs), state
 
     def forward(
@@ -55,3 +59,14 @@ class PretrainedTransducer(TransducerModel):
         """For the loss term of the model, `tdt` or `rnnt`: the arguments of its `sum`."""
         states, frames = self.encode(features, lengths, **conditions)
         return {self.term: self.joint_arguments(states, frames, targets, target_lengths)}
+
+
+def _one_step(lstm: nn.LSTM, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    """What an LSTM says to one token of each row [B, 1, width]. On CPUs torch puts the weights of a whole LSTM into
+    another order in each call, which takes four times as long as the step itself."""
+    outputs, layers = inputs[:, 0], []
+    for weights, hidden, cell in zip(lstm.all_weights, *state, strict=True):
+        layers.append(torch.lstm_cell(outputs, (hidden, cell), *weights))
+        outputs = layers[-1][0]
+    hidden_states, cells = (torch.stack(parts) for parts in zip(*layers))
+    return outputs[:, None], (hidden_states, cells)

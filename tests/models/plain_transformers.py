@@ -45,7 +45,7 @@ def load_seq2seq(folder):
     return transformers.AutoModelForSpeechSeq2Seq.from_pretrained(folder), processor
 
 
-def moonshine(model, processor, audio, language, **options):
+def moonshine(model, processor, audio, _, **options):
     inputs = processor(audio, sampling_rate=16000, return_tensors="pt", **options)
     ids = model.generate(**inputs, max_new_tokens=40)[0]
     return processor.decode(ids, skip_special_tokens=True).strip(), ids
@@ -55,7 +55,7 @@ moonshine_streaming = moonshine
 
 
 def cohere_asr(model, processor, audio, language):
-    return moonshine(model, processor, audio, language, language=language)
+    return moonshine(model, processor, audio, None, language=language)
 
 
 def whisper(model, processor, audio, language):

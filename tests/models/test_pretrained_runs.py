@@ -28,7 +28,7 @@ FULL = {
     "qwen3_asr": {"steps": 150, "lr": 5e-3},
     "moonshine": EIGHT,
     "moonshine_streaming": EIGHT,
-    "cohere_asr": {**EIGHT, "steps": 160},
+    "cohere_asr": {**EIGHT, "steps": 200, "lr": 3e-3},
     "glmasr": {"steps": 90, "lr": 5e-3},
     "granite_speech": {"steps": 90, "lr": 5e-3},
     "fun_asr_nano": {"steps": 90, "lr": 5e-3},
@@ -37,7 +37,9 @@ ADAPTERS = {
     "whisper": {**FULL["whisper"], "steps": 50, "lr": 1e-2},
     "voxtral": {**FULL["voxtral"], "steps": 45, "lr": 1e-2},
     "qwen3_asr": {"steps": 60, "lr": 1e-2},
-    **{kind: {**EIGHT, "lr": 1e-2} for kind in SEQ2SEQ if kind != "whisper"},
+    "moonshine": {**EIGHT, "lr": 1e-2},
+    "moonshine_streaming": {**EIGHT, "lr": 1e-2},
+    "cohere_asr": {**EIGHT, "steps": 200, "lr": 1e-2},
     "glmasr": {"steps": 60, "lr": 1e-2},
     "granite_speech": {"steps": 60, "lr": 1e-2},
     "fun_asr_nano": {"steps": 60, "lr": 1e-2},
@@ -140,8 +142,9 @@ def test_all_weights_learn_a_tiny_set(family, learnt, clips, tmp_path):
 def test_adapters_learn_a_tiny_set(family, learnt, clips, tmp_path):
     """Another text for each clip, on the model that learnt the first ones."""
     records = records_of(clips)
-    texts = [r["text"] for r in records]
-    moved = [{**r, "text": t, "words": []} for r, t in zip(records, [*texts[1:], texts[0]])]
+    texts = list(dict.fromkeys(r["text"] for r in records))  # clips of the same text get the same other one
+    other = dict(zip(texts, [*texts[1:], texts[0]]))
+    moved = [{**r, "text": other[r["text"]], "words": []} for r in records]
     data = write_records(tmp_path / "other.jsonl", moved)
     model = {**SECTIONS[family], "from": str(learnt / "export"), **ADAPTED[family]}
     folder = run(tmp_path, "lora", model, data, **ADAPTERS[family])
@@ -188,6 +191,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(family, kind, request, clips, tm
         "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}",
         "data.batch_tokens": FULL[family].get("data.batch_tokens", 2000),
         "train.save_every": 3,
+        "train.use": "last",  # the best may be that of step 3
     }
     straight = run(tmp_path, "straight", model, clips, steps=6, **options)
     run(tmp_path, "stopped", model, clips, steps=3, **options)

@@ -33,8 +33,14 @@ CONFIGS = {
         "model_type": "cohere_asr",
         **HALF,
         "max_position_embeddings": 64,
-        "initializer_range": 0.2,
-        "encoder_config": {**HALF, "subsampling_conv_channels": 16, "num_mel_bins": 40, "conv_kernel_size": 5},
+        "initializer_range": 0.1,
+        "encoder_config": {
+            **HALF,
+            "subsampling_conv_channels": 16,
+            "num_mel_bins": 40,
+            "conv_kernel_size": 5,
+            "initializer_range": 0.1,
+        },
     },
 }
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.0}

@@ -32,8 +32,8 @@ OWN = "own"
 RUN = "run:"
 """What the choice of one of the person's runs begins with; its name follows."""
 SECTIONS = ("task", "model", "data", "losses", "optim", "schedule", "train", "callbacks", "stages")
-_GPU = ("whisper_small", "small_speech_llm")
-_CPU = ("whisper_tiny", "small_speech_llm")
+_GPU = ("whisper_small", "small_transducer")
+_CPU = ("whisper_tiny", "small_transducer")
 LEAST_HOURS = 2.0
 """Hours below which a model that begins from nothing learns little but its own recordings."""
 

@@ -111,7 +111,7 @@ def test_hotwords_are_favoured_by_their_tokens_where_nothing_can_be_said():
         assert (favoured.hotwords, favoured.hotword_strength, said) == (["Boz", "Ruskin"], 1.5, "")
     favoured, said = with_hotwords(task, speech_llm(prompt={}), ["Boz"], 0.5)
     assert (favoured.hotwords, favoured.hotword_strength, said) == (["Boz"], 0.5, "")
-    assert with_hotwords(task, ctc(), None, None) == (task, "")
+    assert with_hotwords(task, ctc(), None, None) == with_hotwords(task, ctc(), ", ", None) == (task, "")
     with pytest.raises(ConfigError, match="must be above 0, not 0"):
         with_hotwords(task, ctc(), "Boz", 0.0)
     with pytest.raises(ConfigError, match="needs hotwords: name some"):

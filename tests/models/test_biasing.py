@@ -1,6 +1,7 @@
 """Phrases that are favoured while decoding: bonuses and what is taken back, in each kind of search."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ from stentor.models.biasing import START, biasing
 from stentor.models.ctc.decoding import BIASED, decode
 from stentor.models.decoding import search
 from stentor.models.transducer import beam
-from stentor.models.transducer.decoding import greedy
 
 LETTERS = "_ abcdefghijklmnopqrstuvwxyz中国"
 BLANK = END = 0
@@ -201,8 +201,7 @@ class Echo:
         return torch.zeros(*tokens.shape, len(LETTERS)), (torch.zeros(1, len(tokens), 1),)
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-def test_transducers_write_the_listed_word_and_a_batch_is_its_items(beams):
+def test_transducers_write_the_listed_word_and_a_batch_is_its_items():
     table = torch.stack(
         [spelled("a bab_is", "a bob_is"), spelled("bab", "bob", length=9), spelled("a cab is", "a car is")]
     )
@@ -210,13 +209,19 @@ def test_transducers_write_the_listed_word_and_a_batch_is_its_items(beams):
 
     def texts(bias, rows=slice(None)):
         states, counts, limits = table[rows], frames[rows], [20] * len(frames[rows])
-        if beams == 1:
-            paths = greedy(Echo(), states, counts, limits, bias)
-        else:
-            paths = beam.search(Echo(), states, counts, limits, beams, bias)
+        paths = beam.search(Echo(), states, counts, limits, 4, bias)
         return [Letters().decode(path.ids) for path in paths]
 
     assert texts(None) == ["a babis", "bab", "a cab is"]
     bias = phrases("bob", "car", strength=1.5)
     assert texts(bias)[1:] == ["bob", "a car is"]
     assert texts(bias) == [texts(bias, slice(i, i + 1))[0] for i in range(3)]
+
+
+def test_ctc_remembers_the_surest_frame_of_a_class_over_a_prefix_that_writes_it_anew():
+    log_probs = torch.tensor([[[0.55, 0.45], [0.7, 0.3]]]).log()  # at the second frame nothing still leads over `a`
+    assert decode(log_probs, torch.tensor([2]), BLANK, beams=4) == [([1], [pytest.approx(math.log(0.45))])]
+
+
+def test_a_list_of_no_words_favours_nothing():
+    assert not phrases("", " ").rows([START], torch.zeros(1, len(LETTERS))).any()

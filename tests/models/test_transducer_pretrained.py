@@ -198,6 +198,7 @@ def test_an_export_with_folded_lora_says_the_same_everywhere(kind, checkpoints, 
     task = Task.model_validate("transcribe")
     answers = [a["text"] for a in task.predict(bundle, examples())]
     again = load(folder, device="cpu")
+    assert again.bundle.processor.trained_speech == bundle.processor.trained_speech
     assert again.bundle.family.type == "transducer" and again.bundle.model.calibration.tolist() == [1.0, 2.0, 3.0]
     assert [a["text"] for a in task.predict(again.bundle, examples())] == answers and any(answers)
     assert not torch.equal(loss_sum(bundle, examples()), loss_sum(build(kind, checkpoints[kind]), examples()))

@@ -40,7 +40,7 @@ def with_translation(task: Transcribe, family: Family, translate: bool | None) -
     """The task that translates, or does not; None: as it was trained. Raises ConfigError where the model cannot."""
     task = task if translate is None else task.model_copy(update={"translate": translate})
     if conflict := task.incompatible_with(family):
-        raise ConfigError(f"translate: {conflict[1]}.")
+        raise ConfigError("{}: {}.".format(*conflict))
     return task
 
 
@@ -49,7 +49,8 @@ def with_hotwords(
 ) -> tuple[Transcribe, str]:
     """The task that favours hotwords by their tokens, and those that are said to the model instead, where the family
     has a place for them and no `strength` is asked for. Raises ConfigError where the family can do neither."""
-    names = [name.strip() for name in (hotwords.split(",") if isinstance(hotwords, str) else hotwords or ())]
+    names = hotwords.split(",") if isinstance(hotwords, str) else hotwords or ()
+    names = [name.strip() for name in names if name.strip()]
     if not names and strength is None:
         return task, ""
     options = family.decoding_options()

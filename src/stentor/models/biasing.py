@@ -12,7 +12,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
@@ -152,12 +152,12 @@ def advance(bias: Biasing | None, state: int, token: int) -> int:
     return state if bias is None else bias.advance(state, token)
 
 
-def biasing(processor: Any, phrases: Sequence[str], strength: float) -> Biasing:
+@lru_cache(2)
+def biasing(processor: Any, phrases: tuple[str, ...], strength: float) -> Biasing:
     """The phrases as `processor.ids` writes them, in the letters that it knows. Raises ConfigError for a phrase that
     the model cannot write."""
-    phrases = [" ".join(phrase.split()) for phrase in phrases if phrase.strip()]
-    spelled = [_spelled(processor, phrase) for phrase in phrases]
-    before = processor.ids(spelled[0])
+    spelled = [_spelled(processor, " ".join(phrase.split())) for phrase in phrases if phrase.strip()]
+    before = processor.ids(next(iter(spelled), ""))
     length = len(processor.decode(before))
     result = Biasing(strength, cache(lambda token: processor.decode([*before, token])[length:]))
     for phrase in spelled:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle, Family
-    from stentor.models.biasing import Biasing
 
 _MEND = "leave `translate` out, or take a model that translates (stentor models --can translation)"
 
@@ -73,7 +72,6 @@ class Transcribe(Task):
     hotword_strength: float = Field(1.5, gt=0)
     """How much: what each token of a hotword adds to its log-probability. Too much writes them where they are not
     said."""
-    _bias: tuple[Any, Biasing] | None = PrivateAttr(None)
     checks: Checks = Checks()
     """Signs of made-up answers, and decoding again when there is one."""
 
@@ -139,6 +137,7 @@ class Transcribe(Task):
         import torch
 
         from stentor.data.trained_speech import with_room
+        from stentor.models.biasing import biasing
 
         processor: Any = bundle.processor
         model: Any = bundle.model
@@ -159,7 +158,7 @@ class Transcribe(Task):
         if times_tokens(model):
             options["spans"] = spans
         if self.hotwords:
-            options["bias"] = self._biasing(processor)
+            options["bias"] = biasing(processor, tuple(self.hotwords), self.hotword_strength)
         if getattr(model, "no_speech_id", None) is not None:
             options["no_speech"] = no_speech
         with torch.no_grad(), bundle.cache_encoder():
@@ -196,14 +195,6 @@ class Transcribe(Task):
                 }
             )
         return outputs
-
-    def _biasing(self, processor: Any) -> Biasing:
-        from stentor.models.biasing import biasing
-
-        key = (processor, tuple(self.hotwords), self.hotword_strength)
-        if self._bias is None or self._bias[0] != key:
-            self._bias = key, biasing(processor, self.hotwords, self.hotword_strength)
-        return self._bias[1]
 
     def answer(
         self, processor: Any, ids: list[int], log_probs: list[float], seconds: float, **timing: Any

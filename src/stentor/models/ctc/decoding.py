@@ -76,7 +76,7 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> 
             if ids:
                 again = frame[ids[-1]]
                 same.label = _add(same.label, prefix.label + again)
-                same.values = (*same.values[:-1], max(same.values[-1], again))
+                same.values = (*prefix.values[:-1], max(prefix.values[-1], again))
             for value, c in zip(row, candidates):
                 before = prefix.blank if ids and c == ids[-1] else prefix.total
                 if c == blank or before == -inf:

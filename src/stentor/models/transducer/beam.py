@@ -58,7 +58,7 @@ class Arc(NamedTuple):
 class Item:
     """Search in one item: hypotheses at the frames ahead by their tokens, and those that are at the present one."""
 
-    def __init__(self, frames: int, limit: int, beams: int, bias: Biasing | None):
+    def __init__(self, frames: int, limit: int, beams: int, bias: Biasing | None = None):
         self.frames, self.limit, self.beams, self.bias = frames, limit, beams, bias
         self.ahead: dict[int, dict[tuple[int, ...], Hypothesis]] = {0: {(): Hypothesis(0.0, 0.0, 0)}}
         self.present: list[Hypothesis] = []

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from stentor.models.biasing import START, Biasing, advance
-
 if TYPE_CHECKING:
     from stentor.models.transducer.modeling import TransducerModel
 
@@ -33,8 +31,6 @@ class Path:
     at: int = 0
     at_frame: int = 0
     """Tokens written at the present frame."""
-    phrase: int = START
-    """Where it is in the favoured phrases."""
 
     @property
     def going(self) -> bool:
@@ -61,12 +57,9 @@ class Path:
         self.at_frame = 0 if frames else self.at_frame
 
 
-def greedy(
-    model: TransducerModel, states: Tensor, frames: Tensor, limits: Sequence[int], bias: Biasing | None = None
-) -> list[Path]:
+def greedy(model: TransducerModel, states: Tensor, frames: Tensor, limits: Sequence[int]) -> list[Path]:
     """The best token at each frame, for encoded frames [B, T, J] of which items have `frames` [B]; at most `limits`
-    tokens for each. All items go on to their next token together, and an item writes what it would write alone. `bias`
-    chooses which token is written, not whether one is."""
+    tokens for each. All items go on to their next token together, and an item writes what it would write alone."""
     device, size = states.device, states.shape[1]
     paths = [Path(n, limit) for n, limit in zip(frames.tolist(), limits, strict=True)]
     output, state = model.predict(torch.full((len(paths), 1), model.blank, device=device), None)
@@ -77,13 +70,7 @@ def greedy(
         index = torch.tensor([paths[row].at for row in live], device=device)[:, None] + ahead
         logits = model.joint(states[rows[:, None], index.clamp(max=size - 1)], output[rows]).float()
         tokens = logits if jumps is None else logits[..., : -len(jumps)]
-        log_probs = tokens.log_softmax(-1)
-        best = log_probs.argmax(-1)
-        if bias:
-            bonus = bias.rows([paths[row].phrase for row in live], log_probs[:, 0], greedy=True)
-            favoured = (log_probs + bonus[:, None]).index_fill(-1, best.new_tensor([model.blank]), -torch.inf)
-            best = best.where(best == model.blank, favoured.argmax(-1))
-        log_probs = log_probs.gather(-1, best[..., None])[..., 0]
+        log_probs, best = tokens.log_softmax(-1).max(-1)
         if jumps is None:
             steps = (best == model.blank).long()
         else:
@@ -93,7 +80,6 @@ def greedy(
             place = paths[row].read(ids, jump, model.blank, model.max_symbols)
             if place is not None:
                 paths[row].log_probs.append(probabilities[place])
-                paths[row].phrase = advance(bias, paths[row].phrase, paths[row].ids[-1])
                 written.append(row)
         if written:
             rows = torch.tensor(written, device=device)

@@ -78,7 +78,7 @@ class TransducerModel(EncoderCache):
         with torch.no_grad():
             states, frames = self.encode(**inputs)
             paths = (
-                greedy(self, states, frames, max_new_tokens, bias)
+                greedy(self, states, frames, max_new_tokens)
                 if beams == 1
                 else search(self, states, frames, max_new_tokens, beams, bias)
             )

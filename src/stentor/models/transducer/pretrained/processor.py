@@ -27,6 +27,7 @@ class PretrainedProcessor(TransducerProcessor):
 
     def __init__(self, hf: Any, shape: Geometry, kind: Kind):
         super().__init__(hf.tokenizer, shape)
+        self.trained_speech = None  # type: ignore[assignment]  # pretrained on clips of all kinds, as exports are read
         self.hf, self.term = hf, kind.term
         self.eos_id = int(hf.tokenizer.convert_tokens_to_ids(BLANK))  # texts have no end token
         self.spelling = Pieces(hf.tokenizer)

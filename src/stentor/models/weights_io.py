@@ -135,7 +135,9 @@ def write_adapters(
     save_file(adapters, folder / ADAPTER_FILE, metadata={"format": "pt"})
     follow_umask(folder / ADAPTER_FILE)
     config: Any = copy(model.peft_config[ADAPTER])  # type: ignore[index,union-attr]
-    config.target_modules = {rename(name) for name in config.target_modules}
+    # Of the tensors themselves: PEFT shortens a long list of its own to endings of names.
+    modules = {name.removeprefix(PEFT_PREFIX).partition(".lora_A.")[0] for name in adapters if ".lora_A." in name}
+    config.target_modules = modules
     config.modules_to_save = list(trained_modules) or None
     config.save_pretrained(folder)
 

@@ -109,10 +109,11 @@ def test_granite_speech_translates_and_others_say_that_they_do_not(build):
     decode = bundle.processor.hf.tokenizer.decode
     assert bundle.family.translates()
     assert "translate the speech to English" in decode(bundle.processor.collate([item]).inputs["input_ids"][0])
-    other = build("fun_asr_nano")
-    assert not other.family.translates()
-    with pytest.raises(ConfigError, match="fun_asr_nano model writes down what is said: leave out `translate`"):
-        other.processor.collate([item])
+    for name in ("fun_asr_nano", "qwen3_asr"):
+        other = build(name)
+        assert not other.family.translates()
+        with pytest.raises(ConfigError, match=f"{name} model writes down what is said: leave out `translate`"):
+            other.processor.collate([item])
 
 
 def test_a_language_that_fun_asr_cannot_name_is_refused(build):

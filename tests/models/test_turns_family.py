@@ -99,6 +99,16 @@ def test_answers_are_read_back(bundle):
     assert processor.decode(processor.text_ids(plain_item)) == "one two"
 
 
+def test_records_of_too_many_speakers_are_not_learnt_but_answered(bundle):
+    (item,) = examples(bundle, (0.7,))
+    item.extra["turns"] = [TURNS[0] | {"speaker": speaker} for speaker in range(101)]
+    limited = "tags" in vars(bundle.processor)
+    assert [reason for _, reason, _ in bundle.processor.collate([item]).dropped] == (
+        ["too_many_speakers"] if limited else ["text_too_long"]
+    )
+    assert bundle.processor.collate([item], labels=False).ids == ["0"]
+
+
 def test_lengths_are_known_from_metadata(bundle, tmp_path):
     from stentor.data.cut import cut_from_record
 

@@ -66,7 +66,7 @@ class ChatProcessor(AudioLLMProcessor):
         if (turns := self.conversation(language, context, translate)) is not None:
             options = {"tokenize": False, "add_generation_prompt": True}
             return str(self.hf.tokenizer.apply_chat_template(turns, chat_template=self.hf.chat_template, **options))
-        options = self.request_options(language, context)
+        options = self.request_options(language) | ({"prompt": context} if context else {})
         (text,) = self.hf.apply_transcription_request(audio=np.zeros(1, np.float32), tokenize=False, **options)
         return str(text)
 
@@ -74,8 +74,8 @@ class ChatProcessor(AudioLLMProcessor):
         """Turns for the chat template. None: the processor's transcription request makes them."""
         return None
 
-    def request_options(self, language: str | None, context: str | None) -> dict[str, Any]:
-        """Options of the processor's transcription request."""
+    def request_options(self, language: str | None) -> dict[str, Any]:
+        """Options of the processor's transcription request, besides the context."""
         return {}
 
     def decode(self, ids: Sequence[int]) -> str:

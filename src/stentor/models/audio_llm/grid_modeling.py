@@ -35,8 +35,10 @@ class GridModel(AudioLLMModel):
 
     def read(self, embeds: Tensor, cache: Any = None, **conditions: Any) -> Tensor:
         """Last hidden states [B, L, width] of positions behind those in the cache."""
-        use = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
-        return self.language_model(inputs_embeds=embeds, **use, **conditions).last_hidden_state  # type: ignore[no-any-return]
+        out = self.language_model(
+            inputs_embeds=embeds, past_key_values=cache, use_cache=cache is not None, **conditions
+        )
+        return out.last_hidden_state  # type: ignore[no-any-return]
 
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, audio_index: Tensor, label_index: Tensor, targets: Tensor, **audio: Tensor

@@ -3,13 +3,10 @@ each frame of the audio."""
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
 from stentor.data.cut import language_of, text_of, words_of
-from stentor.errors import ConfigError
 from stentor.models.audio_llm.frame_grid import FrameGrid, timed_pieces
 from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
 from stentor.models.collate import num_samples
@@ -27,7 +24,7 @@ NO_WORD_TIMES = (
 
 class GridProcessor(AudioLLMProcessor):
     """A model that reads a frame of audio and the token before, and writes a token, frame after frame to the end of the
-    audio: no token ends its answer, and the words of what it learns need times."""
+    audio: no token ends its answer, and the words of what it learns need times. `positions` include `start_ids`."""
 
     takes_delay = True
     grid: FrameGrid
@@ -35,10 +32,6 @@ class GridProcessor(AudioLLMProcessor):
     """Tokens that are read before the first one is written."""
     pad_id: int
     eos_id = audio_id = -1  # none ends the answer, no position is for audio alone
-
-    @abstractmethod
-    def positions(self, samples: int) -> int:
-        """Positions of the language model, those of `start_ids` included, for a clip."""
 
     def model_of(self, pretrained: Any) -> AudioLLMModel:
         from stentor.models.audio_llm.grid_modeling import GridModel
@@ -59,16 +52,6 @@ class GridProcessor(AudioLLMProcessor):
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         return self.positions(round(seconds * self.sample_rate))
-
-    def frames_of(self, delay_seconds: float) -> int:
-        """Frames of a delay. Raises ConfigError for one that is no whole number of them, or none."""
-        frames = round(delay_seconds * self.grid.rate)
-        if frames < 1 or not math.isclose(frames, delay_seconds * self.grid.rate, abs_tol=1e-6):
-            raise ConfigError(
-                f"model.delay_seconds: {delay_seconds:g} s must be a whole number of frames of {1 / self.grid.rate:g} "
-                "s, one at least."
-            )
-        return frames
 
     def generation_config(self) -> Any:
         from transformers import GenerationConfig

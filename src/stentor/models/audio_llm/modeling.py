@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.audio_llm.processor import AudioLLMProcessor
+from stentor.models.audio_llm.processor import AudioLLMProcessor, Names
 from stentor.models.decoding import LanguageModelDecoder, Result, search
 from stentor.models.peft import is_adapter
 
@@ -16,19 +16,13 @@ TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
 
 
-Names = tuple[tuple[str, str], ...]
-"""How names of tensors begin with us and with transformers, the first that fits."""
-NAMES: Names = AudioLLMProcessor.names
-"""transformers has all parts but the output layer below `model.`."""
-
-
-def transformers_name(name: str, names: Names = NAMES) -> str:
-    """transformers' name of a tensor of an `AudioLLMModel`."""
+def transformers_name(name: str, names: Names = AudioLLMProcessor.names) -> str:
+    """transformers' name of a tensor of an `AudioLLMModel`, for the `names` of its processor."""
     own, theirs = next(pair for pair in names if name.startswith(pair[0]))
     return theirs + name.removeprefix(own)
 
 
-def own_name(name: str, names: Names = NAMES) -> str:
+def own_name(name: str, names: Names = AudioLLMProcessor.names) -> str:
     """The name in an `AudioLLMModel` of a tensor of transformers' model."""
     own, theirs = next((pair for pair in names if name.startswith(pair[1])), ("", ""))
     return own + name.removeprefix(theirs)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import bisect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,32 +26,17 @@ log = logging.getLogger("stentor")
 
 Around = tuple[list[int], list[int]]
 """Prompt tokens before and after the audio."""
+Names = tuple[tuple[str, str], ...]
 
 
 class AudioLLMProcessor(ABC):
     """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
 
-    A model is a subclass in a module of `kinds/`, or of a plug-in. Most need no more than
-    `stentor.models.audio_llm.chat.ChatProcessor`, for processors of transformers with a chat template, of which the
-    prompt is made once and split where the audio goes:
-
-        class GlmAsr(ChatProcessor):
-            model_types = ("glmasr",)
-            architecture = "GlmAsrForConditionalGeneration"
-            processor = "GlmAsrProcessor"
-            tokenizer_holds = "the processor of a GLM-ASR model"
-
-            def positions(self, samples):  # of the language model, from metadata alone
-                return samples // 160 // 8
-
-            def audio_inputs(self, examples):  # arguments of transformers' `get_audio_features`
-                return {"input_features": ..., "input_features_mask": ...}
-
-    Hooks, in the order in which they are called: `read` makes `hf` from a folder; `settle` fills what it knows into the
-    config of an untrained model; `inspect` refuses configs; `setup` takes ids of tokens; `ids`, `around`, `answer`,
-    `positions` and `audio_inputs` make batches; `decode` and `named_language` read answers; `generation_config` and
-    `save` write exports. `model_of` may give a subclass of `AudioLLMModel` where audio reaches the language model in
-    another way than at positions of its own.
+    A model is a subclass in a module of `kinds/`, or of a plug-in (`examples/model/audio_flamingo.py`). Most are a
+    `stentor.models.audio_llm.chat.ChatProcessor`, whose prompt transformers' chat template makes, and need `positions`
+    and `audio_inputs` alone. Hooks are called in this order: `read`, `settle` and `inspect` for configs, `setup`, then
+    `ids`, `_around`, `answer`, `positions` and `audio_inputs` for batches, `decode` and `named_language` for answers,
+    `generation_config` and `save` for exports.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
@@ -62,7 +47,7 @@ class AudioLLMProcessor(ABC):
     """What the folder `tokenizer` must hold, for messages."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids."""
-    names: ClassVar[tuple[tuple[str, str], ...]] = (("lm_head.", "lm_head."), ("", "model."))
+    names: ClassVar[Names] = (("lm_head.", "lm_head."), ("", "model."))
     """How names of tensors begin with us and with transformers, the first that fits."""
     heads: ClassVar[tuple[str, ...]] = ("lm_head",)
     """Parts that transformers has beside `model`: the output layer, and what exports take along."""
@@ -118,10 +103,8 @@ class AudioLLMProcessor(ABC):
         self._warned = False
         self.setup(config)
         text = config.get_text_config()
-        self.end_ids = {
-            self.eos_id,
-            *(i for part in (config, text) for i in _numbers(getattr(part, "eos_token_id", None))),
-        }
+        ends = [getattr(part, "eos_token_id", None) for part in (config, text)]
+        self.end_ids = {self.eos_id, *(i for e in ends for i in (e if isinstance(e, list) else [e]) if i is not None)}
         self.max_seconds = self._max_seconds(getattr(text, "max_position_embeddings", None))
 
     def _max_seconds(self, positions: int | None) -> float:
@@ -199,7 +182,8 @@ class AudioLLMProcessor(ABC):
         )
 
     def model_of(self, pretrained: Any) -> AudioLLMModel:
-        """The model for training and decoding, made of the parts of transformers' model."""
+        """The model for training and decoding, made of the parts of transformers' model; a subclass where audio reaches
+        the language model in another way than at positions of its own."""
         from stentor.models.audio_llm.modeling import AudioLLMModel
 
         return AudioLLMModel(pretrained, self)
@@ -209,18 +193,11 @@ class AudioLLMProcessor(ABC):
         return self.answer(self.text_ids(example), example.language)
 
     def answer(self, text: list[int], language: str | None) -> list[int]:
-        """Tokens that are learnt behind the prompt of `question`, for the tokens of a transcript."""
+        """Tokens that are learnt behind the prompt, for the tokens of a transcript."""
         return [*text, self.eos_id]
 
-    def question(self, language: str | None, context: str | None, translate: bool, labels: bool) -> Around:
-        """`around` in training (`labels`), where a model may have more to answer, and in generation."""
-        return self.around(language, context, translate)
-
     def around(self, language: str | None, context: str | None = None, translate: bool = False) -> Around:
-        """`_around`, remembered where there is no context. Raises ConfigError where the prompt cannot ask for a
-        translation."""
-        if translate and not self.translates:
-            raise ConfigError(f"A {self.model_types[0]} model writes down what is said: leave out `translate`.")
+        """`_around`, remembered where there is no context."""
         if context and "context" not in self.hints:
             if not self._warned:
                 log.warning("The prompt of a %s has no place for `context`: it is not used.", self.model_types[0])
@@ -233,15 +210,10 @@ class AudioLLMProcessor(ABC):
         return self._prompts[key]
 
     def prompt(
-        self,
-        language: str | None,
-        samples: int,
-        context: str | None = None,
-        labels: bool = False,
-        translate: bool = False,
+        self, language: str | None, samples: int, context: str | None = None, translate: bool = False
     ) -> list[int]:
         """Prompt tokens of a clip, with the placeholder at each audio position."""
-        before, after = self.question(language, context, translate, labels)
+        before, after = self.around(language, context, translate)
         return [*before, *self.span(samples), *after]
 
     def span(self, samples: int) -> list[int]:
@@ -249,9 +221,9 @@ class AudioLLMProcessor(ABC):
         return [self.audio_id] * self.positions(samples)
 
     def prompt_of(self, example: Example, labels: bool) -> list[int]:
-        """`prompt` of an example, in training (`labels`) or for generation."""
+        """`prompt` of an example, in training (`labels`), where a model may have more to answer, or for generation."""
         translate = bool(example.extra.get("translate"))
-        return self.prompt(example.language, num_samples(example), example.context, labels, translate)
+        return self.prompt(example.language, num_samples(example), example.context, translate)
 
     def text_ids(self, example: Example) -> list[int]:
         """Tokens of what an example's answer says."""
@@ -312,9 +284,13 @@ class AudioLLMProcessor(ABC):
         * `input_ids` [B, L]; `audio_index` [N], positions in the flattened `input_ids`;
         * training: `label_index` [T], positions in the flattened sequence that predict `targets` [T];
         * generation: `attention_mask` and `position_ids` [B, L].
+
+        Raises ConfigError for a translation that the prompt cannot ask for.
         """
         import torch
 
+        if not self.translates and any(e.extra.get("translate") for e in examples):
+            raise ConfigError(f"A {self.model_types[0]} model writes down what is said: leave out `translate`.")
         texts = [self.text_ids(e) if labels else [] for e in examples]
         reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
         usable, dropped = split_usable(examples, reasons, labels)
@@ -365,5 +341,14 @@ class AudioLLMProcessor(ABC):
         self.hf.save_pretrained(folder)
 
 
-def _numbers(ids: int | Sequence[int] | None) -> list[int]:
-    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+def name_among(names: Mapping[str, str], language: str | None, message: str) -> str | None:
+    """The name that a prompt has for a language given by code, locale (`en-US`) or name, of `names` by code; None when
+    none is given. Raises DataError with the `message`, a format of the `language`, for another one."""
+    name = (language or "").strip().lower()
+    known = {n.lower(): n for n in names.values()} | dict(names)
+    for word in (name, name.replace("_", "-").partition("-")[0]):
+        if word in known:
+            return known[word]
+    if name:
+        raise DataError(f"{message} Leave the language out to have it found out.".format(language=language))
+    return None

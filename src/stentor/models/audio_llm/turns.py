@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,10 +63,18 @@ class TurnsProcessor(ChatProcessor):
         return min(2 * int(seconds * self.token_rate) + 64, MOST_ANSWER)
 
 
-def clock(text: str) -> float:
-    """Seconds of `7.56`, `1:07.56` or `1:01:07.56`."""
-    return float(sum(float(part) * 60**i for i, part in enumerate(reversed(text.split(":")))))
-
-
 TIME = r"\d[\d:]*(?:\.\d+)?"
-"""Pattern of what `clock` reads."""
+"""Pattern of a time: `7.56`, `1:07.56` or `1:01:07.56`."""
+
+
+def read_turns(pattern: re.Pattern[str], text: str) -> list[dict[str, Any]]:
+    """The turns that a pattern with the groups `speaker`, `start`, `end` and `text` finds in an answer."""
+    return [
+        {"speaker": m["speaker"], "start": _seconds(m["start"]), "end": _seconds(m["end"]), "span": m.span("text")}
+        for m in pattern.finditer(text)
+    ]
+
+
+def _seconds(time: str | None) -> float | None:
+    parts = time.split(":") if time else []
+    return sum(float(part) * 60**i for i, part in enumerate(reversed(parts))) if parts else None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.kaldi import KaldiFeatures
 from stentor.data.batch import Example
-from stentor.errors import DataError
 from stentor.models.audio_llm.chat import ChatProcessor
+from stentor.models.audio_llm.processor import name_among
 from stentor.models.collate import SHORTEST, mask_features, pad_shortest
 
 if TYPE_CHECKING:
@@ -71,17 +71,8 @@ class FunAsrNano(ChatProcessor):
 
 
 def name_of(language: str | None) -> str | None:
-    """The name that the model's prompt has for a language given by code, locale or English name; None when none is
-    given. Raises DataError for another language."""
+    """See `name_among`."""
     from transformers.models.fun_asr_nano.processing_fun_asr_nano import LANGUAGE_CODE_TO_NAME
 
-    name = (language or "").strip().lower()
-    if not name or name in LANGUAGE_CODE_TO_NAME.values():
-        return name or None
-    for word in (name, name.replace("_", "-").partition("-")[0]):
-        if word in LANGUAGE_CODE_TO_NAME:
-            return str(LANGUAGE_CODE_TO_NAME[word])
-    raise DataError(
-        f"Fun-ASR-Nano's prompt can name no language {language!r}, only Chinese (zh), English (en) and Japanese (ja): "
-        "leave the language out to have it found out."
-    )
+    known = "only Chinese (zh), English (en) and Japanese (ja)"
+    return name_among(LANGUAGE_CODE_TO_NAME, language, f"Fun-ASR-Nano's prompt names no {{language!r}}, {known}.")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
-from stentor.models.audio_llm.turns import TIME, TurnsProcessor, clock
+from stentor.models.audio_llm.turns import TIME, TurnsProcessor, read_turns
 from stentor.models.collate import mask_features
 
 if TYPE_CHECKING:
@@ -35,21 +35,13 @@ class MossTranscribeDiarize(TurnsProcessor):
     fixed = ("audio_tower.embed_positions.weight",)
     longest_seconds = 5400.0
 
-    def request_options(self, language: str | None, context: str | None) -> dict[str, Any]:
-        return {"prompt": context}
-
     def turn_ids(self, turns: Sequence[dict[str, Any]]) -> list[int]:
         parts = (f"[{t['start']:.2f}][S{t['speaker'] + 1:02d}]{t['text']}[{t['end']:.2f}]" for t in turns)
         return self.ids("".join(parts))
 
     def parse(self, text: str) -> tuple[list[dict[str, Any]], bool]:
-        matches = list(TURN.finditer(text))
-        turns = [
-            {"speaker": m["speaker"], "start": clock(m["start"]), "span": m.span("text")}
-            | {"end": clock(m["end"]) if m["end"] else None}
-            for m in matches
-        ]
-        return turns, not TURN.sub("", text).strip() and all(m["end"] for m in matches)
+        turns = read_turns(TURN, text)
+        return turns, not TURN.sub("", text).strip() and all(turn["end"] is not None for turn in turns)
 
     def positions(self, samples: int) -> int:
         window, merge = self.hf.feature_extractor.n_samples, self.hf.audio_merge_size

@@ -71,7 +71,7 @@ class Nemotron35Transcribe(TurnsProcessor):
 
     def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
         speakers = max((turn["speaker"] for turn in example.extra.get("turns", ())), default=0) + 1
-        if speakers > len(self.tags):
+        if tokens and speakers > len(self.tags):  # without tokens it is to be answered, not learnt
             sentence = f"{example.id}: {speakers} speakers; the model has tags for {len(self.tags)}."
             return "too_many_speakers", sentence
         return super()._drop_reason(example, tokens)

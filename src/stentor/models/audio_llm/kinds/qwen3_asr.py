@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.features import HOP, WhisperMel
 from stentor.data.batch import Example
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError
 from stentor.models.audio_llm.chat import ChatProcessor
-from stentor.models.audio_llm.processor import Around
-from stentor.models.collate import mask_features
+from stentor.models.audio_llm.processor import name_among
+from stentor.models.collate import mask_features, num_samples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,11 +89,11 @@ class Qwen3ASR(ChatProcessor):
                 f"({text.hidden_size})."
             )
 
-    def request_options(self, language: str | None, context: str | None) -> dict[str, Any]:
-        return {"language": name_of(language), "prompt": context}
+    def request_options(self, language: str | None) -> dict[str, Any]:
+        return {"language": name_of(language)}
 
-    def question(self, language: str | None, context: str | None, translate: bool, labels: bool) -> Around:
-        return self.around(None if labels else language, context)
+    def prompt_of(self, example: Example, labels: bool) -> list[int]:
+        return self.prompt(None if labels else example.language, num_samples(example), example.context)
 
     def answer(self, text: list[int], language: str | None) -> list[int]:
         return [*self._naming(name_of(language)), *text, self.eos_id]
@@ -149,16 +149,6 @@ def languages() -> dict[str, str]:
 
 
 def name_of(language: str | None) -> str | None:
-    """The name that Qwen3-ASR has for a language given by code, locale (`en-US`) or English name; None when none is
-    given. Raises DataError for another language."""
-    name = (language or "").strip().lower()
-    if not name:
-        return None
-    names = {n.lower(): n for n in languages().values()} | languages()
-    for word in (name, name.replace("_", "-").partition("-")[0]):
-        if word in names:
-            return names[word]
+    """See `name_among`."""
     known = ", ".join(f"{code} ({name})" for code, name in sorted(languages().items()))
-    raise DataError(
-        f"Qwen3-ASR knows no language {language!r}: there is {known}. Leave the language out to have it found out."
-    )
+    return name_among(languages(), language, f"Qwen3-ASR knows no language {{language!r}}: there is {known}.")

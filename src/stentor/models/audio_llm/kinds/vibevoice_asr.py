@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
-from stentor.models.audio_llm.turns import TIME, TurnsProcessor, clock
+from stentor.models.audio_llm.turns import TIME, TurnsProcessor, read_turns
 from stentor.models.collate import mask_audio, num_samples
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ class VibeVoiceAsr(TurnsProcessor):
         self.ending = [self.eos_id] if end[0] == self.eos_id else [*end, self.eos_id]
         self.opening = [] if self.request(None, None, False).endswith(BEGIN) else self._all_ids(BEGIN)
 
-    def request_options(self, language: str | None, context: str | None) -> dict[str, Any]:
-        return {"prompt": context}
-
     def prompt_of(self, example: Example, labels: bool) -> list[int]:
         seconds = num_samples(example) / self.sample_rate
         request = self.request(None, (example.context or "").replace(self.hf.audio_token, "") or None, False)
@@ -69,11 +66,7 @@ class VibeVoiceAsr(TurnsProcessor):
         return self.ids(f"[{','.join(parts)}]")
 
     def parse(self, text: str) -> tuple[list[dict[str, Any]], bool]:
-        turns = [
-            {"speaker": m["speaker"], "span": m.span("text")}
-            | {key: clock(m[key]) if m[key] else None for key in ("start", "end")}
-            for m in TURN.finditer(text)
-        ]
+        turns = read_turns(TURN, text)
         try:
             whole = json.loads(text[max(text.find("["), 0) :])
         except ValueError:

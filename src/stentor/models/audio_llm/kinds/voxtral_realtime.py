@@ -32,7 +32,12 @@ class VoxtralRealtime(GridProcessor, TekkenProcessor):
             self._audio.frame_rate, self._encoder.streaming_pad, self._tekken.get_special_token("[STREAMING_WORD]")
         )
         if self.delay_seconds is not None:
-            self.frames_of(self.delay_seconds)
+            frames = self.delay_seconds * self.grid.rate
+            if round(frames) < 1 or not math.isclose(round(frames), frames, abs_tol=1e-6):
+                raise ConfigError(
+                    f"model.delay_seconds: {self.delay_seconds:g} s must be a whole number of frames of "
+                    f"{1 / self.grid.rate:g} s, one at least."
+                )
             self._audio.transcription_delay_ms = 1000 * self.delay_seconds
         start = self.hf.tokenizer.tokenizer.instruct_tokenizer.start()
         self.start_ids = [*start, *self._encoder.encode_streaming_tokens()]

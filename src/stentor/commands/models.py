@@ -120,7 +120,7 @@ def find(name: str) -> KnownModel:
     models = {key.lower(): model for model in known_models().values() for key in (model.label, model.name)}
     if (model := models.get(name.lower())) is not None:
         return model
-    last = {key.rpartition("/")[2]: found.label for key, found in models.items()}
+    last = {key.rpartition("/")[2]: known.label for key, known in models.items()}
     near = [last[key] for key in difflib.get_close_matches(name.lower().rpartition("/")[2], last, 3, 0.5)]
     mean = f" Did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
     raise ConfigError(

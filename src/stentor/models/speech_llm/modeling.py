@@ -33,7 +33,12 @@ class GreedyOutput:
 
 
 class EncoderCache(nn.Module):
-    """A model that can cache the encoder's output and the greedy output of the last batch."""
+    """A model that can cache the encoder's output and the greedy output of the last batch, and what models share that
+    have an `encoder` of the geometry `shape` and perhaps a `ctc_head` on it."""
+
+    encoder: Any
+    shape: Geometry
+    ctc_head: Any
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,6 +72,39 @@ class EncoderCache(nn.Module):
         if self._caching:
             self._encoded = (features, lengths, *output)
 
+    def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
+        if cached := self.cached(features, lengths):
+            return cached[0], cached[1]
+        needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
+        with torch.set_grad_enabled(needed):
+            dtype = next(self.encoder.parameters()).dtype
+            hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths)
+        if self.shape.window is not None:
+            hidden = hidden[:, : int(frames.max())]
+        self.store(features, lengths, hidden, frames)
+        return hidden, frames
+
+    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""
+        return self.ctc_head(hidden.to(self.ctc_head.weight.dtype)).float().log_softmax(-1)
+
+    def ctc_arguments(self, hidden: Tensor, frames: Tensor, inputs: dict[str, Any]) -> dict[str, Tensor]:
+        """Arguments of the loss `ctc` for encoder frames, from the processor's `ctc_targets`."""
+        rows = inputs["ctc_rows"]
+        return {
+            "log_probs": self.ctc_log_probs(hidden)[rows].transpose(0, 1),
+            "lengths": frames[rows],
+            "targets": inputs["ctc_targets"],
+            "target_lengths": inputs["ctc_target_lengths"],
+        }
+
+    def best_ctc_classes(self, features: Tensor, lengths: Tensor) -> list[list[int]]:
+        """The most likely CTC class of each frame, per clip."""
+        hidden, frames = self.frames(features, lengths)
+        best = self.ctc_log_probs(hidden).argmax(-1)
+        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
+
 
 def lowest_of_words(log_probs: Tensor, word_tokens: Tensor) -> Tensor:
     """The lowest log-probability [B, W] of each word's tokens, from the first to the last `word_tokens` [B, W, 2], of
@@ -83,9 +121,7 @@ class SpeechLLMModel(EncoderCache):
     evaluation mode (no dropout), also while the rest trains.
     """
 
-    encoder: Any
     llm: Any
-    ctc_head: Any
     aligner: Any
 
     def __init__(
@@ -113,19 +149,6 @@ class SpeechLLMModel(EncoderCache):
             if not any(p.requires_grad for p in part.parameters()):
                 part.eval()
         return self
-
-    def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
-        if cached := self.cached(features, lengths):
-            return cached[0], cached[1]
-        needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
-        with torch.set_grad_enabled(needed):
-            dtype = next(self.encoder.parameters()).dtype
-            hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths)
-        if self.shape.window is not None:
-            hidden = hidden[:, : int(frames.max())]
-        self.store(features, lengths, hidden, frames)
-        return hidden, frames
 
     def embed(self, hidden: Tensor, input_ids: Tensor, audio_index: Tensor, audio_rows: Tensor) -> Tensor:
         """Input of the language model [B, L, width]: token embeddings, with projected audio at its positions.
@@ -191,13 +214,7 @@ class SpeechLLMModel(EncoderCache):
         ).last_hidden_state
         losses: dict[str, dict[str, Any]] = {"text": {**self.head(out.flatten(0, 1)[label_index]), "targets": targets}}
         if self.ctc_head is not None:
-            rows = options["ctc_rows"]
-            losses["ctc"] = {
-                "log_probs": self.ctc_log_probs(hidden)[rows].transpose(0, 1),
-                "lengths": frames[rows],
-                "targets": options["ctc_targets"],
-                "target_lengths": options["ctc_target_lengths"],
-            }
+            losses["ctc"] = self.ctc_arguments(hidden, frames, options)
         if self.aligner is not None and "word_times" in options:
             times, moved = options["word_times"], None
             if self.training:
@@ -208,16 +225,10 @@ class SpeechLLMModel(EncoderCache):
             losses["alignment"] = {**vars(scores), "times": times, "step": self.aligner.step}
         return losses
 
-    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""
-        return self.ctc_head(hidden.to(self.ctc_head.weight.dtype)).float().log_softmax(-1)
-
     @torch.no_grad()
     def ctc_classes(self, features: Tensor, feature_lengths: Tensor, **_: Tensor) -> list[list[int]]:
-        """The most likely CTC class of each frame, per clip."""
-        hidden, frames = self.frames(features, feature_lengths)
-        best = self.ctc_log_probs(hidden).argmax(-1)
-        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
+        """See `best_ctc_classes`."""
+        return self.best_ctc_classes(features, feature_lengths)
 
     @torch.no_grad()
     def align(

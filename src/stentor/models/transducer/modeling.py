@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.models.biasing import Biasing
-from stentor.models.speech_llm.encoders import Geometry, encode
+from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.modeling import EncoderCache
 from stentor.models.transducer.beam import search
 from stentor.models.transducer.decoding import State, greedy
@@ -131,8 +131,6 @@ class EncoderTransducer(TransducerModel):
     """
 
     blank = 0
-    encoder: Any
-    ctc_head: Any
     times_head: Any
 
     def __init__(
@@ -160,17 +158,6 @@ class EncoderTransducer(TransducerModel):
             self.encoder.eval()
         return self
 
-    def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
-        if cached := self.cached(features, lengths):
-            return cached[0], cached[1]
-        needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
-        with torch.set_grad_enabled(needed):
-            hidden, frames = encode(self.encoder, self.shape, features, lengths)
-        hidden = hidden[:, : int(frames.max())]
-        self.store(features, lengths, hidden, frames)
-        return hidden, frames
-
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         hidden, frames = self.frames(features, lengths)
         return self.project(hidden), frames
@@ -188,13 +175,7 @@ class EncoderTransducer(TransducerModel):
         hidden, frames = self.frames(features, lengths)
         losses = {"rnnt": self.joint_arguments(self.project(hidden), frames, targets, target_lengths)}
         if self.ctc_head is not None:
-            rows = options["ctc_rows"]
-            losses["ctc"] = {
-                "log_probs": self.ctc_log_probs(hidden)[rows].transpose(0, 1),
-                "lengths": frames[rows],
-                "targets": options["ctc_targets"],
-                "target_lengths": options["ctc_target_lengths"],
-            }
+            losses["ctc"] = self.ctc_arguments(hidden, frames, options)
         if self.times_head is not None:
             losses["times"] = {"logits": self.times_head(hidden), "targets": options["word_times"]}
         return losses
@@ -217,13 +198,7 @@ class EncoderTransducer(TransducerModel):
             seconds.append(list(zip(starts.tolist(), ends.tolist())))
         return seconds
 
-    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""
-        return self.ctc_head(hidden).float().log_softmax(-1)
-
     @torch.no_grad()
     def ctc_classes(self, features: Tensor, lengths: Tensor) -> list[list[int]]:
-        """The most likely CTC class of each frame, per clip."""
-        hidden, frames = self.frames(features, lengths)
-        best = self.ctc_log_probs(hidden).argmax(-1)
-        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
+        """See `best_ctc_classes`."""
+        return self.best_ctc_classes(features, lengths)

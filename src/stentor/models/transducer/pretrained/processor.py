@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
-from stentor.models.collate import mask_features, pad_shortest
+from stentor.models.collate import encoder_inputs
 from stentor.models.ctc.spelling import Pieces
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.transducer.pretrained import Kind
@@ -37,12 +37,7 @@ class PretrainedProcessor(TransducerProcessor):
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] of the model's own extractor, zero at padding, with lengths [B]."""
-        clips = [pad_shortest(example.audio) for example in examples]
-        lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
-        inputs = self.hf.feature_extractor(clips, sampling_rate=self.sample_rate, return_tensors="pt")
-        features = inputs["input_features"][:, : int(lengths.max())].transpose(1, 2).contiguous()
-        mask_features(features, lengths, examples)
-        return features, lengths
+        return encoder_inputs(self.shape, self.hf.feature_extractor, examples)
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """As `TransducerProcessor.collate`, with `prompt_ids` [B] where the model takes the language of a clip."""

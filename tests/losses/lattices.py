@@ -80,19 +80,27 @@ def paths(frames: int, tokens: int, durations: Sequence[int] | None) -> Iterator
     return onward(0, 0)
 
 
+def scored_paths(
+    case: dict, item: int, durations: Sequence[int] | None = None, sigma: float = 0.0
+) -> list[tuple[Tensor, list[tuple[int, int, bool, int]]]]:
+    """Log-probability of every path of an item, with the path as `paths` gives it."""
+    logits, target = item_logits(case, item)
+    tokens = logits[..., :TOKENS].log_softmax(-1) - sigma
+    steps = logits[..., TOKENS:].log_softmax(-1)
+    scored = []
+    for path in paths(len(logits), len(target), durations):
+        frames, sizes, blanks, index = map(list, zip(*path))
+        ids = [case["blank"] if blank else target[u] for u, blank in zip(sizes, blanks)]
+        score = tokens[frames, sizes, ids].sum()
+        scored.append((score if durations is None else score + steps[frames, sizes, index].sum(), path))
+    return scored
+
+
 def brute_force(case: dict, durations: Sequence[int] | None = None, sigma: float = 0.0) -> Tensor:
     """The loss as the sum over all paths; items without any count as zero."""
     total = torch.zeros((), dtype=torch.float64)
     for item in range(len(case["lengths"])):
-        logits, target = item_logits(case, item)
-        tokens = logits[..., :TOKENS].log_softmax(-1) - sigma
-        steps = logits[..., TOKENS:].log_softmax(-1)
-        scores = []
-        for path in paths(len(logits), len(target), durations):
-            frames, sizes, blanks, index = map(list, zip(*path))
-            ids = [case["blank"] if blank else target[u] for u, blank in zip(sizes, blanks)]
-            score = tokens[frames, sizes, ids].sum()
-            scores.append(score if durations is None else score + steps[frames, sizes, index].sum())
+        scores = [score for score, _ in scored_paths(case, item, durations, sigma)]
         if scores:
             total = total - torch.stack(scores).logsumexp(0)
     return total

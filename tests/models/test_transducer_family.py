@@ -13,7 +13,8 @@ from stentor.commands.quickstart import CONFIGS
 from stentor.config.load import load as load_config
 from stentor.config.load import stage_configs
 from stentor.data.batch import Example
-from stentor.errors import ConfigError
+from stentor.data.load_audio import load_audio
+from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.losses.rnnt import RNNTLoss
 from stentor.models.base import Family, TaskRequirements
@@ -270,14 +271,34 @@ def test_an_export_says_what_the_model_said(learnt):
         assert again.words[0]["confidence"] == pytest.approx(line["output"]["words"][0]["confidence"], abs=1e-3)
 
 
-def test_the_ctc_head_aligns(learnt, run_file, tmp_path):
+@pytest.mark.parametrize("engine", [None, "ctc"])
+def test_it_aligns_from_the_command_line(engine, learnt, run_file, tmp_path):
     record = json.loads((run_file.parent / "eight.jsonl").read_text().splitlines()[2])
     (tmp_path / "text.txt").write_text(record["text"])
-    out = tmp_path / "out"
-    assert not main(["align", str(learnt), record["audio_path"], str(tmp_path / "text.txt"), "--out", str(out)])
+    out, options = tmp_path / "out", ["--engine", engine] if engine else []
+    text = str(tmp_path / "text.txt")
+    assert not main(["align", str(learnt), record["audio_path"], text, "--out", str(out), *options])
     (aligned,) = out.glob("*.json")
     words = json.loads(aligned.read_text())["words"]
     assert [w["word"] for w in words] == record["text"].split()
+    if engine is None:
+        for word, own in zip(words, load(learnt).transcribe(record["audio_path"]).words, strict=True):
+            assert [word[key] for key in ("start", "end")] == pytest.approx([own["start"], own["end"]], abs=0.04)
+
+
+def test_words_that_cannot_be_written_fill_the_gap(learnt, run_file):
+    record = json.loads((run_file.parent / "eight.jsonl").read_text().splitlines()[2])
+    model = load(learnt)
+    audio, task = load_audio(record["audio_path"]), model.task
+    first, *rest = record["text"].split()
+    texts = [record["text"], " – ".join([first.upper() + ",", "2", *rest]), "2", "", "one " * 1000]
+    plain, other, unknown, nothing = task.align(model.bundle, [Example("a", audio, text) for text in texts[:4]])
+    assert [w["word"] for w in other] == [first.upper() + ",", "2", *rest]
+    assert [w["start"] for w in other[:1] + other[2:]] == [w["start"] for w in plain]
+    assert [other[1][key] for key in ("start", "end", "confidence")] == [plain[0]["end"], plain[1]["start"], 0.0]
+    assert [w["start"] for w in unknown] == [0.0] and nothing == []
+    with pytest.raises(DataError, match="1000 words, more than"):
+        task.align(model.bundle, [Example("a", audio, texts[4])])
 
 
 def test_adapters_learn_and_go_on(learnt, run_file):

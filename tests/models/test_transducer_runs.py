@@ -89,6 +89,11 @@ def test_all_weights_learn_a_tiny_set(learnt, eight, tmp_path):
     )
     (file,) = tmp_path.glob("*.json")
     assert json.loads(file.read_text())["text"] == record["text"]
+    assert not main(["align", str(folder / "export"), record["audio_path"], record["text"], "--out", str(tmp_path / "a")])
+    (file,) = (tmp_path / "a").glob("*.json")
+    greedy = next(p for p in records_of(folder / "predictions" / "same.jsonl") if p["id"] == record["id"])
+    for word, own in zip(json.loads(file.read_text())["words"], greedy["output"]["words"], strict=True):
+        assert word["word"] == own["word"] and word["start"] == pytest.approx(own["start"], abs=0.041)
 
 
 def test_adapters_learn_a_tiny_set(learnt, eight, tmp_path):

@@ -44,16 +44,12 @@ class TDTLoss(Loss):
 
         Items that no path of these durations aligns count as zero.
         """
-        import torch
-
-        from stentor.losses.transducer.lattice import RNNT_ARCS, Arc, Lattice
+        from stentor.losses.transducer.lattice import RNNT_ARCS, Lattice
 
         lattice = Lattice(lengths, targets, target_lengths, blank)
         tokens, steps = lattice.scores(joint, encoder, predictor, self.rows, len(durations))
-        waits = [i for i, frames in enumerate(durations) if frames]  # a blank that stays would go round for ever
-        arcs = [Arc(durations[i], 0) for i in waits] + [Arc(frames, 1) for frames in durations]
-        scores = torch.cat([tokens[:, :1] + steps[:, waits], tokens[:, 1:] + steps], 1) - self.sigma
-        loss = (1 - self.omega) * lattice.loss(scores, arcs)
+        scores, arcs = lattice.arcs(tokens, steps, durations)
+        loss = (1 - self.omega) * lattice.loss(scores - self.sigma, arcs)
         return loss + self.omega * lattice.loss(tokens, RNNT_ARCS) if self.omega else loss
 
     def unregularised(self) -> Loss:

@@ -134,17 +134,19 @@ def word_confidences(
     decode: Callable[[list[int]], str],
     spans: Sequence[tuple[float, float]] | None = None,
     calibration: Sequence[float] = (1.0, 0.0, 0.0),
+    groups: Sequence[tuple[str, Sequence[int]]] | None = None,
 ) -> list[dict[str, Any]]:
     """`[{"word", "confidence"}]`: the probability of each word's least certain token.
 
     The least, not the product: a product punishes long words and fine-grained tokenizers. With the tokens' `spans`, the
     first and the last second of each, also `start` and `end`, and `signs`: the least and the mean probability of the
     tokens, of which `calibration` makes the confidence (see `stentor.metrics.calibration`).
+    `groups` are the words with the positions of their tokens, where these are known (see `word_tokens`).
     """
     from stentor.metrics.calibration import confidence
 
     words = []
-    for word, positions in word_tokens(ids, decode):
+    for word, positions in word_tokens(ids, decode) if groups is None else groups:
         probabilities = [math.exp(log_probs[i]) for i in positions]
         least = min(probabilities)
         if spans is None:

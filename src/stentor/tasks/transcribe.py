@@ -179,8 +179,8 @@ class Transcribe(Task):
         outputs = []
         for i, (ids, log_probs) in enumerate(hypotheses):
             if spans:
-                within = partial(_within, seconds=before[i], earlier=earlier[i])
-                timing["spans"] = [(within(start), within(end)) for start, end in spans[i]]
+                in_clip = partial(within, seconds=before[i], earlier=earlier[i])
+                timing["spans"] = [(in_clip(start), in_clip(end)) for start, end in spans[i]]
             answer = self.answer(processor, ids, log_probs, before[i], **timing)
             outputs.append(
                 {
@@ -252,7 +252,7 @@ class Transcribe(Task):
         return ("chrf", "max") if self.translate else (self.metric, "min")
 
 
-def _within(time: float, seconds: float, earlier: float) -> float:
+def within(time: float, seconds: float, earlier: float) -> float:
     """A time in audio that began earlier, as one in the first `seconds` of the audio itself."""
     return min(max(time - earlier, 0.0), seconds)
 

@@ -1,7 +1,9 @@
 """Speech to text with the time of every word.
 
-Models that time their tokens (see `transcribe`) serve this task as they are; it scores their times. Another family
-gives, besides what `transcribe` asks for:
+Models that time their tokens (see `transcribe`) serve this task as they are; it scores their times. Where they have a
+method `align_tokens(inputs, ids)` (log-probabilities and seconds of the known tokens of one item, None where they do
+not fit) and their processor `spell(text)` (these tokens, and the characters of the text that each writes), they also
+align. Another family gives, besides what `transcribe` asks for:
 
 * processor: `collate(examples, labels=True)` takes `Example.extra["words"]`, the words of the text as dicts with `span`
   (characters [start, end) of the text) and where known `start` and `end` in seconds, and counts the term `alignment`;
@@ -23,7 +25,8 @@ from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
 from stentor.metrics.score import Score
-from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens
+from stentor.tasks.decode_checks import word_confidences
+from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens, within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,6 +118,9 @@ class Words(Transcribe):
 
         model: Any = bundle.model
         processor: Any = bundle.processor
+        if hasattr(model, "align_tokens"):
+            with bundle.cache_encoder():
+                return [self._token_times(bundle, example) for example in examples]
         if getattr(model, "aligner", None) is None:
             raise ConfigError(
                 "This model has no alignment module: train one with the task `words` and `model.aligner`."
@@ -155,6 +161,42 @@ class Words(Transcribe):
             )
         return alignments
 
+    def _token_times(self, bundle: Bundle, example: Example) -> list[dict[str, Any]] | None:
+        """The words of an example with the times of their tokens. A word that the model cannot write is between its
+        neighbours, with confidence 0."""
+        import torch
+
+        from stentor.data.trained_speech import with_room
+
+        model: Any = bundle.model
+        processor: Any = bundle.processor
+        text, seconds = example.text or "", seconds_of(example, processor.sample_rate)
+        words = units(text, example.language)
+        ids, places = processor.spell(text)
+        if not words:
+            return []
+        if len(ids) > processor.max_new_tokens(seconds):
+            return None
+        (roomy,), (earlier,) = with_room(processor, [dataclasses.replace(example, rng=None)])
+        batch = processor.collate([roomy], labels=False).to(next(model.parameters()).device)
+        with torch.no_grad():
+            path = model.align_tokens(batch.inputs, ids)
+        if path is None:
+            return None
+        log_probs, spans = path
+        spans = [tuple(within(time, seconds, earlier) for time in span) for span in spans]
+        groups = [(word["word"], _tokens_of(text, places, *word["span"])) for word in words]
+        calibration = model.calibration.tolist()
+        written = [group for group in groups if group[1]]
+        timed = iter(word_confidences(ids, log_probs, processor.decode, spans, calibration, written))
+        aligned = [next(timed) if positions else {"word": word} for word, positions in groups]
+        for i, word in enumerate(aligned):
+            if "start" not in word:
+                start = aligned[i - 1]["end"] if i else 0.0
+                end = next((later["start"] for later in aligned[i:] if "start" in later), round(seconds, 3))
+                word |= {"start": start, "end": max(start, end), "confidence": 0.0, "signs": [0.0, 0.0]}
+        return aligned
+
     def reference(self, cut: Cut) -> dict[str, Any]:
         return {**super().reference(cut), "words": words_of(cut)}
 
@@ -173,3 +215,12 @@ class Words(Transcribe):
 
     def main_metric(self) -> tuple[str, str]:
         return "word_time_mean_ms", "min"
+
+
+def _tokens_of(text: str, places: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
+    """Positions of the tokens that write characters [start, end) of a text, and of the space before them."""
+    return [
+        i
+        for i, (first, after) in enumerate(places)
+        if first < end and (after > start or (after == start and text[first:after].isspace()))
+    ]

@@ -56,7 +56,7 @@ class WordsStep(DataStep):
 
     type: Literal["words"] = "words"
     engine: str | None = None
-    """aligner, ctc, whisper or voice. Null: what the model is for."""
+    """aligner, transducer, ctc, whisper or voice. Null: what the model is for."""
     model: str | None = None
     """Run folder, export, CTC or Whisper model (a folder or Hub id)."""
     max_wer: float | None = Field(None, ge=0)

@@ -73,6 +73,16 @@ class Lattice:
             scores = torch.cat([checkpoint(score, encoder, predictor, p, use_reentrant=False) for p in parts])
         return scores[:, :2], scores[:, 2:]
 
+    @staticmethod
+    def arcs(tokens: Tensor, steps: Tensor, durations: Sequence[int]) -> tuple[Tensor, Sequence[Arc]]:
+        """Scores [M, A] of the arcs that leave each node, and the arcs, from what `scores` gives. Without durations
+        those of an RNN-T."""
+        if not durations:
+            return tokens, RNNT_ARCS
+        waits = [i for i, frames in enumerate(durations) if frames]  # a blank that stays would go round for ever
+        arcs = [Arc(durations[i], 0) for i in waits] + [Arc(frames, 1) for frames in durations]
+        return torch.cat([tokens[:, :1] + steps[:, waits], tokens[:, 1:] + steps], 1), arcs
+
     def loss(self, scores: Tensor, arcs: Sequence[Arc], emphasis: float = 1.0) -> Tensor:
         """Negative log of the summed probability of all paths, summed over items: a scalar.
 
@@ -117,7 +127,7 @@ class _PathSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, lattice: Lattice, arcs: Sequence[Arc], emphasis: float) -> Tensor:
-        weights, place = _by_diagonals(scores, lattice, arcs)
+        weights, place = by_diagonals(scores, lattice, arcs)
         arc_steps = [arc.frames + arc.tokens for arc in arcs]
         first, width = max(arc_steps), lattice.tokens + 1
         batch, count = len(lattice.lengths), len(arcs)
@@ -166,7 +176,7 @@ class _PathSum(torch.autograd.Function):
         return ctx.saved_tensors[0] * gradient, None, None, None
 
 
-def _by_diagonals(scores: Tensor, lattice: Lattice, arcs: Sequence[Arc]) -> tuple[Tensor, Any]:
+def by_diagonals(scores: Tensor, lattice: Lattice, arcs: Sequence[Arc]) -> tuple[Tensor, Any]:
     """Scores [D, A, U + 2, B] of the arcs that leave the nodes of each diagonal, -inf where there are none, and the
     place of each node in them. Ahead lie as many empty diagonals as the longest arc is wide, and one empty column, so
     that what lies behind a node can always be read."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stentor.losses.transducer.best_path import best_path
 from stentor.models.biasing import Biasing
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.modeling import EncoderCache
@@ -83,11 +84,28 @@ class TransducerModel(EncoderCache):
                 else search(self, states, frames, max_new_tokens, beams, bias)
             )
             if spans is not None:
-                delays: Any = getattr(self, "delays", None)
-                start, end = (0.0, 0.0) if delays is None else delays.tolist()
-                seconds = self.span_seconds(inputs, [path.spans for path in paths])
-                spans += [[(first + start, last + end) for first, last in row] for row in seconds]
+                spans += self._token_seconds(inputs, [path.spans for path in paths])
         return [(list(path.ids), list(path.log_probs)) for path in paths]
+
+    @torch.no_grad()
+    def align_tokens(
+        self, inputs: dict[str, Tensor], ids: Sequence[int]
+    ) -> tuple[list[float], list[tuple[float, float]]] | None:
+        """Log-probabilities of known tokens of one item on the most probable path that writes them, and the first and
+        the last second of each, as `generate` gives them. None where no path does."""
+        states, frames = self.encode(**inputs)
+        targets = torch.tensor([list(ids)], device=states.device)
+        count = torch.tensor([len(ids)], device=states.device)
+        path = best_path(**self.joint_arguments(states, frames, targets, count))
+        return path and (path.log_probs, self._token_seconds(inputs, [path.spans])[0])
+
+    def _token_seconds(
+        self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[list[tuple[float, float]]]:
+        """`span_seconds`, less the delays."""
+        delays: Any = getattr(self, "delays", None)
+        start, end = (0.0, 0.0) if delays is None else delays.tolist()
+        return [[(first + start, last + end) for first, last in row] for row in self.span_seconds(inputs, spans)]
 
     def span_seconds(
         self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]

@@ -99,6 +99,25 @@ class TransducerProcessor(EncoderInputs):
                 row[inside] = torch.stack([middle[inside] - start, end - middle[inside]], 1)
         return targets
 
+    def spell(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Tokens of a known text, and for each the characters [start, end) of the text that it writes. The text is
+        written as it is, in small letters or without punctuation, whichever the tokenizer can write most of; what it
+        cannot write is left out."""
+        backend, unknown = self.tokenizer.backend_tokenizer, self.tokenizer.unk_token_id
+        plain = [(c, i) for i, c in enumerate(text)]
+        small = [(letter, i) for c, i in plain for letter in c.lower()]
+        bare = [(c if c.isalnum() or c == "'" else " ", i) for c, i in small]
+        encodings = []
+        for pairs in (plain, small, bare):
+            single = [pair for before, pair in zip([(" ", 0), *pairs], pairs) if not (before[0] + pair[0]).isspace()]
+            places = [i for _, i in single]
+            encoding = backend.encode("".join(c for c, _ in single).rstrip(), add_special_tokens=False)
+            spans = [(places[a], places[b - 1] + 1) if a < b else (0, 0) for a, b in encoding.offsets]
+            encodings.append((encoding.ids, spans))
+        ids, spans = min(encodings, key=lambda encoding: encoding[0].count(unknown))
+        known = [k for k, token in enumerate(ids) if token != unknown]
+        return [ids[k] for k in known], [spans[k] for k in known]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))

@@ -89,7 +89,9 @@ def test_all_weights_learn_a_tiny_set(learnt, eight, tmp_path):
     )
     (file,) = tmp_path.glob("*.json")
     assert json.loads(file.read_text())["text"] == record["text"]
-    assert not main(["align", str(folder / "export"), record["audio_path"], record["text"], "--out", str(tmp_path / "a")])
+    assert not main(
+        ["align", str(folder / "export"), record["audio_path"], record["text"], "--out", str(tmp_path / "a")]
+    )
     (file,) = (tmp_path / "a").glob("*.json")
     greedy = next(p for p in records_of(folder / "predictions" / "same.jsonl") if p["id"] == record["id"])
     for word, own in zip(json.loads(file.read_text())["words"], greedy["output"]["words"], strict=True):

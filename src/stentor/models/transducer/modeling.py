@@ -94,7 +94,7 @@ class TransducerModel(EncoderCache):
         """Log-probabilities of known tokens of one item on the most probable path that writes them, and the first and
         the last second of each, as `generate` gives them. None where no path does."""
         states, frames = self.encode(**inputs)
-        targets = torch.tensor([list(ids)], device=states.device)
+        targets = torch.tensor([list(ids)], dtype=torch.long, device=states.device)
         count = torch.tensor([len(ids)], device=states.device)
         path = best_path(**self.joint_arguments(states, frames, targets, count))
         return path and (path.log_probs, self._token_seconds(inputs, [path.spans])[0])

@@ -14,6 +14,8 @@ SEQ2SEQ = ("whisper", "moonshine", "moonshine_streaming", "cohere_asr")
 CLASSES = {"voxtral": "Voxtral", "qwen3_asr": "Qwen3ASR"}
 CLASSES |= {"glmasr": "GlmAsr", "granite_speech": "GraniteSpeech", "fun_asr_nano": "FunAsrNano"}
 CLASSES |= {"voxtral_realtime": "VoxtralRealtime", "kyutai_speech_to_text": "KyutaiSpeechToText"}
+CLASSES |= {"moss_transcribe_diarize": "MossTranscribeDiarize", "vibevoice_asr": "VibeVoiceAsr"}
+RATES = {"vibevoice_asr": 24000}
 
 # Whose processors need torchaudio; what they would make comes with the records.
 PREPARED = ("granite_speech", "fun_asr_nano")
@@ -104,6 +106,16 @@ def kyutai_speech_to_text(model, processor, audio, language):
     return processor.decode(ids, skip_special_tokens=True), ids
 
 
+def moss_transcribe_diarize(model, processor, audio, language, **options):
+    inputs = processor.apply_transcription_request(audio=[audio], return_tensors="pt")
+    ids = model.generate(**inputs, **options, do_sample=False, max_new_tokens=400)[0, inputs["input_ids"].shape[1] :]
+    return processor.tokenizer.decode(ids, skip_special_tokens=True), ids
+
+
+def vibevoice_asr(model, processor, audio, language):
+    return moss_transcribe_diarize(model, processor, audio, language, sample=False)
+
+
 def transducer(model, processor, audio, language):
     (ids,) = model.generate(**processor([audio], sampling_rate=16000), max_length=500).sequences
     return processor.decode(ids, skip_special_tokens=True).strip(), ids
@@ -122,7 +134,7 @@ def main(family, folder):
             text, ids = prepared(model, processor, record["inputs"])
         else:
             audio, rate = soundfile.read(record["audio_path"], dtype="float32")
-            assert rate == 16000
+            assert rate == RATES.get(family, 16000)
             text, ids = globals()[family](model, processor, audio, record.get("language"))
         answers.append([text, ids.tolist()])
     assert "stentor" not in sys.modules

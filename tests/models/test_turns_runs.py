@@ -1,15 +1,21 @@
 """Models that say who speaks, through the command line: tiny ones learn eight conversations of two built-in voices by
-heart, stop by themselves, and their transcripts name speakers in every format."""
+heart, stop by themselves, go on exactly, and their transcripts name speakers in every format."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import soundfile
 import tiny_turns
 import torch
-from tiny_runs import records_of
+from safetensors.torch import load_file
+from tiny_runs import records_of, write_records
 
 from stentor.data.load_audio import load_audio
+from stentor.data.turns import turns_of
+from stentor.models.base import Family
 from stentor.sources.base import Source
 
 torch.set_num_threads(1)
@@ -17,20 +23,23 @@ torch.set_num_threads(1)
 SYNTH = {"type": "synth", "texts": "digits", "voices": {"count": 2}}
 SHORT = {"seconds": None, "turns": [3, 3], "turn": [0.4, 1.2], "speakers": 2, "noise": None}
 STEPS = {"vibevoice_asr": 45, "moss_transcribe_diarize": 90}
+RATES = {"vibevoice_asr": 24000, "moss_transcribe_diarize": 16000}
+KINDS = ["moss_transcribe_diarize", pytest.param("vibevoice_asr", marks=pytest.mark.slow)]
+LORA = {"rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["language_model.*_proj"]}
 
 
 def conversations(seed):
     return {"type": "conversation", "source": {**SYNTH, "count": 24}, "count": 8, "seed": seed, **SHORT}
 
 
-def run(folder, name, model, source, task, *, steps, lr=3e-3):
+def run(folder, name, model, source, *, steps, lr=3e-3, **options):
     """Train through the command line on a source, which is evaluated too; the run's folder."""
     from stentor.cli import main
 
     config = {
         "name": name,
         "output": str(folder / "runs"),
-        "task": {"type": task, "normalizer": "none"},
+        "task": {"type": "who_said_what", "normalizer": "none"},
         "model": {"type": "audio_llm", "max_text_tokens": 400, "token_rate": 20.0, **model},
         "data": {"train": [source], "eval": {"same": source}, "batch_tokens": 4000, "max_items": 8, "workers": 0},
         "optim": {"type": "adamw", "lr": lr, "weight_decay": 0.0},
@@ -39,11 +48,11 @@ def run(folder, name, model, source, task, *, steps, lr=3e-3):
     }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(config))
-    assert not main(["train", str(path)])
+    assert not main(["train", str(path), *(f"{k}={v}" for k, v in options.items())])
     return folder / "runs" / name
 
 
-@pytest.fixture(scope="module", params=STEPS)
+@pytest.fixture(scope="module", params=KINDS)
 def kind(request):
     return request.param
 
@@ -59,7 +68,34 @@ def scratch(kind, tmp_path_factory):
 def learnt(kind, scratch, tmp_path_factory):
     """The run in which all weights learnt eight conversations."""
     folder = tmp_path_factory.mktemp("learnt")
-    return run(folder, "full", scratch, conversations(0), "who_said_what", steps=STEPS[kind])
+    return run(folder, "full", scratch, conversations(0), steps=STEPS[kind])
+
+
+@pytest.fixture(scope="module")
+def recordings(kind, tmp_path_factory):
+    """A manifest with the eight conversations as files at the rate of the model."""
+    folder, records = tmp_path_factory.mktemp("recordings"), []
+    for i, cut in enumerate(Source.model_validate(conversations(0)).cuts()):
+        audio = folder / f"{i}.wav"
+        soundfile.write(audio, load_audio(cut, RATES[kind]), RATES[kind])
+        segments = [t | {"speaker": str(t["speaker"])} for t in turns_of(cut)]
+        records.append({"id": str(i), "audio_path": str(audio), "segments": segments})
+    return write_records(folder / "recordings.jsonl", records)
+
+
+def plain_answers(kind, export, data):
+    """Start, end and words of the turns that transformers alone writes, in a process that knows no Stentor."""
+    script = Path(__file__).with_name("plain_transformers.py")
+    command = [sys.executable, str(script), kind, str(export)]
+    done = subprocess.run(command, input=data.read_text(), capture_output=True, text=True)
+    assert not done.returncode, done.stderr[-2000:]
+    processor = Family.choices()["audio_llm"].load(export).processor
+    answers = []
+    for text, ids in json.loads(done.stdout.splitlines()[-1]):
+        turns, complete = processor.parse(text)
+        assert complete and ids[-1] == processor.eos_id
+        answers.append([(t["start"], t["end"], processor.written(text[slice(*t["span"])]).strip()) for t in turns])
+    return answers
 
 
 def scores_of(folder):
@@ -78,6 +114,54 @@ def check_learnt(folder):
 def test_all_weights_learn_conversations(learnt):
     predictions = check_learnt(learnt)
     assert all({s["speaker"] for s in p["output"]["segments"]} == {"speaker_1", "speaker_2"} for p in predictions)
+
+
+def test_transformers_alone_writes_what_was_learnt(kind, learnt, recordings):
+    answers = plain_answers(kind, learnt / "export", recordings)
+    assert [[text for _, _, text in turns] for turns in answers] == [
+        [turn["text"] for turn in record["segments"]] for record in records_of(recordings)
+    ]
+
+
+@pytest.mark.slow
+def test_adapters_learn_conversations(kind, learnt, recordings, tmp_path):
+    """Another word for each, on the model that learnt the first ones."""
+    records = records_of(recordings)
+    words = sorted({word for record in records for turn in record["segments"] for word in turn["text"].split()})
+    other = dict(zip(words, [*words[1:], words[0]]))
+    for record in records:
+        for turn in record["segments"]:
+            turn["text"] = " ".join(other[word] for word in turn["text"].split())
+    data = write_records(tmp_path / "other.jsonl", records)
+    model = {"from": str(learnt / "export"), "lora": LORA}
+    folder = run(tmp_path, "lora", model, {"type": "jsonl", "path": str(data)}, steps=90, lr=1e-2)
+    assert {p.name for p in (folder / "export").glob("*.safetensors")} == {"adapter_model.safetensors"}
+    outputs = {p["id"]: p["output"]["segments"] for p in check_learnt(folder)}
+    for record, turns in zip(records, plain_answers(kind, folder / "export", data), strict=True):
+        ours = [(s["start"], s["end"], s["text"]) for s in outputs[record["id"]]]
+        assert [text for _, _, text in turns] == [text for _, _, text in ours]
+        assert [turn[:2] for turn in turns] == [pytest.approx(turn[:2], abs=0.02) for turn in ours]
+
+
+@pytest.mark.parametrize("lora", [None, pytest.param({"rank": 2, "dropout": 0.1}, marks=pytest.mark.slow)])
+def test_a_run_goes_on_as_if_it_had_not_stopped(lora, scratch, recordings, tmp_path, rows):
+    model, source = {**scratch, "lora": lora}, {"type": "jsonl", "path": str(recordings), "limit": 4}
+    options = {
+        "data.max_items": 2,
+        "data.augment.speed": "[0.9, 1.0, 1.1]",
+        "train.log_every": 1,
+        "train.save_every": 2,
+        "train.use": "last",  # the best may be that of step 2
+        "schedule.type": "constant",
+    }
+    straight = run(tmp_path, "straight", model, source, steps=4, **options)
+    run(tmp_path, "stopped", model, source, steps=2, **options)
+    stopped = run(tmp_path, "stopped", model, source, steps=4, **options)
+    assert "Going on from step 2" in (stopped / "log.txt").read_text()
+    losses = [[(row["step"], row["train/loss"], row["grad_norm"]) for row in rows(f)] for f in (straight, stopped)]
+    assert losses[0] == losses[1] and len(losses[0]) == 4
+    one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, stopped))
+    assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)
 
 
 def test_transcripts_name_speakers_in_every_format(learnt, tmp_path):

@@ -6,7 +6,9 @@ import pytest
 
 SHARD = "train.shard=true"
 LOW = {"gradient_checkpointing": True}
-FAMILIES = ("whisper", "moonshine", "moonshine_streaming", "cohere_asr", "voxtral", "qwen3_asr", "ctc", "transducer")
+OTHERS = ("moonshine", "glmasr", "voxtral_realtime", "moss_transcribe_diarize", "parakeet_tdt")
+"""One of each kind of model that `test_one_family` does not stand for."""
+FAMILIES = (*OTHERS, "whisper", "moonshine_streaming", "cohere_asr", "voxtral", "qwen3_asr", "ctc", "transducer")
 
 
 def learnt(folder) -> bool:
@@ -38,6 +40,32 @@ def test_one_family(real_family, together, same_run):
     same_run(runs / "full-one", runs / "full-fsdp")
     same_run(runs / "lora-one", runs / "lora-ddp")
     assert learnt(runs / "full-fsdp") and few(runs / "lora-ddp")
+
+
+@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", OTHERS)
+def test_one_big_batch_and_parts_of_it(family, lora, real_family, together, same_run):
+    """Four batches a step give the numbers of one; and a run that goes on those of a straight one, to the last bit."""
+    runs = real_family.runs
+
+    def train(name: str, *options: str) -> list:
+        return ["train", real_family(f"{family}-{lora}-{name}", family, lora), "train.steps=2", *options]
+
+    four = "train.accumulate=4"
+    together(
+        [
+            train("big", "data.max_items=16", "train.accumulate=1"),
+            train("parts", four),
+            train("stopped", four, "train.steps=1"),
+            train("stopped", four),
+        ],
+        processes=1,
+    )
+    big, parts, stopped = (runs / f"{family}-{lora}-{name}" for name in ("big", "parts", "stopped"))
+    assert few(big) if lora else learnt(big)
+    same_run(big, parts)
+    assert "Going on from step 1" in (stopped / "log.txt").read_text()
+    same_run(parts, stopped, rel=0.0, atol=0.0)
 
 
 @pytest.mark.slow

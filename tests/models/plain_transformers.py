@@ -25,17 +25,21 @@ def load(family, folder):
     if family in SEQ2SEQ:
         return load_seq2seq(folder)
     if family in ("tdt", "rnnt"):
-        model = getattr(transformers, f"AutoModelFor{family.upper()}").from_pretrained(folder)
-        return model, transformers.AutoProcessor.from_pretrained(folder)
+        auto = getattr(transformers, f"AutoModelFor{family.upper()}")
+        return load_adapted(auto, folder), transformers.AutoProcessor.from_pretrained(folder)
     model_class = getattr(transformers, f"{CLASSES[family]}ForConditionalGeneration")
     reader = transformers.AutoTokenizer if family in PREPARED else getattr(transformers, f"{CLASSES[family]}Processor")
     processor = reader.from_pretrained(folder)
+    return load_adapted(model_class, folder), processor
+
+
+def load_adapted(model_class, folder):
     if not os.path.exists(os.path.join(folder, "adapter_config.json")):
-        return model_class.from_pretrained(folder), processor
+        return model_class.from_pretrained(folder)
     from peft import PeftConfig, PeftModel
 
     base = PeftConfig.from_pretrained(folder).base_model_name_or_path
-    return PeftModel.from_pretrained(model_class.from_pretrained(base), folder), processor
+    return PeftModel.from_pretrained(model_class.from_pretrained(base), folder)
 
 
 def load_seq2seq(folder):

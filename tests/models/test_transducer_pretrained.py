@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tiny_transducers
 import torch
+from peft import PeftConfig, PeftModel
+from safetensors.torch import load_file
 from transformers import AutoModelForRNNT, AutoModelForTDT, AutoProcessor
 
 from stentor.data.batch import Example
@@ -59,8 +61,11 @@ def examples(texts=TEXTS, language=None):
 
 
 def plain(kind, folder):
-    """transformers' model and processor."""
+    """transformers' model, with the adapters that PEFT loads into it, and processor."""
     auto = AutoModelForTDT if kind == "parakeet_tdt" else AutoModelForRNNT
+    if (folder / "adapter_config.json").exists():
+        base = auto.from_pretrained(PeftConfig.from_pretrained(folder).base_model_name_or_path)
+        return PeftModel.from_pretrained(base, folder).eval(), AutoProcessor.from_pretrained(folder)
     return auto.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
 
 
@@ -187,14 +192,29 @@ def test_every_trained_parameter_gets_a_gradient(kind, lora, checkpoints):
         assert all(trainable[n].grad.any() for n in adapters if "lora_B" in n)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_export_with_folded_lora_says_the_same_everywhere(kind, checkpoints, tmp_path):
-    bundle = build(kind, checkpoints[kind], lora={"rank": 2, "alpha": 4, "dropout": 0.0})
-    for name, parameter in bundle.model.named_parameters():
+def adapted(kind, folder, **keys):
+    """A model with adapters that do something, and with predictor and joint as if they had been trained beside them."""
+    bundle = build(kind, folder, lora={"rank": 2, "alpha": 4, "dropout": 0.0}, **keys)
+    trained = {n: p for n, p in bundle.model.named_parameters() if p.requires_grad}
+    for name in trained:
         if "lora_" in name:
-            parameter.data.normal_(std=0.3)
+            trained[name].data.normal_(std=0.3)
+    for name in trained:
+        if "lora_" not in name:
+            trained[name].data += 0.01 * torch.randn_like(trained[name])
     bundle.model.calibration.copy_(torch.tensor([1.0, 2.0, 3.0]))
-    folder = export(bundle, tmp_path)
+    return bundle
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("merged", [False, True])
+def test_an_export_with_lora_says_the_same_everywhere(kind, merged, checkpoints, tmp_path):
+    bundle, folder = adapted(kind, checkpoints[kind]), tmp_path
+    if merged:
+        bundle.family.save_merged(bundle, folder)
+    else:
+        export(bundle, folder)
+    assert (folder / "model.safetensors").exists() is merged is not (folder / "adapter_model.safetensors").exists()
     task = Task.model_validate("transcribe")
     answers = [a["text"] for a in task.predict(bundle, examples())]
     again = load(folder, device="cpu")
@@ -208,6 +228,53 @@ def test_an_export_with_folded_lora_says_the_same_everywhere(kind, checkpoints, 
         with torch.no_grad():
             generated = model.generate(**processor([example.audio], sampling_rate=16000), max_length=2000)
         assert processor.batch_decode(generated.sequences, skip_special_tokens=True)[0].strip() == answer
+
+
+def test_adapters_are_exported_with_what_was_trained_beside_them_and_gone_on_from(checkpoints, tmp_path):
+    base = checkpoints["parakeet_tdt"]
+    bundle = adapted("parakeet_tdt", base, freeze=["joint.*"])
+    folder = export(bundle, tmp_path / "adapters")
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(base) and settings["r"] == 2
+    assert settings["modules_to_save"] == [
+        "decoder.decoder_projector",
+        "decoder.embedding",
+        "decoder.lstm",
+        "encoder_projector",
+    ]
+    files = {name.split(".")[2] for name in load_file(folder / "adapter_model.safetensors")}
+    assert files == {"decoder", "encoder", "encoder_projector"}
+    names = bundle.family.exported_tensor_names(bundle)
+    again = Family.choices()["transducer"].load(folder, trainable=True)
+    state, expected = again.model.state_dict(), bundle.model.state_dict()
+    assert state.keys() == expected.keys() and all(torch.equal(state[n], expected[n]) for n in expected)
+    trained = [{n for n, p in b.model.named_parameters() if p.requires_grad} for b in (bundle, again)]
+    assert trained[0] == trained[1] == {n for n in names if n != "calibration"}
+    assert again.family.exported_tensor_names(again) == names
+    loss = loss_sum(bundle, examples())
+    for keys in ({"folder": folder}, {"folder": base, "init": str(folder)}):
+        other = build("parakeet_tdt", **keys, lora={"rank": 4})
+        torch.testing.assert_close(loss_sum(other, examples()), loss, rtol=1e-5, atol=1e-3)
+        whole = export(other, tmp_path / f"whole{len(keys)}")  # what it was started from is no longer the base's
+        assert not (whole / "adapter_config.json").exists() and (whole / "model.safetensors").exists()
+    with pytest.raises(ConfigError, match="holds adapters for another"):
+        build("parakeet_tdt", folder, tokenizer={"type": "characters"})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"lora": {"targets": ["decoder.decoder_projector"]}},
+        {"lora": {"rank": 2}, "tokenizer": {"type": "characters"}},
+        {"lora": {"rank": 2}, "folder": None},
+    ],
+)
+def test_where_adapters_alone_would_not_do_the_export_is_whole(keys, checkpoints, tmp_path):
+    bundle = build("parakeet_tdt", **{"folder": checkpoints["parakeet_tdt"], **keys})
+    folder = export(bundle, tmp_path)
+    assert not (folder / "adapter_config.json").exists()
+    again = load(folder, device="cpu").bundle
+    torch.testing.assert_close(loss_sum(again, examples()), loss_sum(bundle, examples()), rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -278,7 +345,8 @@ def test_weights_in_8_bits_under_adapters(checkpoints, tmp_path):
         torch.testing.assert_close(
             loss, loss_sum(build("parakeet_tdt", checkpoints["parakeet_tdt"]), examples()), rtol=0.05, atol=0
         )
-        model = load(export(bundle, tmp_path), device="cpu").bundle
+        model = bundle.family.load(export(bundle, tmp_path), trainable=True)
+        model.model.eval()
         torch.testing.assert_close(loss_sum(model, examples()), loss, rtol=1e-4, atol=1e-3)
 
 

@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file
 from tiny_runs import records_of, run, write_records
 
+from stentor.cli import main
+
 torch.set_num_threads(1)
 
 OPTIONS = {"data.batch_tokens": 4000, "data.max_items": 8}
@@ -51,8 +53,9 @@ def learnt(request, eight, tmp_path_factory):
     return kind, train(folder, "full", kind, eight, from_config(kind), steps=STEPS[kind], lr=5e-3)
 
 
-def check_learnt(kind, folder, data):
-    """Every text, with words in their times, and transformers alone writes the same from the export."""
+def check_learnt(kind, folder, data, weights="model.safetensors"):
+    """Every text, with words in their times, and transformers alone, with PEFT for adapters, writes the same from the
+    export."""
     predictions = records_of(folder / "predictions" / "same.jsonl")
     texts = {p["id"]: p["output"]["text"] for p in predictions}
     assert texts == {p["id"]: p["reference"]["text"] for p in predictions} and len(texts) == 8
@@ -63,7 +66,7 @@ def check_learnt(kind, folder, data):
         assert [word["word"] for word in words] == p["output"]["text"].split()
         starts = [word["start"] for word in words]
         assert starts == sorted(starts) and all(word["start"] <= word["end"] for word in words)
-    assert {"config.json", "model.safetensors", "generation_config.json", "processor_config.json"} <= {
+    assert {"config.json", weights, "generation_config.json", "processor_config.json"} <= {
         p.name for p in (folder / "export").iterdir()
     }
     script = Path(__file__).with_name("plain_transformers.py")
@@ -79,8 +82,6 @@ def check_learnt(kind, folder, data):
 
 
 def test_all_weights_learn_a_tiny_set(learnt, eight, tmp_path):
-    from stentor.cli import main
-
     kind, folder = learnt
     check_learnt(kind, folder, eight)
     record = records_of(eight)[2]
@@ -107,7 +108,9 @@ def test_adapters_learn_a_tiny_set(learnt, eight, tmp_path):
     data = write_records(tmp_path / "other.jsonl", [{**r, "text": after[r["text"]], "words": []} for r in records])
     model = {"from": str(folder / "export"), "lora": LORA}
     other = train(tmp_path, "lora", kind, data, model, steps=STEPS[kind] - 30, lr=1e-2)
-    check_learnt(kind, other, data)
+    check_learnt(kind, other, data, "adapter_model.safetensors")
+    assert not main(["export", str(other), "--to", str(tmp_path / "merged"), "--merge"])
+    assert (tmp_path / "merged" / "model.safetensors").exists()
     parts = json.loads((other / "results.json").read_text())["parameters"]["parts"]
     assert 0 < parts["encoder"]["trained"] < parts["encoder"]["total"] / 4
 

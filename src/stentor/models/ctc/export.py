@@ -24,6 +24,11 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     weights = fold_state(recogniser, {name.removeprefix(PREFIX): tensor for name, tensor in state.items()})
     recogniser.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
     follow_umask(*folder.glob("model*.safetensors"))
+    write_facts(bundle, folder)
+
+
+def write_facts(bundle: Bundle, folder: Path) -> None:
+    """Give the config.json of a folder the settings that training did without, and add the processor's files."""
     file = folder / "config.json"
     config = read_json(file)
     config.get("encoder_config", config).update(bundle.model.before)

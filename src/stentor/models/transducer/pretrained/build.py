@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.ctc.build import CTCBundle, quiet
-from stentor.models.peft import adapt
+from stentor.models.peft import adapt, is_adapter
 from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm import TokenizerSection
@@ -19,7 +20,15 @@ from stentor.models.transducer import TransducerFamily
 from stentor.models.transducer.pretrained import KINDS, Kind
 from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
 from stentor.models.transducer.pretrained.processor import BLANK, PretrainedProcessor
-from stentor.models.weights_io import export_folder
+from stentor.models.weights_io import (
+    ADAPTER_FILE,
+    SECTION_FILE,
+    export_folder,
+    fold,
+    put_adapters,
+    read_json,
+    read_weights,
+)
 
 DURATION_SHIFT = 15.0
 """By how much the logits of durations begin below those of tokens."""
@@ -47,11 +56,21 @@ def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
 
 
 def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
-    """Model and processor, without freezing and adapters. A model from a config, and one whose section has a
-    `tokenizer`, writes what the texts are written with."""
+    """Model and processor, without freezing and adapters; those of an export are folded in. A model from a config, and
+    one whose section has a `tokenizer`, writes what the texts are written with."""
     import transformers
     from transformers.utils import logging
 
+    if family.source is not None and holds_adapters(Path(family.source)):
+        if family.tokenizer is not None:
+            raise ConfigError(
+                f"{where}.tokenizer: {family.source} holds adapters for another one: write the model with `stentor "
+                "export --merge` and start from that."
+            )
+        bundle = assemble(section_of(Path(family.source)), texts, where)
+        add_trained(bundle, Path(family.source), apart=False)
+        bundle.family = family
+        return bundle
     logging.disable_progress_bar()
     config = part_config(family, where)
     kind = KINDS.get(config.model_type)
@@ -84,7 +103,34 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
     shape = _geometry(config.encoder_config, kind)
     model = PretrainedTransducer(recogniser, kind, 1 / shape.frame_rate)
     model.before = before
+    if not fresh:
+        family._from_base, family._commit = set(recogniser.state_dict()), getattr(config, "_commit_hash", None)
     return CTCBundle(model, PretrainedProcessor(hf, shape, kind), family)
+
+
+def holds_adapters(folder: Path) -> bool:
+    """Whether a folder is an export of adapters, which needs its base."""
+    return (folder / ADAPTER_FILE).is_file() and (folder / SECTION_FILE).is_file()
+
+
+def section_of(folder: Path) -> TransducerFamily:
+    """The section of an export of adapters, whose `from` is their base, at the commit that they were trained on."""
+    facts = read_json(folder / SECTION_FILE)
+    family = TransducerFamily.model_validate(facts["family"])
+    if facts["commit"] and not Path(family.source or "").is_dir():
+        family.revision = facts["commit"]
+    return family
+
+
+def add_trained(bundle: Bundle, folder: Path, apart: bool) -> None:
+    """Give a base the adapters of an export, `apart` or folded in, and the modules that were trained beside them."""
+    recogniser, (_, tensors) = bundle.model.recogniser, read_weights(folder)
+    recogniser.load_state_dict({n: t for n, t in tensors.items() if not is_adapter(n)}, strict=False)
+    adapters = {n: t for n, t in tensors.items() if is_adapter(n)}
+    if apart:
+        put_adapters(recogniser, adapters, bundle.family.lora)
+    else:
+        fold(Bundle(recogniser, bundle.processor, bundle.family), adapters, folder)
 
 
 def new_tokenizer(section: TokenizerSection, texts: Any) -> Any:

@@ -112,14 +112,7 @@ def model_class(kind: type[AudioLLMProcessor]) -> Any:
     return getattr(transformers, kind.architecture)
 
 
-def processor_of(family: AudioLLM, kind: type[AudioLLMProcessor], config: Any, name: str, **options: Any) -> Any:
-    """The processor in a folder or on the Hub, for a model with this transformers config. Raises OSError or ValueError
-    when it cannot be read."""
-    hf = kind.read(name, config.to_dict(), **options)
-    return make_processor(family, kind, hf, config)
-
-
-def make_processor(family: AudioLLM, kind: type[AudioLLMProcessor], hf: Any, config: Any) -> AudioLLMProcessor:
+def processor_of(family: AudioLLM, kind: type[AudioLLMProcessor], hf: Any, config: Any) -> AudioLLMProcessor:
     """The processor of a model with this config, around that of transformers, `hf`, as the family says."""
     if family.lora is not None and "targets" not in family.lora.model_fields_set:
         family.lora.targets = list(kind.lora_targets)
@@ -131,17 +124,16 @@ def from_base(family: AudioLLM) -> Bundle:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    config, kind = reach(family, "model", lambda name, options: read_config(family, name, options))
-    processor = reach(family, "model", lambda name, options: processor_of(family, kind, config, name, **options))
     # Only what is trained has to be in float32, and adapters are added afterwards.
     dtype = torch.bfloat16 if family.lora is not None and family.dtype == "bfloat16" else torch.float32
-    model = reach(
-        family,
-        "model",
-        lambda name, options: model_class(kind).from_pretrained(
-            name, trust_remote_code=False, dtype=dtype, use_safetensors=True, **options
-        ),
-    )
+    load = {"dtype": dtype, "use_safetensors": True}
+
+    def parts(name: str, options: dict[str, Any]) -> tuple[Any, AudioLLMProcessor, Any]:
+        config, kind = read_config(family, name, options)
+        processor = processor_of(family, kind, kind.read(name, config.to_dict(), **options), config)
+        return config, processor, model_class(kind).from_pretrained(name, trust_remote_code=False, **load, **options)
+
+    config, processor, model = reach(family, "model", parts)
     family._commit = getattr(config, "_commit_hash", None)
     folded = fold_shipped_adapters(model)
     bundle = Bundle(processor.model_of(model), processor, family)
@@ -206,7 +198,7 @@ def from_config(family: AudioLLM) -> Bundle:
     except Exception as error:  # transformers validates with errors of many kinds, all about these settings
         raise ConfigError(f"model.config: {' '.join(str(error).split())}") from error
     kind.inspect(config)
-    processor = make_processor(family, kind, hf, config)
+    processor = processor_of(family, kind, hf, config)
     return Bundle(processor.model_of(model), processor, family)
 
 

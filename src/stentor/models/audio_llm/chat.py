@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,9 +49,7 @@ class ChatProcessor(AudioLLMProcessor):
         return ids
 
     def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
-        audio = self.hf.audio_token
-        text = self.request(language, context.replace(audio, "") if context else None, translate)
-        return self.split(text)
+        return self.split(self.request(language, context, translate))
 
     def split(self, request: str) -> Around:
         """Tokens of a prompt before and after the placeholder."""
@@ -63,6 +60,7 @@ class ChatProcessor(AudioLLMProcessor):
         """The prompt as text, with one placeholder for the audio."""
         import numpy as np
 
+        context = (context or "").replace(self.hf.audio_token, "") or None
         if (turns := self.conversation(language, context, translate)) is not None:
             options = {"tokenize": False, "add_generation_prompt": True}
             return str(self.hf.tokenizer.apply_chat_template(turns, chat_template=self.hf.chat_template, **options))
@@ -78,10 +76,6 @@ class ChatProcessor(AudioLLMProcessor):
         """Options of the processor's transcription request, besides the context."""
         return {}
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids, without special tokens."""
-        return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=True))
-
 
 class ProcessorFiles:
     """A tokenizer and the files of its processor, for processors that transformers makes only with torchaudio: what
@@ -96,12 +90,12 @@ class ProcessorFiles:
         self.chat_template = tokenizer.chat_template
 
     @classmethod
-    def from_pretrained(cls, name: str, **options: Any) -> ProcessorFiles:
+    def from_pretrained(cls, name: str, trust_remote_code: bool = False, **options: Any) -> ProcessorFiles:
         """Of a folder or Hub id. Raises OSError or ValueError when it cannot be read."""
         from transformers import AutoTokenizer
         from transformers.utils import cached_file
 
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
         revision = {"revision": options["revision"]} if "revision" in options else {}
         paths = {
             file: cached_file(name, file, _raise_exceptions_for_missing_entries=False, **revision) for file in cls.NAMES

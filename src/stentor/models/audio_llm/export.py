@@ -105,7 +105,7 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
         # Of the base class, which knows the names that older exports have for this family.
         family, commit = cast(AudioLLM, Family.model_validate(facts["family"])), facts["commit"]
     config, kind = read_config(family, str(folder), {})
-    processor = processor_of(family, kind, config, str(folder))
+    processor = processor_of(family, kind, kind.read(str(folder), config.to_dict()), config)
     if (folder / ADAPTER_FILE).is_file():
         if commit and not Path(family.source or "").is_dir():
             family.revision = commit

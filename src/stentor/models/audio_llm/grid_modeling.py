@@ -40,14 +40,10 @@ class GridModel(AudioLLMModel):
         )
         return out.last_hidden_state  # type: ignore[no-any-return]
 
-    def forward(  # type: ignore[override]
-        self, input_ids: Tensor, audio_index: Tensor, label_index: Tensor, targets: Tensor, **audio: Tensor
-    ) -> dict[str, dict[str, Any]]:
-        """Arguments of the loss term `text`: all positions that write are targets."""
+    def hidden(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
         frames, conditions = self.listen(**audio)
         embeds = self.token_embeddings(input_ids)
-        hidden = self.read(embeds + frames[:, : input_ids.shape[1]].to(embeds.dtype), **conditions)
-        return {"text": {**self.head(hidden.flatten(0, 1)[label_index]), "targets": targets}}
+        return self.read(embeds + frames[:, : input_ids.shape[1]].to(embeds.dtype), **conditions)
 
     @torch.no_grad()
     def generate(  # type: ignore[override]

@@ -50,8 +50,7 @@ class AudioLLMModel(nn.Module):
         self.names_language = self.marker_id is not None
         # transformers' own way from audio to positions, over parts of the same names.
         self._audio_features = type(pretrained.model).get_audio_features
-        self.audio_options: dict[str, Any] = {}
-        """More arguments of it."""
+        self.audio_options = processor.audio_options
         for name, part in pretrained.model.named_children():
             if name != "language_model":
                 self.add_module(name, part)
@@ -98,9 +97,13 @@ class AudioLLMModel(nn.Module):
     ) -> dict[str, dict[str, Any]]:
         """Arguments of the loss term `text`, for the positions of `label_index` only; inputs as
         `AudioLLMProcessor.collate` makes them. Right padding needs no mask under causal attention."""
+        hidden = self.hidden(input_ids, audio_index, **audio)
+        return {"text": {**self.head(hidden.flatten(0, 1)[label_index]), "targets": targets}}
+
+    def hidden(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
+        """Last hidden states [B, L, width] of the language model."""
         embeds = self.embed(input_ids, audio_index, **audio)
-        out = self.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
-        return {"text": {**self.head(out.flatten(0, 1)[label_index]), "targets": targets}}
+        return self.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def generate(

@@ -53,6 +53,8 @@ class AudioLLMProcessor(ABC):
     """Parts that transformers has beside `model`: the output layer, and what exports take along."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"language_model.*.{x}_proj" for x in "qkvo")
     """What `lora.targets` are where none are given."""
+    audio_options: ClassVar[dict[str, Any]] = {}
+    """Arguments of transformers' `get_audio_features` besides `audio_inputs`."""
     audio_key: ClassVar[str] = "audio_token_id"
     """Key of the config that holds the id of the placeholder for audio."""
     hints: ClassVar[frozenset[str]] = frozenset()
@@ -166,9 +168,9 @@ class AudioLLMProcessor(ABC):
         """What transformers' `get_audio_features` takes, for the clips of a batch. Of a clip nothing may depend on the
         others."""
 
-    @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids."""
+        """Text of generated ids, without special tokens."""
+        return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def generation_config(self) -> Any:
         """What transformers' `generate` should do with an export: a GenerationConfig."""
@@ -238,11 +240,8 @@ class AudioLLMProcessor(ABC):
 
     def planned(self, cut: Cut, seconds: float) -> Example:
         """The example that a record will be, without its audio."""
-        language = language_of(cut)
-        try:
-            self.around(language)
-        except DataError:  # left out, and counted, where its batch is made
-            language = None
+        # A language that the prompt cannot name is left out, and counted, where its batch is made.
+        language = None if self._unknown(language_of(cut), cut.id) else language_of(cut)
         extra = {"samples": round(seconds * self.sample_rate)}
         return Example(cut.id, text=text_of(cut), language=language, context=field_of(cut, "context"), extra=extra)
 
@@ -252,10 +251,14 @@ class AudioLLMProcessor(ABC):
 
     def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
         """See `Family.drop_reason`."""
+        return self._unknown(language_of(cut), cut.id)
+
+    def _unknown(self, language: str | None, name: str) -> tuple[str, str] | None:
+        """(reason, sentence) where the prompt cannot name the language of the item of this name."""
         try:
-            self.around(language_of(cut))
+            self.around(language)
         except DataError as error:
-            return "unknown_language", f"{cut.id}: {error}"
+            return "unknown_language", f"{name}: {error}"
         return None
 
     # Batches
@@ -263,10 +266,8 @@ class AudioLLMProcessor(ABC):
     def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
         """(reason, sentence) for an example, with so many tokens of text, that cannot be used."""
         seconds = num_samples(example) / self.sample_rate
-        try:
-            self.around(example.language)
-        except DataError as error:
-            return "unknown_language", f"{example.id}: {error}"
+        if unknown := self._unknown(example.language, example.id):
+            return unknown
         if seconds > self.max_seconds:
             return "too_long", f"{example.id}: {seconds:.1f} s; the model reads {self.max_seconds:g} s."
         if tokens > self.max_text_tokens:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,13 +56,7 @@ class KyutaiSpeechToText(GridProcessor):
 
     def ids(self, text: str) -> list[int]:
         """Of each word by itself, as it was trained."""
-        return [i for word in re.split(r"\s+", text) if word for i in self._encode(word)]
-
-    def _encode(self, word: str) -> list[int]:
-        return self.hf.tokenizer(word, add_special_tokens=False).input_ids  # type: ignore[no-any-return]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self.hf.tokenizer.decode(list(ids), skip_special_tokens=True)  # type: ignore[no-any-return]
+        return [i for word in text.split() for i in self.hf.tokenizer(word, add_special_tokens=False).input_ids]
 
     def _silence(self) -> tuple[int, int]:
         """Samples before and behind a clip, as the feature extractor has them."""

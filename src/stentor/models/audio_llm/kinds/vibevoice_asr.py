@@ -19,8 +19,6 @@ from stentor.models.collate import mask_audio, num_samples
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from stentor.models.audio_llm.modeling import AudioLLMModel
-
 TURN = re.compile(
     rf'\{{\s*(?:"Start"\s*:\s*"?(?P<start>{TIME})"?\s*,\s*)?(?:"End"\s*:\s*"?(?P<end>{TIME})"?\s*,\s*)?'
     r'(?:"Speaker"\s*:\s*"?(?P<speaker>[^",]+)"?\s*,\s*)?"Content"\s*:\s*"(?P<text>(?:[^"\\]|\\.)*)'
@@ -40,6 +38,7 @@ class VibeVoiceAsr(TurnsProcessor):
     sample_rate = 24000
     longest_seconds = 3600.0
     fixed = ("acoustic_tokenizer_encoder.*", "semantic_tokenizer_encoder.*")
+    audio_options = {"sample": False}
 
     def setup(self, config: Any) -> None:
         super().setup(config)
@@ -50,7 +49,7 @@ class VibeVoiceAsr(TurnsProcessor):
 
     def prompt_of(self, example: Example, labels: bool) -> list[int]:
         seconds = num_samples(example) / self.sample_rate
-        request = self.request(None, (example.context or "").replace(self.hf.audio_token, "") or None, False)
+        request = self.request(None, example.context, False)
         before, after = self.split(request.replace(self.hf.audio_duration_token, f"{seconds:.2f}"))
         return [*before, *self.span(num_samples(example)), *after]
 
@@ -88,11 +87,6 @@ class VibeVoiceAsr(TurnsProcessor):
             clips, sampling_rate=self.sample_rate, return_tensors="pt", pad_to_multiple_of=self.hop
         )
         return dict(features)
-
-    def model_of(self, pretrained: Any) -> AudioLLMModel:
-        model = super().model_of(pretrained)
-        model.audio_options = {"sample": False}
-        return model
 
 
 def _seconds(time: float) -> str:

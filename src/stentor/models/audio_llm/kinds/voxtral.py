@@ -55,10 +55,6 @@ class TekkenProcessor(AudioLLMProcessor):
     def ids(self, text: str) -> list[int]:
         return self._tekken.encode(text, bos=False, eos=False)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids, without special tokens and without a language mark at the start."""
-        return self.hf.tokenizer.decode(list(ids), skip_special_tokens=True)
-
 
 class Voxtral(TekkenProcessor):
     """Features, prompt and labels of Voxtral's transcription requests.
@@ -81,7 +77,16 @@ class Voxtral(TekkenProcessor):
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        return read_processor(name, (config.get("audio_config") or {}).get("num_mel_bins", 128), **options)
+        from transformers import VoxtralProcessor, WhisperFeatureExtractor
+
+        backend = read_tekken(name, **options)
+        try:
+            extractor = WhisperFeatureExtractor.from_pretrained(name, trust_remote_code=False, **options)
+        except OSError:  # a tekken.json alone
+            mels = (config.get("audio_config") or {}).get("num_mel_bins", 128)
+            extractor = WhisperFeatureExtractor(feature_size=mels)
+        # VoxtralProcessor.from_pretrained takes another tokenizer where no config.json tells it which.
+        return VoxtralProcessor(extractor, backend)
 
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any) -> None:
@@ -169,23 +174,13 @@ def code(language: str | None) -> str | None:
     )
 
 
-def need_mistral_common() -> None:
-    """Raises ConfigError when the tokenizer library of Mistral's models is not installed."""
+def read_tekken(name: str, **options: Any) -> Any:
+    """transformers' tokenizer around mistral-common's, of a folder or Hub id. Raises ConfigError when mistral-common is
+    not installed, OSError and ValueError when there is no tokenizer."""
     from importlib.util import find_spec
 
     if find_spec("mistral_common") is None:
         raise ConfigError("Voxtral needs mistral-common: run pip install 'mistral-common[audio]'.")
+    from transformers import MistralCommonBackend  # type: ignore[attr-defined]
 
-
-def read_processor(name: str, mels: int = 128, **options: Any) -> Any:
-    """transformers' VoxtralProcessor of a folder or Hub id; one that holds a tekken.json alone gets a feature extractor
-    with so many `mels`. Raises OSError and ValueError when there is none."""
-    from transformers import MistralCommonBackend, VoxtralProcessor, WhisperFeatureExtractor  # type: ignore[attr-defined]
-
-    need_mistral_common()
-    try:
-        extractor = WhisperFeatureExtractor.from_pretrained(name, trust_remote_code=False, **options)
-    except OSError:
-        extractor = WhisperFeatureExtractor(feature_size=mels)
-    # VoxtralProcessor.from_pretrained takes another tokenizer where the folder has no config.json to tell it which.
-    return VoxtralProcessor(extractor, MistralCommonBackend.from_pretrained(name, trust_remote_code=False, **options))
+    return MistralCommonBackend.from_pretrained(name, trust_remote_code=False, **options)

@@ -12,7 +12,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.frame_grid import FrameGrid
 from stentor.models.audio_llm.grid_processor import GridProcessor
-from stentor.models.audio_llm.kinds.voxtral import TekkenProcessor, need_mistral_common
+from stentor.models.audio_llm.kinds.voxtral import TekkenProcessor, read_tekken
 from stentor.models.collate import mask_features
 
 if TYPE_CHECKING:
@@ -44,14 +44,9 @@ class VoxtralRealtime(GridProcessor, TekkenProcessor):
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        from transformers import (  # type: ignore[attr-defined]
-            MistralCommonBackend,
-            VoxtralRealtimeFeatureExtractor,
-            VoxtralRealtimeProcessor,
-        )
+        from transformers import VoxtralRealtimeFeatureExtractor, VoxtralRealtimeProcessor
 
-        need_mistral_common()
-        tokenizer = MistralCommonBackend.from_pretrained(name, trust_remote_code=False, **options)
+        tokenizer = read_tekken(name, **options)
         audio = tokenizer.tokenizer.instruct_tokenizer.audio_encoder
         if audio is None or not audio.audio_config.is_streaming:
             raise ConfigError(f"{name}: its tekken.json has no settings of a stream: give {cls.tokenizer_holds}.")

@@ -130,9 +130,9 @@ def test_stages_are_compared_with_what_was_before_the_first(fine_tune, here, tmp
     [
         ([], True),
         (["train.score_before=false"], False),
-        (["model.from=null", "model.config={d_model: 32}"], False),
-        (["model.from=null", "model.config={d_model: 32}", "model.init=x"], True),
-        (["model.from=null", "model.config={d_model: 32}", "train.score_before=true"], True),
+        (["model.from=null", "model.config={model_type: whisper, d_model: 32}"], False),
+        (["model.from=null", "model.config={model_type: whisper, d_model: 32}", "model.init=x"], True),
+        (["model.from=null", "model.config={model_type: whisper, d_model: 32}", "train.score_before=true"], True),
     ],
 )
 def test_null_means_when_pretrained(fine_tune, setting, expected):

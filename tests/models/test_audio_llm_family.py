@@ -96,7 +96,7 @@ def test_long_transcripts_are_refused_and_counted(bundle):
 def test_long_clips_are_refused(bundle):
     longest = bundle.processor.max_seconds
     longer = bundle.processor.positions(round((longest + 1) * 16000))
-    assert 4096 - 200 < bundle.processor.positions(round(longest * 16000)) < 4096 - 64 < longer + 100
+    assert bundle.processor.positions(round(longest * 16000)) < 4096 - 64 < longer + 100  # whole windows in some
     assert not bundle.processor.collate(examples((longest,))).dropped
     (item,) = examples((longest + 1,))
     assert bundle.processor.collate([item]).dropped[0][1] == "too_long"

@@ -156,6 +156,8 @@ def _partial(schema: Any) -> Any:
             changed[key] = value.replace("#/$defs/", "#/$defs/Partial.")
         elif key == "properties":  # whose names are keys of ours, not of JSON schema
             changed[key] = {name: _partial(item) for name, item in value.items()}
+        elif key == "additionalProperties" and isinstance(value, dict):  # null takes an entry of the base out
+            changed[key] = {"anyOf": [_partial(value), {"type": "null"}]}
         elif key != "required":
             changed["anyOf" if key == "oneOf" else key] = _partial(value)
     return changed

@@ -127,7 +127,7 @@ def test_it_is_known_by_its_config(whisper, tmp_path):
     assert isinstance(open_aligner(str(whisper), device="cpu"), WhisperAligner)
     with pytest.raises(ConfigError, match=r"does not serve --engine ctc, only whisper\."):
         engine_of(str(whisper), "ctc")
-    with pytest.raises(ConfigError, match=r"Unknown --engine dtw; known: aligner, ctc, whisper"):
+    with pytest.raises(ConfigError, match=r"Unknown --engine dtw; known: aligner, transducer, ctc, whisper"):
         engine_of(str(whisper), "dtw")
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
     with pytest.raises(ConfigError, match="cannot align: it is no Whisper model, no CTC model"):

@@ -21,7 +21,15 @@ from stentor.sources.base import Source
 from stentor.studio.projects import Projects
 
 FREE = frozenset(
-    {"Transcribe.context", "PromptSection.instruction", "Text.texts", "Synth.texts", "Source.where", "Source.exclude"}
+    {
+        "Transcribe.context",
+        "Transcribe.hotwords",
+        "PromptSection.instruction",
+        "Text.texts",
+        "Synth.texts",
+        "Source.where",
+        "Source.exclude",
+    }
 )
 """Keys (class and field) of free text that is never looked for on a disk or on the Hub."""
 REFUSED = {

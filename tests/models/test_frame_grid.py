@@ -312,6 +312,7 @@ def test_all_weights_learn_eight_clips(kind, learnt, eight, tmp_path):
         assert all(abs(w[side] - known[side]) < 0.17 for w, known in zip(words, record["words"]))
 
 
+@pytest.mark.slow
 def test_adapters_learn_eight_clips(kind, learnt, eight, tmp_path):
     """Each word another one, on the model that learnt the first ones."""
     names = ["one", "two", "three", "four", "five", "six"]
@@ -329,7 +330,7 @@ def test_adapters_learn_eight_clips(kind, learnt, eight, tmp_path):
     check_learnt(kind, folder, data)
 
 
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_goes_on_as_if_it_had_not_stopped(kind, lora, origins, eight, tmp_path, rows):
     model = {"type": "audio_llm", **origins[kind]} | ({"lora": {**ADAPTED[kind], "dropout": 0.1}} if lora else {})
     options = {

@@ -53,7 +53,13 @@ ADAPTED = {
 }
 
 
-@pytest.fixture(scope="module", params=SECTIONS)
+ALWAYS = ("whisper", "moonshine", "voxtral", "qwen3_asr")
+"""Models that are always trained; the others, which share their code, are slow tests."""
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(s, marks=[pytest.mark.slow] * (s not in ALWAYS)) for s in SECTIONS]
+)
 def family(request):
     return request.param
 

@@ -29,6 +29,7 @@ SLOW = (
     "digits_whisper_left_out",
     "diarize_typical",
     "librispeech_whisper",
+    "librispeech_transducer",
     "voxlm_05b",
 )
 """Recipes like others that are always run."""

@@ -330,7 +330,8 @@ def test_adapters_learn_eight_clips(kind, learnt, eight, tmp_path):
     check_learnt(kind, folder, data)
 
 
-@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [False, True])
 def test_a_run_goes_on_as_if_it_had_not_stopped(kind, lora, origins, eight, tmp_path, rows):
     model = {"type": "audio_llm", **origins[kind]} | ({"lora": {**ADAPTED[kind], "dropout": 0.1}} if lora else {})
     options = {

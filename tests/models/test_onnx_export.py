@@ -192,6 +192,7 @@ def test_other_parts(encoder, llm, kind, tmp_path, monkeypatch):
     same(bundle, load_onnx(tmp_path), (1.3, 0.6, 2.1))
 
 
+@pytest.mark.slow
 def test_a_model_without_aligner_and_its_evaluation(tmp_path, corpus, capsys):
     bundle = build(token_rate=1.0)
     bundle.family.save_merged(bundle, tmp_path / "model")

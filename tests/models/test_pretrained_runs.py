@@ -53,7 +53,7 @@ ADAPTED = {
 }
 
 
-ALWAYS = ("whisper", "moonshine", "voxtral", "qwen3_asr")
+ALWAYS = ("whisper", "voxtral")
 """Models that are always trained; the others, which share their code, are slow tests."""
 
 
@@ -164,6 +164,7 @@ def test_adapters_learn_a_tiny_set(family, learnt, clips, tmp_path):
     check_transcribe(folder, data, tmp_path)
 
 
+@pytest.mark.slow
 def test_short_and_whole_windows_of_whisper_learn_together(four, tmp_path):
     """... and what is learnt holds on the whole window, which evaluation and transformers use."""
     model = {**from_scratch("whisper", tmp_path), "full_window": 0.5}
@@ -175,7 +176,7 @@ def test_short_and_whole_windows_of_whisper_learn_together(four, tmp_path):
     [
         pytest.param("whisper", "full", marks=pytest.mark.slow),
         ("voxtral", "full"),
-        ("moonshine", "full"),
+        pytest.param("moonshine", "full", marks=pytest.mark.slow),
         pytest.param("moonshine_streaming", "full", marks=pytest.mark.slow),
         pytest.param("cohere_asr", "full", marks=pytest.mark.slow),
         ("voxtral", "lora"),

@@ -100,6 +100,7 @@ def test_all_weights_learn_a_tiny_set(learnt, eight, tmp_path):
     assert sorted(abs(a["start"] - b["start"]) for a, b in zip(words, written))[len(words) // 2] < 0.041
 
 
+@pytest.mark.slow
 def test_adapters_learn_a_tiny_set(learnt, eight, tmp_path):
     """Another text for each clip, on the model that learnt the first ones."""
     kind, folder = learnt

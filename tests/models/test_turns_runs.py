@@ -148,7 +148,8 @@ def test_adapters_learn_conversations(kind, learnt, recordings, tmp_path):
         assert [turn[:2] for turn in turns] == [pytest.approx(turn[:2], abs=0.02) for turn in ours]
 
 
-@pytest.mark.parametrize("lora", [None, pytest.param({"rank": 2, "dropout": 0.1}, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "dropout": 0.1}])
 def test_a_run_goes_on_as_if_it_had_not_stopped(lora, scratch, recordings, tmp_path, rows):
     model, source = {**scratch, "lora": lora}, {"type": "jsonl", "path": str(recordings), "limit": 4}
     options = {

@@ -88,7 +88,7 @@ def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
     assert "aligning: 96 of 96 records" in done.stderr
 
 
-@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     """SIGKILL in the middle: what was written is not done again, and the manifest is the one of a straight run."""
     plugin, work, to = tmp_path / "slow.py", tmp_path / "work.txt", tmp_path / "killed.jsonl"

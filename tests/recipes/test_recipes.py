@@ -30,6 +30,9 @@ SLOW = (
     "diarize_typical",
     "librispeech_whisper",
     "librispeech_transducer",
+    "digits_transducer_left_out",
+    "digits_whisper",
+    "librispeech",
     "voxlm_05b",
 )
 """Recipes like others that are always run."""

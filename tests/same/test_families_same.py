@@ -8,6 +8,8 @@ SHARD = "train.shard=true"
 LOW = {"gradient_checkpointing": True}
 OTHERS = ("moonshine", "glmasr", "voxtral_realtime", "moss_transcribe_diarize", "parakeet_tdt")
 """One of each kind of model that `test_one_family` does not stand for."""
+ALWAYS = ("voxtral_realtime", "parakeet_tdt")
+"""Models that always take part; the others, which share their code, are slow tests."""
 FAMILIES = (*OTHERS, "whisper", "moonshine_streaming", "cohere_asr", "voxtral", "qwen3_asr", "ctc", "transducer")
 
 
@@ -43,7 +45,7 @@ def test_one_family(real_family, together, same_run):
 
 
 @pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("family", OTHERS)
+@pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] * (f not in ALWAYS)) for f in OTHERS])
 def test_one_big_batch_and_parts_of_it(family, lora, real_family, together, same_run):
     """Four batches a step give the numbers of one; and a run that goes on those of a straight one, to the last bit."""
     runs = real_family.runs

@@ -384,3 +384,9 @@ def test_the_loss_term_is_the_model_s(checkpoints):
     family = Family.model_validate({"type": "transducer", "from": str(checkpoints["parakeet_tdt"])})
     with pytest.raises(ConfigError, match=r"losses: \{tdt: tdt\}"):
         family.build(TaskRequirements("transcribe", ("rnnt",), lambda: iter(TEXTS)))
+
+
+@pytest.mark.parametrize("key, value", [("predictor", {"hidden": 8}), ("times", True), ("ctc", {})])
+def test_parts_of_ours_go_with_an_encoder_of_ours(key, value):
+    with pytest.raises(ValueError, match="goes with `encoder`"):
+        Family.model_validate({"type": "transducer", "config": {"model_type": "parakeet_tdt"}, key: value})

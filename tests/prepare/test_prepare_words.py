@@ -270,7 +270,7 @@ def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "Word times need --model: a CTC or Whisper model"),
+        ({}, "Word times need --model: a transducer, CTC or Whisper model"),
         ({"engine": "voice", "model": "m"}, "--engine voice asks the built-in voice itself: leave out --model."),
         ({"engine": "voice", "max_wer": 0.1}, "--engine voice knows what was said: leave out --max-wer."),
         ({"model": "no/such/model"}, "There is no model no/such/model"),

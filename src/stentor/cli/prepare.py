@@ -50,7 +50,7 @@ class WordsOptions:
     engine: str | None = Option(
         "aligner, transducer, ctc, whisper or voice (built-in). Default: what the model is for."
     )
-    model: str | None = Option("Run folder, export, CTC or Whisper model (a folder or Hub id).")
+    model: str | None = Option("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
     jobs: int = Option(JOBS, 1, min=1)
     max_wer: float | None = Option("Drop records whose free transcription has a higher word error rate (0.3).", min=0.0)
     device: str = Option(DEVICE, "auto")

@@ -92,7 +92,7 @@ class Transcribe(Task):
         return None if (text_of(cut) or "").strip() else ("empty_text", cut.id)
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
-        # The audio may have been played faster or slower. All processors so far take RATE samples a second.
+        # The audio may have been played faster or slower. Models that read word times take RATE samples a second.
         scale = 1.0 if audio is None else len(audio) / RATE / cut.duration
         words = [] if self.translate else words_of(cut)
         times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words]

@@ -64,7 +64,7 @@ class Words(Transcribe):
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         example = super().example(cut, audio, rng)
-        # The audio may have been played faster or slower. All processors so far take RATE samples a second.
+        # The audio may have been played faster or slower. Models that read word times take RATE samples a second.
         scale = seconds_of(example, RATE) / cut.duration
         words = timed_units(example.text or "", words_of(cut), example.language)
         example.extra["words"] = [w | {k: w[k] * scale for k in ("start", "end") if k in w} for w in words]

@@ -58,7 +58,7 @@ class WordsStep(DataStep):
     engine: str | None = None
     """aligner, transducer, ctc, whisper or voice. Null: what the model is for."""
     model: str | None = None
-    """Run folder, export, CTC or Whisper model (a folder or Hub id)."""
+    """Run folder, export, transducer, CTC or Whisper model (a folder or Hub id)."""
     max_wer: float | None = Field(None, ge=0)
     """Drop records whose free transcription has a higher word error rate. Null: 0.3."""
     lag: float | None = None

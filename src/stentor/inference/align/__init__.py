@@ -68,7 +68,8 @@ def engine_of(model: str, engine: str | None = None) -> tuple[Path, Engine]:
 
 
 def open_aligner(model: str, engine: str | None = None, device: str = "auto", lag: float | None = None) -> Aligner:
-    """The aligner in a run folder, an export, any folder of a CTC or Whisper model, or a Hub id. Raises ConfigError.
+    """The aligner in a run folder, an export, a folder or Hub id of a transducer, CTC or Whisper model.
+    Raises ConfigError.
 
     `lag`, for Whisper models only: seconds that their attention is late.
     """

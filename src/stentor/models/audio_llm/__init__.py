@@ -65,8 +65,8 @@ class AudioLLM(PretrainedFamily):
     token_rate: float = Field(10.0, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16."""
     delay_seconds: float | None = Field(None, gt=0)
-    """Of models that write while they listen (Voxtral Realtime, Kyutai): seconds after which a word is written, a whole
-    number of frames of 0.08 s. Null: the model's own. What Voxtral Realtime was trained with is 0.08 to 2.4."""
+    """Of models that write while they listen (Voxtral Realtime, Kyutai): seconds after which a word is written. Null:
+    the model's own. For Voxtral Realtime a whole number of frames of 0.08 s, trained with 0.08 to 2.4 s."""
     aliases: ClassVar[tuple[str, ...]] = ("voxtral", "qwen3_asr")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "who_said_what")
     implementation: ClassVar[str | None] = __name__

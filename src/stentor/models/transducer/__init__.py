@@ -87,6 +87,8 @@ class TransducerFamily(PretrainedFamily):
         for key in ("ctc", "times") if self.encoder is None else ():
             if getattr(self, key):
                 raise ConfigConflict(key, "goes with `encoder`: models of transformers have no such head")
+        if self.encoder is None and self.predictor != PredictorSection():
+            raise ConfigConflict("predictor", "goes with `encoder`: models of transformers have one, sized by `config`")
         return self
 
     @classmethod

@@ -80,8 +80,8 @@ def _engine(options: WordsOptions) -> str:
         return "voice"
     if options.model is None:
         raise ConfigError(
-            "Word times need --model: a CTC or Whisper model (a folder or Hub id), or a run or export of ours with a "
-            "CTC head or for the task words. Speech of the built-in voice needs --engine voice alone."
+            "Word times need --model: a transducer, CTC or Whisper model (a folder or Hub id), or a run or export "
+            "of ours with a CTC head or for the task words. Speech of the built-in voice needs --engine voice alone."
         )
     return engine_of(options.model, options.engine)[1]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TAG = re.compile(r"(<spk:\d+>)")
-# What the released model was asked for speakers in is not public in text: this is our wording of it.
+# We did not find the words in which the released model is asked for speakers: these are ours.
 PLAIN, TAGGED = "Output: transcript only.", "Output: transcript with speaker tags."
 
 

@@ -15,7 +15,7 @@ from run_events import LONG, events, wait_for
 SOURCE = Path(stentor.__file__).parent.parent
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_signal_saves_and_exits_75(tiny, start, cli, tmp_path, number):
     config = tiny()
     folder = tmp_path / "runs" / "run"

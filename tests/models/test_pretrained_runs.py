@@ -146,6 +146,9 @@ def test_all_weights_learn_a_tiny_set(family, learnt, clips, tmp_path):
     check_transcribe(learnt, clips, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "family", ["voxtral", *(pytest.param(s, marks=pytest.mark.slow) for s in SECTIONS if s != "voxtral")], indirect=True
+)
 def test_adapters_learn_a_tiny_set(family, learnt, clips, tmp_path):
     """Another text for each clip, on the model that learnt the first ones."""
     records = records_of(clips)

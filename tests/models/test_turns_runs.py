@@ -121,6 +121,7 @@ def test_all_weights_learn_conversations(learnt):
     assert all({s["speaker"] for s in p["output"]["segments"]} == {"speaker_1", "speaker_2"} for p in predictions)
 
 
+@pytest.mark.slow
 def test_transformers_alone_writes_what_was_learnt(kind, learnt, recordings):
     answers = plain_answers(kind, learnt / "export", recordings)
     assert [[text for _, _, text in turns] for turns in answers] == [

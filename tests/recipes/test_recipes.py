@@ -33,6 +33,10 @@ SLOW = (
     "digits_transducer_left_out",
     "digits_whisper",
     "librispeech",
+    "librispeech_overfit",
+    "voxlm_9b_global",
+    "decoder_language",
+    "diarize_ami",
     "voxlm_05b",
 )
 """Recipes like others that are always run."""

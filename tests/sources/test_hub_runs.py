@@ -101,7 +101,7 @@ def run_on(parquet, tiny, tmp_path, cli):
     return run
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_two_processes_see_every_record_once(run_on, parquet, stream):
     done, spies, folder = run_on(stream, processes=2, steps=8)
     seen = Counter(i for spy in spies for ids in spy["ids"] for i in ids)

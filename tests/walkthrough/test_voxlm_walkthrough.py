@@ -237,6 +237,7 @@ SHORT = [
 ]
 
 
+@pytest.mark.slow
 def test_one_command(workplace, tmp_path, monkeypatch, capsys):
     """`stentor train recipes/voxlm_05b.yaml`, from a corpus on disk and nothing else to a checked export."""
 

@@ -148,9 +148,11 @@ def test_a_voice_of_another_codec_is_refused(codec, tmp_path):
 
 def test_damaged_voice_files(codec, tmp_path):
     base = tmp_path / "anna"
-    with pytest.raises(ConfigError, match=r"no voice .*anna\.safetensors and .*anna\.json are missing"):
+    with pytest.raises(ConfigError, match=r"no voice .*anna; none is known\. --save-voice makes one"):
         load_voice(base, codec)
     save_voice(Voice(codec.encode([voiced(2)])[0], "x"), base, codec)
+    with pytest.raises(ConfigError, match=r"no voice .*ann; known are .*/anna\."):
+        load_voice(tmp_path / "ann", codec)
     intact = base.with_suffix(".json").read_text()
     for text in ("{", "[]", "{}", intact.replace("stentor-voice", "other"), intact.replace('"text"', '"texts"')):
         base.with_suffix(".json").write_text(text)

@@ -15,7 +15,8 @@ from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
 from stentor.cli.prepare import TokensOptions
-from stentor.commands.prepare.tokens import device_names, plan, prepare_tokens, worker
+from stentor.commands.prepare.executor import device_names
+from stentor.commands.prepare.tokens import plan, prepare_tokens, worker
 from stentor.commands.prepare.tokens.noisy import NoisyPrompts
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import has_codes, load_codes
@@ -328,10 +329,10 @@ def test_wrong_usage(prepare, options, message):
 def test_devices(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    assert device_names("auto", "mimi") == ["cuda:0", "cuda:1", "cuda:2"] and device_names("cpu", "mimi") == ["cpu"]
-    assert device_names("cuda:0,2", "mimi") == ["cuda:0", "cuda:2"] and device_names("auto", None) == ["cpu"]
+    assert device_names("auto") == ["cuda:0", "cuda:1", "cuda:2"] and device_names("cpu") == ["cpu"]
+    assert device_names("cuda:0,2") == ["cuda:0", "cuda:2"]
     with pytest.raises(ConfigError, match="There is no device cuda:3"):
-        device_names("cuda:0,3", "mimi")
+        device_names("cuda:0,3")
 
 
 def test_noisy_prompts(prepare):

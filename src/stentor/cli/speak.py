@@ -18,8 +18,10 @@ class SpeakOptions:
     reference: str | None = Option("A recording of the voice to speak in, 3 to 10 s.")
     reference_text: str | None = Option("What is said in the reference.")
     recognizer: str | None = Option("A model that writes down what is said in it, where that is not given.")
-    voice: str | None = Option("A voice that --save-voice saved.")
-    save_voice: str | None = Option("Save the voice of the reference under this name, for --voice.")
+    voice: str | None = Option(
+        "A saved voice: its path, or its name in the model's folder voices; OmniVoice's .pt too."
+    )
+    save_voice: str | None = Option("Save the voice of the reference (or of --voice) under this name, for --voice.")
     instruct: str | None = Option("The voice in words, as the model was trained.")
     language: str | None = Option("Language of the text, as a code such as en.")
     duration: float | None = Option("Seconds it shall last. Without: by a rule.")
@@ -35,6 +37,7 @@ class SpeakOptions:
     from_: str | None = Option(
         "JSONL with a `text` a line; `id`, `voice`, `reference`, `instruct` ... too.", None, "--from"
     )
+    processes: int = Option("With --from: that share the lines, each on one of the GPUs.", 1, min=1)
     format: str = Option("With --from: wav, flac or ogg.", "wav")
     force: bool = Flag("Write over what is there already; with --from: speak it again.")
     compile: bool = Flag("Through torch.compile: slow start, then fast.")

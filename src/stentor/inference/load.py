@@ -22,7 +22,7 @@ from stentor.inference.inputs import open_recording
 from stentor.inference.recording import Recording
 from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
-from stentor.inference.speak.voice import Voice
+from stentor.inference.speak.voice import VOICES, Voice, voice_names
 from stentor.inference.transcribe import Transcript, transcribe
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
@@ -155,7 +155,7 @@ class Model:
         """A text of any length, spoken: `.audio` float32 [samples] at `.rate` Hz, and its `.codes`. Remarks are logged.
 
         Args:
-            voice: a saved voice, see `stentor.inference.speak.voice`.
+            voice: a saved voice, by its path or, of `voices`, its name; see `stentor.inference.speak.voice`.
             reference: a recording of the voice, a file or an array.
             recognizer: the model that transcribes the reference where `reference_text` is not given.
             normalize: write numbers in words.
@@ -174,7 +174,14 @@ class Model:
 
     def speaker(self, *args: Any, **options: Any) -> Speaker:
         """The model as a `SpeakerLabels` with these options; raises ConfigError when it does not speak."""
-        return Speaker(self.bundle, self.for_speech(), self.training, *args, **options)
+        speaker = Speaker(self.bundle, self.for_speech(), self.training, *args, **options)
+        speaker.voices = self.folder / VOICES
+        return speaker
+
+    @property
+    def voices(self) -> list[str]:
+        """Names of the voices that travel with the model."""
+        return voice_names(self.folder / VOICES)
 
     def for_speech(self) -> Speak:
         """The task, when it is `speak`; raises ConfigError when it is another, or the model has no codec."""

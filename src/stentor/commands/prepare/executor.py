@@ -42,6 +42,21 @@ class Executor(Protocol):
         after those of the groups that were begun. Closing the generator releases the processes."""
 
 
+def device_names(device: str) -> list[str]:
+    """The devices that processes are dealt to: all GPUs for `auto`, those of a list such as `cuda:0,1`. Raises
+    ConfigError."""
+    import torch
+
+    from stentor.inference.load import pick_device
+
+    if device == "auto" and torch.cuda.is_available():
+        return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    first, *more = device.split(",")
+    kind = first.partition(":")[0]
+    names = [first, *(f"{kind}:{name}" if name.isdigit() else name for name in more)]
+    return [str(pick_device(name)) for name in names]
+
+
 @dataclass(frozen=True)
 class LocalExecutor:
     """Processes of this machine, of one thread each; this process itself for one job or one group.
@@ -98,7 +113,7 @@ class LocalExecutor:
             except BrokenProcessPool:
                 raise StentorError(
                     f"One of the {jobs} processes died, perhaps for want of memory: run the same command again to go "
-                    "on, with fewer --jobs."
+                    "on, with fewer of them."
                 ) from None
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)

@@ -79,6 +79,7 @@ def make_voice(
         )
     elif seconds > LONGEST:
         tell(f"{name} holds {seconds:.1f} s of speech, which is slow and seldom sounds better: {ADVICE}.")
+    rms = root_mean_square(samples)
     samples = levelled(samples)
     if text is None:
         assert transcribe is not None
@@ -86,7 +87,8 @@ def make_voice(
         if not text:
             raise AudioError(f"The recogniser hears no word in {name}: give its text.", "no_speech")
         tell(f"{name} is heard as: {text}")
-    return Voice(codec.encode([samples])[0], text.strip(), language, name if isinstance(audio, (str, Path)) else None)
+    source = name if isinstance(audio, (str, Path)) else None
+    return Voice(codec.encode([samples])[0], text.strip(), language, source, rms)
 
 
 def trimmed(audio: np.ndarray, rate: int, name: str = "The audio") -> np.ndarray:
@@ -102,8 +104,12 @@ def trimmed(audio: np.ndarray, rate: int, name: str = "The audio") -> np.ndarray
 
 def levelled(audio: np.ndarray) -> np.ndarray:
     """Float32 [samples], louder where its RMS is below 0.1, as far as its peak allows."""
-    level, peak = float(np.sqrt(np.square(audio, dtype=np.float64).mean())), float(np.abs(audio).max())
+    level, peak = root_mean_square(audio), float(np.abs(audio).max())
     return audio * np.float32(max(1.0, min(LEVEL / level, PEAK / peak)))
+
+
+def root_mean_square(audio: np.ndarray) -> float:
+    return float(np.sqrt(np.square(audio, dtype=np.float64).mean()))
 
 
 def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:

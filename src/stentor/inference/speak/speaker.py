@@ -67,6 +67,8 @@ class Speaker:
         self._transcribe = None
         if recognizer is not None:
             self._transcribe = transcriber(recognizer, str(next(bundle.model.parameters()).device))
+        self.voices: Path | None = None
+        """Folder of the voices that travel with the model."""
         self._voices: dict[tuple[str, ...], Voice] = {}
         self._warned: set[str] = set()
 
@@ -108,7 +110,7 @@ class Speaker:
         elif isinstance(voice, (str, Path)):
             key = ("voice", str(voice))
             if key not in self._voices:
-                self._voices[key] = load_voice(voice, self.codec)
+                self._voices[key] = load_voice(voice, self.codec, self.voices)
             voice = self._voices[key]
         if voice is not None:
             self._warn_unknown("text of the reference", voice.text)

@@ -1,10 +1,13 @@
 """Voice files: the codec tokens of a reference and its text.
 
 A voice file is two: NAME.safetensors with the tensor `codes` and NAME.json with everything else (format version 1).
+OmniVoice's voice clone prompts, NAME.pt, are read as well. Voices in the folder `voices` of an export travel with the
+model, and are known by their names alone.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,15 @@ import numpy as np
 
 from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
+from stentor.inference.speak import voice_clone_prompt
 from stentor.models.codecs.base import AudioCodec
 
 FORMAT, VERSION = "stentor-voice", 1
 SUFFIXES = (".safetensors", ".json")
+VOICES = "voices"
+"""Folder of an export whose voices are the model's."""
+SHAPE = ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")
+"""What is written down of a codec."""
 SAME_CODEC = 0.9
 """Share of a test sound's codes in the first codebook that two devices' versions of one codec have in common."""
 
@@ -31,6 +39,8 @@ class Voice:
     language: str | None = None
     source: str | None = None
     """Where it came from, for people."""
+    rms: float | None = None
+    """Root mean square of the speech in the reference, as it was recorded."""
 
     @property
     def frames(self) -> int:
@@ -51,6 +61,7 @@ def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
         "text": voice.text,
         "language": voice.language,
         "source": voice.source,
+        "rms": voice.rms,
         "frames": voice.frames,
         "seconds": round(voice.frames / codec.frame_rate, 3),
         "codec": {**_shape(codec), "test": _test(codec)},
@@ -65,21 +76,82 @@ def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
     return _with(base, ".json")
 
 
-def load_voice(path: str | Path, codec: AudioCodec) -> Voice:
-    """A voice that `save_voice` wrote, by its name with or without an ending.
+def load_voice(name: str | Path, codec: AudioCodec, folder: Path | None = None) -> Voice:
+    """A voice that `save_voice` or OmniVoice wrote: one of `folder` by its name, or any by its path, with or without an
+    ending.
 
     Raises ConfigError when there is none or it is of another codec, and DataError when it is damaged.
     """
+    base = find_voice(name, folder)
+    if base.suffix == voice_clone_prompt.SUFFIX:
+        return _from_prompt(base, codec)
+    codes, metadata = _read(base)
+    shape = {key: metadata["codec"][key] for key in SHAPE}
+    if shape != _shape(codec) or not _alike(metadata["codec"]["test"], _test(codec)):
+        source = metadata["source"]
+        raise ConfigError(
+            f"The voice {base} was made with {_codec_name(shape)}, this model has {_codec_name(_shape(codec))}"
+            f"{', fitted on other audio' if shape == _shape(codec) else ''}: save it again for this model, from its "
+            f"reference{f' ({source})' if source else ''}."
+        )
+    voice = Voice(codes, metadata["text"], metadata["language"], metadata["source"], metadata.get("rms"))
+    return _checked(voice, base, codec)
+
+
+def find_voice(name: str | Path, folder: Path | None = None) -> Path:
+    """Where a voice is: the path of a prompt of OmniVoice's, else that of a voice file without its ending. A name that
+    is no path is looked for in `folder` first. Raises ConfigError, with the voices that there are."""
+    path = Path(name)
+    places = [folder / path] if folder is not None and path.name == str(name) else []
+    for place in (*places, path):
+        prompt = _with(place, voice_clone_prompt.SUFFIX)
+        if place.suffix == voice_clone_prompt.SUFFIX and place.is_file():
+            return place
+        missing = [file for s in SUFFIXES if not (file := _with(_base(place), s)).is_file()]
+        if not missing:
+            return _base(place)
+        if prompt.is_file():
+            return prompt
+        if len(missing) == 1:
+            raise ConfigError(f"The voice {name} is not all there: {missing[0]} is missing. Save it again.")
+    known = dict.fromkeys([*voice_names(folder), *(str(path.parent / n) for n in voice_names(path.parent))])
+    raise ConfigError(
+        f"There is no voice {name}; {f'known are {_several(list(known))}' if known else 'none is known'}. --save-voice "
+        "makes one from a reference."
+    )
+
+
+def voice_names(folder: Path | None) -> list[str]:
+    """Names of the voices in a folder, sorted; none where there is no such folder."""
+    if folder is None or not folder.is_dir():
+        return []
+    saved = {p.stem for p in folder.glob("*.safetensors") if p.with_suffix(".json").is_file()}
+    return sorted(saved | {p.stem for p in folder.glob(f"*{voice_clone_prompt.SUFFIX}")})
+
+
+def describe_voice(path: Path) -> dict[str, Any]:
+    """`name`, `seconds`, `language`, `codec` and `text` of a voice, by its path, of any codec. Raises as `load_voice`
+    does."""
+    base = find_voice(path)
+    if base.suffix == voice_clone_prompt.SUFFIX:
+        codes, text, _ = _read_prompt(base)
+        facts = {"seconds": round(codes.shape[1] / voice_clone_prompt.FRAME_RATE, 3), "language": None}
+        return {"name": base.stem, **facts, "codec": voice_clone_prompt.CODEC, "text": text}
+    metadata = _read(base)[1]
+    return {
+        "name": base.name,
+        "seconds": metadata["seconds"],
+        "language": metadata["language"],
+        "codec": metadata["codec"]["type"],
+        "text": metadata["text"],
+    }
+
+
+def _read(base: Path) -> tuple[np.ndarray, dict[str, Any]]:
+    """Codes and metadata of a voice file."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    base = _base(path)
-    missing = [_with(base, s) for s in SUFFIXES if not _with(base, s).is_file()]
-    if missing:
-        raise ConfigError(
-            f"There is no voice {path}: {' and '.join(map(str, missing))} "
-            f"{'is' if len(missing) == 1 else 'are'} missing. --save-voice makes one from a reference."
-        )
     try:
         metadata = json.loads(_with(base, ".json").read_text(encoding="utf-8"))
         if metadata["format"] != FORMAT:
@@ -89,22 +161,42 @@ def load_voice(path: str | Path, codec: AudioCodec) -> Voice:
             raise ConfigError(
                 f"The voice {base} is of format version {version}, of a newer Stentor; this one reads {VERSION}."
             )
-        codes, codec_record = load_file(_with(base, ".safetensors"))["codes"], metadata["codec"]
-        voice = Voice(codes, str(metadata["text"]), metadata["language"], metadata["source"])
-        shape = {key: codec_record[key] for key in _shape(codec)}
-        test = list(codec_record["test"])
-    except (ValueError, KeyError, TypeError, OSError, SafetensorError):
+        codec, texts = metadata["codec"], (metadata["text"], *(metadata[key] or "" for key in ("language", "source")))
+        if {*SHAPE, "test"} - codec.keys() or not all(isinstance(text, str) for text in texts):
+            raise ValueError
+        list(codec["test"]), float(metadata["seconds"])
+        return load_file(_with(base, ".safetensors"))["codes"], metadata
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, SafetensorError):
         raise DataError(f"The voice {base} is damaged, or no voice at all: save it again with --save-voice.") from None
-    if shape != _shape(codec) or not _alike(test, _test(codec)):
+
+
+def _read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
+    try:
+        return voice_clone_prompt.read_prompt(path)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} is damaged, or no VoiceClonePrompt of OmniVoice ({error}): save it again there, or make a voice of "
+            "its reference with --save-voice."
+        ) from None
+
+
+def _from_prompt(path: Path, codec: AudioCodec) -> Voice:
+    codes, text, rms = _read_prompt(path)
+    if codec.type != voice_clone_prompt.CODEC:
         raise ConfigError(
-            f"The voice {base} was made with {_codec_name(shape)}, this model has {_codec_name(_shape(codec))}"
-            f"{', fitted on other audio' if shape == _shape(codec) else ''}: save it again for this model, from its "
-            f"reference{f' ({voice.source})' if voice.source else ''}."
+            f"{path} is a VoiceClonePrompt of OmniVoice, made with the codec {voice_clone_prompt.CODEC}; this model has "
+            f"{_codec_name(_shape(codec))}: make a voice for it from the reference, with --save-voice."
         )
-    good = codes.ndim == 2 and codes.shape[0] == codec.codebooks and codes.shape[1] > 0 and codes.dtype.kind == "i"
+    return _checked(Voice(codes[: codec.codebooks], text.strip(), source=str(path), rms=rms), path, codec)
+
+
+def _checked(voice: Voice, path: Path, codec: AudioCodec) -> Voice:
+    """The voice, with codes of the codec's type. Raises DataError when they are not the codec's."""
+    codes = voice.codes
+    good = codes.ndim == 2 and codes.shape[0] == codec.codebooks and codes.shape[1] > 0 and codes.dtype.kind in "iu"
     if not good or codes.min() < 0 or codes.max() >= codec.vocabulary:
-        raise DataError(f"The voice {base} is damaged: its codes do not fit the codec. Save it again.")
-    return voice
+        raise DataError(f"The voice {path} is damaged: its codes do not fit the codec. Save it again.")
+    return replace(voice, codes=codes.astype(codec.dtype))
 
 
 def voice_file(path: str | Path) -> Path:
@@ -121,8 +213,12 @@ def _with(base: Path, suffix: str) -> Path:
     return base.with_name(base.name + suffix)  # a name may have dots
 
 
+def _several(names: Sequence[str], most: int = 20) -> str:
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
 def _shape(codec: AudioCodec) -> dict[str, Any]:
-    return {name: getattr(codec, name) for name in ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")}
+    return {name: getattr(codec, name) for name in SHAPE}
 
 
 def _codec_name(shape: dict[str, Any]) -> str:

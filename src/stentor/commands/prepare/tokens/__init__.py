@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.executor import LocalExecutor, device_names
 from stentor.commands.prepare.journal import Journal, write_json
 from stentor.commands.prepare.pipeline import Pipeline, Stop
 from stentor.commands.prepare.tokens.codec import codec_facts, is_fitted_here, ready_codec
@@ -24,7 +24,6 @@ from stentor.commands.prepare.tokens.shards import ShardWriter
 from stentor.commands.prepare.tokens.worker import TokensWorker
 from stentor.config.load import parse_source
 from stentor.errors import ConfigError
-from stentor.inference.load import pick_device
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import TokensOptions
@@ -62,7 +61,7 @@ def prepare_tokens(options: TokensOptions) -> None:
             codec = ready_codec(options, plan)
             settings["codec_found"] = codec_facts(codec)
         _check_settings(options.to, settings, write=True)
-        devices = device_names(options.device, codec)
+        devices = device_names(options.device if codec is not None else "cpu")
         shards = plan.of_machine(options)
         journal = Journal(journal_path, settings)
         Pipeline(
@@ -74,21 +73,6 @@ def prepare_tokens(options: TokensOptions) -> None:
             finish_groups=True,
         ).run([group for shard in shards for group in shard])
         conclude(plan, options, journal, settings)
-
-
-def device_names(device: str, codec: str | None) -> list[str]:
-    """The devices that processes are dealt to: all GPUs for `auto`, those of a list such as `cuda:0,1`. Raises
-    ConfigError."""
-    if codec is None:
-        return ["cpu"]
-    import torch
-
-    if device == "auto" and torch.cuda.is_available():
-        return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    first, *more = device.split(",")
-    kind = first.partition(":")[0]
-    names = [first, *(f"{kind}:{name}" if name.isdigit() else name for name in more)]
-    return [str(pick_device(name)) for name in names]
 
 
 def _settings(options: TokensOptions, plan: ShardPlan) -> dict[str, Any]:

@@ -1,0 +1,204 @@
+"""`stentor speak --from`: many texts of a file into a folder, by one process or several."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.audio.io import probe
+from stentor.commands.file_progress import FileProgress, check_failed
+from stentor.commands.prepare.executor import LocalExecutor, device_names
+from stentor.commands.speak_lines import TextLine
+from stentor.data.atomic_write import atomic_path
+from stentor.errors import AudioError, StentorError
+from stentor.inference.speak import Utterance
+from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.voice import voice_names
+from stentor.tasks.speak import seed_of
+
+if TYPE_CHECKING:
+    from stentor.cli.speak import SpeakOptions
+    from stentor.inference.speak.reference import Remark
+
+MANIFEST = "speech.jsonl"
+BATCH = 32
+"""Lines of a file that are spoken together."""
+
+
+def open_speaker(options: SpeakOptions, device: str, remark: Remark) -> Speaker:
+    """The model of the command with its settings. Raises ConfigError."""
+    from stentor.inference.load import load
+
+    changes = {"steps": options.steps, "guidance": options.guidance, "compile": options.compile or None}
+    generation = {key: value for key, value in changes.items() if value is not None}
+    return load(options.model, device).speaker(
+        generation, options.recognizer, options.normalize, options.denoise, remark
+    )
+
+
+def timing(what: str, seconds: float, took: float) -> str:
+    """How long something is and how long it took."""
+    return f"{what}: {seconds:.2f} s of speech in {took:.2f} s (real-time factor {took / max(seconds, 1e-9):.3g})"
+
+
+@dataclass
+class SpokenLines:
+    """What became of lines that were spoken together."""
+
+    records: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By the number of the line, what the manifest says about its speech."""
+    failed: list[int] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    """Warnings and reasons of failures."""
+    seconds: float = 0.0
+    took: float = 0.0
+
+
+@dataclass
+class LinesWorker:
+    """Speaks groups of lines into the folder of `--out`."""
+
+    options: SpeakOptions
+
+    def setup(self, device: str) -> None:
+        self.messages: list[str] = []
+        speaker = open_speaker(self.options, device, lambda sentence: self.messages.append(f"warning: {sentence}"))
+        self.defaults = _Defaults(self.options, speaker, Path(self.options.from_ or "").parent)
+
+    def process(self, group: Sequence[TextLine]) -> SpokenLines:
+        """Each line into DIR/ID.wav, which depends on nothing but the line."""
+        from stentor.audio.io import write
+
+        began, spoken = time.perf_counter(), SpokenLines()
+        prepared: list[tuple[TextLine, Utterance]] = []
+        for line in group:
+            try:
+                prepared.append((line, self.defaults.utterance(line)))
+            except StentorError as error:
+                spoken.failed.append(line.number)
+                self.messages.append(f"{self.options.from_}:{line.number}: {error}")
+        utterances = [utterance for _, utterance in prepared]
+        for (line, _), speech in zip(prepared, self.defaults.speaker.speak(utterances, not self.options.raw)):
+            path = _path(self.options, line)
+            write(path, speech.audio, speech.rate)
+            spoken.records[line.number] = _record(line, path.name, speech.seconds)
+            spoken.seconds += speech.seconds
+        spoken.took = time.perf_counter() - began
+        spoken.messages, self.messages = self.messages, []
+        return spoken
+
+
+def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
+    """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept, so that the same
+    command goes on where it was stopped, with any number of processes. Lines that cannot be spoken are named on
+    standard error, and DataError is raised at the end."""
+    assert options.out is not None
+    folder = Path(options.out)
+    failed, todo = [line.number for line in lines if line.problem is not None], list[TextLine]()
+    seconds, took = 0.0, 0.0
+    records: dict[int, dict[str, Any]] = {}
+    with FileProgress(len(lines), "speaking") as bar:
+        for line in lines:
+            if line.problem is not None:
+                bar.print(f"stentor: {options.from_}:{line.number}: {line.problem}", error=True)
+            elif not options.force and (record := _former_record(_path(options, line), line)) is not None:
+                records[line.number] = record
+            else:
+                todo.append(line)
+                continue
+            bar.add_file()
+        unchanged = len(records)
+        size = min(BATCH, -(-len(todo) // options.processes)) or 1
+        devices = device_names(options.device) if options.processes > 1 else [options.device]
+        executor = LocalExecutor(options.processes, devices, options.plugin)
+        groups = [todo[i : i + size] for i in range(0, len(todo), size)]
+        for group, spoken in zip(groups, executor.map(LinesWorker(options), groups, lambda: False)):
+            for message in dict.fromkeys(spoken.messages):
+                bar.print(f"stentor: {message}", error=True)
+            records |= spoken.records
+            failed += spoken.failed
+            seconds += spoken.seconds
+            took += spoken.took / min(options.processes, len(groups))
+            bar.add_seconds(spoken.seconds)
+            for _ in group:
+                bar.add_file()
+    with atomic_path(folder / MANIFEST) as part:
+        rows = [json.dumps(records[number], ensure_ascii=False) + "\n" for number in sorted(records)]
+        part.write_text("".join(rows), encoding="utf-8")
+    if new := len(records) - unchanged:
+        print(timing(f"{folder}: {new} spoken", seconds, took))
+    if unchanged:
+        print(f"{folder}: {unchanged} kept as they are; --force speaks them again")
+    named = [f"line {number}" for number in sorted(failed)]
+    check_failed(named, len(lines), "lines could not be spoken", most=20)
+
+
+def _path(options: SpeakOptions, line: TextLine) -> Path:
+    return Path(options.out or "") / f"{line.id}.{options.format}"
+
+
+class _Defaults:
+    """What the command's options say for the lines that do not."""
+
+    def __init__(self, options: SpeakOptions, speaker: Speaker, folder: Path):
+        self.options, self.speaker, self.folder = options, speaker, folder
+        self.seed = speaker.generation.seed if options.seed is None else options.seed
+
+    def utterance(self, line: TextLine) -> Utterance:
+        """Checked. Raises ConfigError, DataError and AudioError."""
+        record, options = line.record, self.options
+        voice, reference = record.get("voice"), record.get("reference")
+        reference_text = record.get("reference_text")
+        if voice is not None and voice not in voice_names(self.speaker.voices):
+            voice = self._path(voice)
+        if reference is not None:
+            reference = self._path(reference)
+        if voice is None and reference is None:
+            voice, reference = options.voice, options.reference
+            reference_text = options.reference_text if reference_text is None else reference_text
+        duration = record.get("duration")
+        speed = None if duration is not None else record.get("speed")  # as in OmniVoice: the duration counts
+        if duration is None and speed is None:
+            duration, speed = options.duration, options.speed
+        return self.speaker.prepare(
+            Utterance(
+                record["text"],
+                voice,
+                record.get("language", options.language),
+                record.get("instruct", options.instruct),
+                duration,
+                1.0 if speed is None else float(speed),
+                record.get("seed", seed_of(self.seed, line.id)),
+                reference,
+                reference_text,
+            )
+        )
+
+    def _path(self, written: str) -> str:
+        """As in manifests: relative to the file's folder; or, as in OmniVoice, to the working directory."""
+        beside = self.folder / written
+        return written if Path(written).exists() and not beside.exists() else str(beside)
+
+
+NOT_KEPT = ("reference", "reference_text", "voice", "speed", "seed", "audio_path", "start", "duration", "words")
+"""Keys of a line that are about something else than the speech that was made of it."""
+
+
+def _record(line: TextLine, name: str, seconds: float) -> dict[str, Any]:
+    """What the manifest says about the speech of a line."""
+    others = {key: value for key, value in line.record.items() if key not in NOT_KEPT}
+    return {**others, "id": line.id, "audio_path": name, "duration": round(seconds, 3)}
+
+
+def _former_record(path: Path, line: TextLine) -> dict[str, Any] | None:
+    """The record of what a former run made of a line, None when it made nothing, or nothing whole."""
+    if not path.is_file():
+        return None
+    try:
+        return _record(line, path.name, probe(path).duration)
+    except AudioError:
+        return None

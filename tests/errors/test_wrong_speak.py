@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "inference"), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
+sys.path.insert(0, str(Path(__file__).parent))
 from speaking import RATE, make_codec, make_model, voiced
 from world import answer
 

@@ -19,7 +19,7 @@ class SpeakOptions:
     reference_text: str | None = Option("What is said in the reference.")
     recognizer: str | None = Option("A model that writes down what is said in it, where that is not given.")
     voice: str | None = Option(
-        "A saved voice: its path, or its name in the model's folder voices; OmniVoice's .pt too."
+        "A saved voice: its path, or its name in the model's voices; OmniVoice's .pt too."
     )
     save_voice: str | None = Option("Save the voice of the reference (or of --voice) under this name, for --voice.")
     instruct: str | None = Option("The voice in words, as the model was trained.")

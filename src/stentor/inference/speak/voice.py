@@ -175,8 +175,8 @@ def _read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
         return voice_clone_prompt.read_prompt(path)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{path} is damaged, or no VoiceClonePrompt of OmniVoice ({error}): save it again there, or make a voice of "
-            "its reference with --save-voice."
+            f"{path} is damaged, or no VoiceClonePrompt of OmniVoice ({error}): save it again there, or make a voice "
+            "of its reference with --save-voice."
         ) from None
 
 
@@ -184,8 +184,8 @@ def _from_prompt(path: Path, codec: AudioCodec) -> Voice:
     codes, text, rms = _read_prompt(path)
     if codec.type != voice_clone_prompt.CODEC:
         raise ConfigError(
-            f"{path} is a VoiceClonePrompt of OmniVoice, made with the codec {voice_clone_prompt.CODEC}; this model has "
-            f"{_codec_name(_shape(codec))}: make a voice for it from the reference, with --save-voice."
+            f"{path} is a VoiceClonePrompt of OmniVoice, made with the codec {voice_clone_prompt.CODEC}; this model "
+            f"has {_codec_name(_shape(codec))}: make a voice for it from the reference, with --save-voice."
         )
     return _checked(Voice(codes[: codec.codebooks], text.strip(), source=str(path), rms=rms), path, codec)
 

@@ -8,6 +8,7 @@ table of integers together are known, and nothing in it is imported or called.
 import pickletools
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,50 +62,64 @@ def _bytes(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _values(program: bytes, archive: zipfile.ZipFile, folder: str) -> Any:
     """What the program of a file puts together. Raises ValueError at a step that no prompt needs."""
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[int, Any] = {}
+    machine = _Machine(archive, folder)
+    for step, value, _ in pickletools.genops(program):
+        if step.name == "STOP":
+            return machine.stack.pop()
+        if step.name not in machine.steps:
+            raise ValueError(f"it asks for {step.name}")
+        machine.steps[step.name](value)
+    raise ValueError("it is cut short")
 
-    def since(place: int) -> list[Any]:
-        items = stack[place:]
-        del stack[place:]
+
+class _Machine:
+    """The stack machine, with the steps that prompts need."""
+
+    def __init__(self, archive: zipfile.ZipFile, folder: str):
+        self.archive, self.folder = archive, folder
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        push = self.stack.append
+        plain = ("BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT")
+        self.steps: dict[str, Callable[[Any], object]] = {
+            **dict.fromkeys(("PROTO", "FRAME"), lambda value: None),
+            **dict.fromkeys(plain, push),
+            "MARK": lambda value: self.marks.append(len(self.stack)),
+            "EMPTY_DICT": lambda value: push({}),
+            "EMPTY_TUPLE": lambda value: push(()),
+            "NEWFALSE": lambda value: push(False),
+            "NEWTRUE": lambda value: push(True),
+            "TUPLE": lambda value: push(tuple(self.pop_since(self.marks.pop()))),
+            "TUPLE2": lambda value: push(tuple(self.pop_since(len(self.stack) - 2))),
+            "SETITEMS": lambda value: self.set_items(self.marks.pop()),
+            "SETITEM": lambda value: self.set_items(len(self.stack) - 2),
+            "BINPUT": lambda value: self.memo.update({value: self.stack[-1]}),
+            "BINGET": lambda value: push(self.memo[value]),
+            "GLOBAL": self.name,
+            "BINPERSID": lambda value: push(self.storage(*self.stack.pop())),
+            "REDUCE": lambda value: push(self.reduce(*self.pop_since(len(self.stack) - 2))),
+        }
+
+    def pop_since(self, place: int) -> list[Any]:
+        items = self.stack[place:]
+        del self.stack[place:]
         return items
 
-    for step, value, _ in pickletools.genops(program):
-        match step.name:
-            case "PROTO" | "FRAME":
-                pass
-            case "MARK":
-                marks.append(len(stack))
-            case "BINUNICODE" | "SHORT_BINUNICODE" | "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT":
-                stack.append(value)
-            case "EMPTY_DICT" | "EMPTY_TUPLE" | "NEWFALSE" | "NEWTRUE" | "NONE":
-                empty = {"EMPTY_DICT": {}, "EMPTY_TUPLE": (), "NEWFALSE": False, "NEWTRUE": True, "NONE": None}
-                stack.append(empty[step.name])
-            case "TUPLE":
-                stack.append(tuple(since(marks.pop())))
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                stack.append(tuple(since(len(stack) - int(step.name[-1]))))
-            case "SETITEM" | "SETITEMS":
-                items = since(marks.pop() if step.name == "SETITEMS" else len(stack) - 2)
-                stack[-1].update(zip(items[::2], items[1::2], strict=True))
-            case "BINPUT" | "LONG_BINPUT":
-                memo[value] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[value])
-            case "GLOBAL" if value in (REBUILD, ORDERED, *STORAGES):
-                stack.append(value)  # the name alone
-            case "BINPERSID":
-                _, kind, name, _, _ = stack.pop()
-                stack.append(np.frombuffer(_bytes(archive, f"{folder}data/{name}"), STORAGES[kind]))
-            case "REDUCE":
-                function, arguments = since(len(stack) - 2)
-                stack.append(_table(*arguments[:4]) if function == REBUILD else {})
-            case "STOP":
-                return stack.pop()
-            case _:
-                raise ValueError(f"it asks for {step.name} {value if value is not None else ''}".rstrip())
-    raise ValueError("it is cut short")
+    def set_items(self, place: int) -> None:
+        items = self.pop_since(place)
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    def name(self, value: str) -> None:
+        if value not in (REBUILD, ORDERED, *STORAGES):
+            raise ValueError(f"it asks for {value.replace(' ', '.')}")
+        self.stack.append(value)
+
+    def storage(self, _: str, kind: str, name: str, *others: Any) -> np.ndarray:
+        return np.frombuffer(_bytes(self.archive, f"{self.folder}data/{name}"), STORAGES[kind])
+
+    def reduce(self, function: str, arguments: Any) -> Any:
+        return _table(*arguments[:4]) if function == REBUILD else {}
 
 
 def _table(storage: np.ndarray, offset: int, size: tuple[int, int], strides: tuple[int, int]) -> np.ndarray:

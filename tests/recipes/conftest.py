@@ -1,4 +1,5 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # for tiny_voxtral
+for folder in ("models", "audio"):  # for tiny_voxtral, tiny_codecs
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))

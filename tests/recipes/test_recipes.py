@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_codecs
 import tiny_qwen3_asr
 import tiny_voxtral
 
@@ -120,10 +121,11 @@ def token_shards(path: Path) -> None:
 
 
 def published(folder: Path) -> Path:
-    """A small model in the published layout, without a codec."""
+    """A small model in the published layout, with a codec of the same kind."""
     from stentor.models.base import Family, TaskRequirements
 
-    small = {"type": "omnivoice", "llm": {"config": BACKBONE}, "text": {"type": "characters"}}
+    codec = {"type": "higgs_audio_v2", "from": str(tiny_codecs.build("higgs_audio_v2", folder.with_name("codec")))}
+    small = {"type": "omnivoice", "llm": {"config": BACKBONE}, "text": {"type": "characters"}, "codec": codec}
     bundle = Family.model_validate(small).build(
         TaskRequirements("speak", ("codes",), texts=lambda: ["one two three four five six"])
     )

@@ -18,9 +18,7 @@ class SpeakOptions:
     reference: str | None = Option("A recording of the voice to speak in, 3 to 10 s.")
     reference_text: str | None = Option("What is said in the reference.")
     recognizer: str | None = Option("A model that writes down what is said in it, where that is not given.")
-    voice: str | None = Option(
-        "A saved voice: its path, or its name in the model's voices; OmniVoice's .pt too."
-    )
+    voice: str | None = Option("A saved voice: its path, or its name in the model's voices; OmniVoice's .pt too.")
     save_voice: str | None = Option("Save the voice of the reference (or of --voice) under this name, for --voice.")
     instruct: str | None = Option("The voice in words, as the model was trained.")
     language: str | None = Option("Language of the text, as a code such as en.")

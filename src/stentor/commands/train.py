@@ -43,6 +43,7 @@ from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
 from stentor.errors import ConfigError, DataError, StentorError, Stopped, without_secrets
 from stentor.inference.load import TRAINING_CONFIG
+from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
 from stentor.models.parameters import adapters_in, parameter_table
 from stentor.models.weights_io import check_weights
@@ -276,7 +277,8 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     results[EXPORT_FILES] = {
         str(p.relative_to(export)): checkpoint.hash_of(p)
         for p in sorted(export.rglob("*"))
-        if p.is_file() and p.name != TRAINING_CONFIG  # which `evaluate --tune` changes
+        # `evaluate --tune` changes the config; voices come and go.
+        if p.is_file() and p.name != TRAINING_CONFIG and p.parent.name != VOICES
     }
     write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")})
     write_json(export / "eval_results.json", results["eval"])

@@ -187,9 +187,10 @@ class Model:
         """The task, when it is `speak`; raises ConfigError when it is another, or the model has no codec."""
         task = self._task(Speak, "to speak")
         if self.bundle.processor.codec is None:  # type: ignore[attr-defined]
+            missing = getattr(self.bundle.processor, "codec_missing", None)
             raise ConfigError(
-                f"{self.name} has no audio codec, so its codes cannot be made to sound: put the folder of the codec "
-                f"whose tokens it was trained on into {self.folder / 'audio_tokenizer'}."
+                f"{self.name} has no audio codec, so its codes cannot be made to sound: "
+                + (missing or f"put the codec whose tokens it was trained on into {self.folder / 'audio_tokenizer'}.")
             )
         return task
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from stentor.errors import ConfigError
 from stentor.inference.load import find_export
+from stentor.inference.speak.voice import VOICES
 from stentor.publish.base_models import local_bases, read, tensors
 from stentor.publish.card import TaskOf, base_models, on_hub, training_sources, write_card
 
@@ -46,16 +47,21 @@ def build(
         relative = file.relative_to(source)
         if not _hidden(relative):
             _put(file, to / relative)
-    for name in FACTS:
-        if (to / name).is_file():
-            _forget_paths(to / name)
+    voices = sorted((to / VOICES).glob("*.json"))
+    for file in (*(to / name for name in FACTS), *voices):
+        if file.is_file():
+            _forget_paths(file)
     text = make_card(model, to, repo, licence, card, export is not None, licence_of, task_of)
+    remarks = []
+    if voices:
+        names = ", ".join(file.stem for file in voices)
+        remarks.append(f"Voices go along with the model: {names}. Publish only those whose speakers agree to it.")
     if licence is None and "\nlicense:" not in text.split("\n---", 1)[0]:
-        return [
+        remarks.append(
             "The card states no licence, so that nobody else may use the model: choose one that its data and its base "
             "allow (--license)."
-        ]
-    return []
+        )
+    return remarks
 
 
 def make_card(

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +87,13 @@ def build(
     to = Path(to)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"{to} is not empty: choose another folder, so that nothing is overwritten.")
-    plan = _planned(model, title, task, hardware, max_seconds, max_megabytes, max_characters)
+    plan = _planned(model, title, task, max_seconds, max_megabytes, max_characters)
     try:
         to.mkdir(parents=True, exist_ok=True)
         shutil.copy(TEMPLATES / f"{plan.facts['task']}.py", to / "app.py")
         shutil.copy(TEMPLATES / "demo.py", to / "demo.py")
         (to / "space.json").write_text(json.dumps(plan.facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        (to / "requirements.txt").write_text(plan.requirements, encoding="utf-8")
+        (to / "requirements.txt").write_text(requirements(plan.family, hardware), encoding="utf-8")
         (to / "README.md").write_text(_readme(plan.facts, hardware), encoding="utf-8")
         shutil.copytree(PACKAGE, to / "stentor", ignore=shutil.ignore_patterns("__pycache__", "studio", "*.pyc"))
         if plan.export is not None:
@@ -102,11 +103,25 @@ def build(
     return to
 
 
+def build_page(model: str | Path, to: Path, title: str | None = None, task: str | None = None) -> Path:
+    """Write the page of a demo that runs on this machine into the folder `to`, and answer its program; the model stays
+    where it is. Limits are high, as nobody else asks. Raises ConfigError as `build` does, and without Gradio."""
+    if find_spec("gradio") is None:
+        raise ConfigError("A demo needs gradio, which is not installed: pip install 'stentor[studio]'.")
+    plan = _planned(model, title, task, 3600, 1000, 20_000, here=True)
+    if plan.export is not None:
+        plan.facts["model"] = str(plan.export.resolve())
+    for name in (f"{plan.facts['task']}.py", "demo.py"):
+        shutil.copy(TEMPLATES / name, to / name)
+    (to / "space.json").write_text(json.dumps(plan.facts), encoding="utf-8")
+    return to / f"{plan.facts['task']}.py"
+
+
 def card(
     model: str | Path, title: str | None = None, task: str | None = None, hardware: str = "cpu-basic", **limits: int
 ) -> str:
     """The README.md that `build` would write with the same arguments. Raises ConfigError as it does."""
-    return _readme(_planned(model, title, task, hardware, **limits).facts, hardware)
+    return _readme(_planned(model, title, task, **limits).facts, hardware)
 
 
 @dataclass
@@ -115,7 +130,8 @@ class _Plan:
 
     facts: dict[str, Any]
     """What becomes space.json."""
-    requirements: str
+    family: str
+    """`model_type` of its config.json, or the `type` of its section; "" where neither is known."""
     export: Path | None
     """The folder to copy; None for a model that is on the Hub."""
     training: dict[str, Any]
@@ -125,20 +141,21 @@ def _planned(
     model: str | Path,
     title: str | None,
     task: str | None,
-    hardware: str,
     max_seconds: int = 300,
     max_megabytes: int = 50,
     max_characters: int = 1000,
+    here: bool = False,
 ) -> _Plan:
+    """`here`: for this machine, where folders of it are at hand."""
     name = str(model)
     local = Path(model).exists() or not HUB_ID.fullmatch(name)
     if local:
         export: Path | None = find_export(model)
         training, config = (_read(export / file) for file in (TRAINING_CONFIG, CONFIG))  # type: ignore[operator]
-        if here := local_bases(export):  # type: ignore[arg-type]
+        if not here and (bases_here := local_bases(export)):  # type: ignore[arg-type]
             raise ConfigError(
-                f"{export} needs its base model {here[0]}, a folder that a Space has not: make it whole with `stentor "
-                "export MODEL --to FOLDER --merge` and give that folder."
+                f"{export} needs its base model {bases_here[0]}, a folder that a Space has not: make it whole with "
+                "`stentor export MODEL --to FOLDER --merge` and give that folder."
             )
     else:
         export = None
@@ -161,7 +178,7 @@ def _planned(
         "limits": {"seconds": max_seconds, "megabytes": max_megabytes, "characters": max_characters},
     }
     family = config.get("model_type") or section.get("type", "")
-    return _Plan(facts, requirements(family, hardware), export, training)
+    return _Plan(facts, family, export, training)
 
 
 def requirements(family: str, hardware: str) -> str:

@@ -21,6 +21,7 @@ from stentor.commands.export.verify import (
 )
 from stentor.errors import ConfigError
 from stentor.inference.load import find_export, load
+from stentor.inference.speak.voice import VOICES
 from stentor.publish.onnx import add_usage
 
 FORMATS = ("hf", "onnx", "ct2")
@@ -88,6 +89,8 @@ def _copy_facts(source: Path, to: Path) -> None:
     for name in FACTS:
         if (source / name).exists():
             shutil.copy(source / name, to / name)
+    if (source / VOICES).is_dir():
+        shutil.copytree(source / VOICES, to / VOICES)
 
 
 def _set_aside(folder: Path, to: Path, error: Different) -> Different:

@@ -18,6 +18,7 @@ from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.codecs.base import AudioCodec, Codec, at_peak, open_codec
+from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor, check_codec
@@ -89,10 +90,11 @@ def require_codec(processor: OmniVoiceProcessor, requirements: TaskRequirements)
     """Raises ConfigError when the training data is audio that nothing can encode."""
     first = next(iter(requirements.cuts()), None) if requirements.cuts is not None else None
     if first is not None and processor.codec is None and not has_codes(first):
-        raise ConfigError(
-            "model.codec: the training data is audio, and there is no codec to make tokens of it: set `model.codec`, "
-            "such as `{type: mel_rvq}`, or train on token shards (`stentor prepare tokens`)."
+        missing = processor.codec_missing or (
+            "there is no codec to make tokens of it: set `model.codec`, such as `{type: mel_rvq}`, or train on token "
+            "shards (`stentor prepare tokens`)."
         )
+        raise ConfigError(f"model.codec: the training data is audio, and {missing}")
 
 
 # Parts
@@ -282,6 +284,19 @@ def codec_of(family: OmniVoice, requirements: TaskRequirements, before: Path | N
                 family._codec = section.fit(training_audio(section, requirements))
         return family._codec
     return section.open()
+
+
+def usual_codec(bundle: Bundle, folder: Path) -> None:
+    """Give a checkpoint that OmniVoice's own training wrote, which has no codec beside it, the published one, as
+    OmniVoice does. Where that cannot be had, the processor's `codec_missing` says why."""
+    processor: Any = bundle.processor
+    if (folder / SECTION_FILE).is_file() or (processor.codebooks, processor.vocabulary) != (CODEBOOKS, ENTRIES):
+        return
+    try:
+        processor.codec = HiggsAudioV2().open()
+    except ConfigError as error:
+        reason = str(error).partition(": ")[2]
+        processor.codec_missing = f"{folder / CODEC} is not there, and {reason}"
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ from stentor.models.omnivoice.build import (
     make_bidirectional,
     resize,
     tokenizer_of,
+    usual_codec,
 )
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import CODEC, check_codec
@@ -151,6 +152,8 @@ def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, 
     codec = open_codec(str(folder / CODEC)) if (folder / CODEC).is_dir() else None
     check_codec(codec, model.codebooks, model.vocabulary - 1, key)
     bundle = bundle_of(family, model, tokenizer, codec)
+    if codec is None and family.codec is None:
+        usual_codec(bundle, folder)
     if (folder / SECTION_FILE).is_file():
         facts = read_json(folder / SECTION_FILE)
         bundle.processor.letters = facts.get("letters")  # type: ignore[attr-defined]

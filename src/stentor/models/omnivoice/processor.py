@@ -51,6 +51,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         self.tokenizer = tokenizer
         self.codebooks, self.vocabulary, self.mask_id = codebooks, vocabulary, mask_id
         self.codec = codec
+        self.codec_missing: str | None = None  # why there is none, where there should be one
         self.instruct_from: str | None = None  # the field that describes the voice of records without an `instruct`
         self.letters: str | None = None  # letters and digits of the training texts; None: not known
         self.pace: SpeakingRate | None = None  # of the training records, for the length of what is spoken

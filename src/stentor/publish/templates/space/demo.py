@@ -57,7 +57,7 @@ CSS = """
 def load() -> Any:
     """The model of this Space. Ends the program with one sentence when it cannot be had."""
     try:
-        return stentor.load(FOLDER / "model" if FACTS["local"] else FACTS["model"])
+        return stentor.load(FOLDER / FACTS["model"] if FACTS["local"] else FACTS["model"])
     except StentorError as error:
         asked = FACTS["hub"] and not os.environ.get("HF_TOKEN")
         mend = f" If {' or '.join(FACTS['hub'])} is private, give this Space a secret HF_TOKEN that may read it."

@@ -1,5 +1,7 @@
 """A demo page: text to speech, in the voice of a reference or as a description says."""
 
+from typing import Any
+
 import gradio as gr
 import numpy as np
 from demo import FACTS, LIMITS, language_input, launch, listen, load, page, polite, sound_input, text_within_limit
@@ -16,6 +18,7 @@ def speak(
     language: str | None,
     speed: float,
     seed: float,
+    saved: str | None = None,
 ) -> tuple[int, np.ndarray]:
     """The text, spoken."""
     text = text_within_limit(text, "The text")
@@ -24,10 +27,10 @@ def speak(
     if reference is not None and not transcript:
         raise gr.Error("Write down what is said in the reference.", print_exception=False)
     with polite(reference):
-        voice = {}
+        voice: dict[str, Any] = {"voice": saved or None}
         if reference is not None:
             samples, rate = listen(reference)
-            voice = {"reference": samples, "reference_rate": rate, "reference_text": transcript}
+            voice |= {"reference": samples, "reference_rate": rate, "reference_text": transcript}
         speech = MODEL.speak(
             text, **voice, instruct=described or None, language=language or None, speed=speed, seed=int(seed)
         )
@@ -41,6 +44,8 @@ with page() as blocks:
             text = gr.Textbox(label="Text", lines=4, max_length=LIMITS["characters"])
             language = language_input()
             with gr.Accordion("Voice", open=True):
+                choices = [("none", ""), *((name, name) for name in MODEL.voices)]
+                saved = gr.Dropdown(choices, value="", label="Saved voice", visible=len(choices) > 1)
                 reference = sound_input("Reference")
                 reference_text = gr.Textbox(label="What is said in it", max_length=LIMITS["characters"])
                 instruct = gr.Textbox(
@@ -51,7 +56,9 @@ with page() as blocks:
                 seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=LONGEST_SEED)
             button = gr.Button("Speak", variant="primary")
         speech = gr.Audio(label="Speech", interactive=False, format="wav")
-    button.click(speak, [text, reference, reference_text, instruct, language, speed, seed], speech, api_name="speak")
+    button.click(
+        speak, [text, saved, reference, reference_text, instruct, language, speed, seed], speech, api_name="speak"
+    )
 
 if __name__ == "__main__":
     launch(blocks)

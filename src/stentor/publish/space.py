@@ -118,7 +118,7 @@ def build_page(model: str | Path, to: Path, title: str | None = None, task: str 
 
 
 def card(
-    model: str | Path, title: str | None = None, task: str | None = None, hardware: str = "cpu-basic", **limits: int
+    model: str | Path, title: str | None = None, task: str | None = None, hardware: str = "cpu-basic", **limits: Any
 ) -> str:
     """The README.md that `build` would write with the same arguments. Raises ConfigError as it does."""
     return _readme(_planned(model, title, task, **limits).facts, hardware)

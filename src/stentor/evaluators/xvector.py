@@ -13,8 +13,8 @@ from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 if TYPE_CHECKING:
     import numpy as np
 
-FRAME = 0.01
-"""Seconds of a frame of speech activity; here everything is speech."""
+LONGEST = 120.0
+"""Seconds of a clip that are heard at most."""
 
 
 class XVector(SpeechEvaluator):
@@ -24,16 +24,14 @@ class XVector(SpeechEvaluator):
 
     type: Literal["xvector"] = "xvector"
     source: str = Field(alias="from")
-    """Hub id or folder of a model that `AutoModelForAudioXVector` loads, such as microsoft/wavlm-base-plus-sv. Its
-    first 10 seconds of each clip are heard."""
+    """Hub id or folder of a model that `AutoModelForAudioXVector` loads, such as microsoft/wavlm-base-plus-sv. The
+    first 120 seconds of each clip are heard."""
     revision: str | None = None
     """Branch, tag or commit of the Hub id. Null: the newest."""
 
     gives: ClassVar = "voice"
 
     def load(self, device: str = "cpu") -> LoadedEvaluator:
-        import numpy as np
-
         from stentor.inference.load import pick_device
         from stentor.tasks.diarize.speakers import XVectors
 
@@ -41,9 +39,6 @@ class XVector(SpeechEvaluator):
         model = XVectors(section, str(pick_device(device)), "xvector")
 
         def evaluate(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[np.ndarray]:
-            return [
-                model(audio, np.ones((1 + int(len(audio) / model.rate / FRAME), 1), bool), FRAME, model.rate)[0]
-                for audio in audios
-            ]
+            return [model.embed(audio[: round(LONGEST * model.rate)]) for audio in audios]
 
         return LoadedEvaluator(model.rate, evaluate)

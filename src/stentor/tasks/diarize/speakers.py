@@ -92,7 +92,6 @@ class XVectors:
         self.size = int(self.model.config.xvector_output_dim)
         self.device = device
 
-    @torch.no_grad()
     def __call__(self, audio: np.ndarray, active: np.ndarray, frame_seconds: float, rate: int) -> np.ndarray:
         """Unit vectors float32 [S, E] of the speakers of a window, whose activity is bool [T, S]; 0 for speakers with
         too little speech."""
@@ -107,11 +106,17 @@ class XVectors:
             speech = audio[: len(mask)][mask[: len(audio)]][: round(LONGEST * self.rate)]
             if len(speech) < SHORTEST * self.rate:
                 continue
-            # One at a time: some of these models normalise over time in their first layer, so that padding would count.
-            inputs = self.extractor(speech, sampling_rate=self.rate, return_tensors="pt").to(self.device)
-            vector = self.model(**inputs).embeddings[0].float().cpu().numpy()
-            embeddings[s] = vector / max(float(np.linalg.norm(vector)), 1e-9)
+            embeddings[s] = self.embed(speech)
         return embeddings
+
+    @torch.no_grad()
+    def embed(self, speech: np.ndarray) -> np.ndarray:
+        """The unit vector float32 [E] of all of a clip, float32 [samples] at `rate`; the shortest are padded."""
+        speech = np.pad(speech, (0, max(0, round(SHORTEST * self.rate) - len(speech))))
+        # One at a time: some of these models normalise over time in their first layer, so that padding would count.
+        inputs = self.extractor(speech, sampling_rate=self.rate, return_tensors="pt").to(self.device)
+        vector = self.model(**inputs).embeddings[0].float().cpu().numpy()
+        return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-9), np.float32)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,179 @@
+"""SIM-o and UTMOS beside the code that published them, on the same random weights."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from stentor.errors import ConfigError
+from stentor.metrics.speech import similarity
+from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
+
+LAYOUTS = json.loads((Path(__file__).parent / "upstream_layouts.json").read_text("utf-8"))
+
+# What OmniVoice's ECAPA_TDNN_WAVLM gives for `clips()` with the weights of `random_weights`, its s3prl part standing on
+# UniSpeech's WavLM.py: the first numbers of each embedding, their norms, and F.cosine_similarity of the pairs.
+EMBEDDINGS = [
+    [-5.729961, 11.876958, 6.391389, -6.021611, 16.243925, -12.305577],
+    [-2.491059, 10.645797, 5.823382, -7.115139, 13.830478, -10.907506],
+    [-3.958688, 13.014756, 5.076079, -7.679569, 16.494009, -11.922837],
+]
+NORMS = [69.15933990478516, 55.33888244628906, 64.99691009521484]
+COSINES = {(0, 1): 0.9918075799942017, (0, 2): 0.9951643347740173, (1, 2): 0.996127724647522}
+# What OmniVoice's and SpeechMOS's UTMOS22Strong gives for them.
+SCORES = [1.0804449319839478, 1.0529967546463013, 1.5765215158462524]
+
+
+def clips() -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [(0.1 * rng.standard_normal(n)).astype(np.float32) for n in (16000, 12345, 20001)]
+
+
+def random_weights(kind: str) -> dict[str, torch.Tensor]:
+    """Tensors by upstream's names, drawn in alphabetical order."""
+    rng = np.random.default_rng(0)
+    weights = {}
+    for name, shape in sorted(LAYOUTS[kind].items()):
+        value = rng.standard_normal(shape).astype(np.float32)
+        if name.endswith("running_var"):
+            value = 0.5 + np.abs(value)
+        elif len(shape) > 1:
+            value = 1.5 * value / np.sqrt(np.prod(shape[1:]))
+        else:
+            value = 0.3 * value + name.endswith("weight")
+        weights[name] = torch.from_numpy(np.asarray(value, np.float32))
+    return weights
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("published")
+    files = {}
+    for kind in ("wavlm_ecapa", "utmos"):
+        files[kind] = folder / kind / "weights.safetensors"
+        files[kind].parent.mkdir()
+        save_file(random_weights(kind), files[kind])
+    return files
+
+
+def evaluator(kind: str, source: Path) -> SpeechEvaluator:
+    return SpeechEvaluator.model_validate({"type": kind, "from": str(source)})
+
+
+def test_sim_o_is_upstreams(published):
+    vectors = evaluate_clips(evaluator("wavlm_ecapa", published["wavlm_ecapa"]), clips(), 16000)
+    assert [len(v) for v in vectors] == [24] * 3
+    assert [v[:6] for v in vectors] == pytest.approx(np.array(EMBEDDINGS), abs=5e-5)
+    assert [np.linalg.norm(v) for v in vectors] == pytest.approx(NORMS, rel=1e-6)
+    for (i, j), cosine in COSINES.items():
+        measured = similarity({"synthetic": [vectors[i]], "real": [vectors[j]]}, "real", ["a"], [0])["similarity"]
+        assert measured.value == pytest.approx(cosine, abs=5e-7)
+
+
+def test_a_clip_is_embedded_as_it_is_alone(published):
+    embedder = evaluator("wavlm_ecapa", published["wavlm_ecapa"].parent)  # a folder will do
+    [alone] = evaluate_clips(embedder, clips()[1:2], 16000)
+    assert np.array_equal(alone, evaluate_clips(embedder, clips(), 16000)[1])
+
+
+def test_utmos_is_upstreams(published):
+    measured = evaluate_clips(evaluator("utmos", published["utmos"]), clips(), 16000)
+    assert measured == pytest.approx(SCORES, abs=5e-7)
+
+
+def test_utmos_as_a_network(tmp_path):
+    """A network with the sampling rate as its second input: the largest sample plus a thousandth of the rate."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    wave = helper.make_tensor_value_info("wave", TensorProto.FLOAT, [1, None])
+    rate = helper.make_tensor_value_info("sr", TensorProto.INT64, [])
+    result = helper.make_tensor_value_info("score", TensorProto.FLOAT, None)
+    nodes = [
+        helper.make_node("ReduceMax", ["wave"], ["loudest"], keepdims=0),
+        helper.make_node("Cast", ["sr"], ["rate"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["rate", "thousandth"], ["share"]),
+        helper.make_node("Add", ["loudest", "share"], ["score"]),
+    ]
+    thousandth = helper.make_tensor("thousandth", TensorProto.FLOAT, [], [0.001])
+    graph = helper.make_graph(nodes, "loudest", [wave, rate], [result], [thousandth])
+    path = tmp_path / "utmos.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9), path)
+    measured = evaluate_clips(evaluator("utmos", path), clips(), 16000)
+    assert measured == pytest.approx([16 + clip.max() for clip in clips()], abs=1e-5)
+    (tmp_path / "broken.onnx").write_bytes(b"not a network")
+    with pytest.raises(ConfigError, match="no network that onnxruntime can load"):
+        evaluate_clips(evaluator("utmos", tmp_path / "broken.onnx"), clips(), 16000)
+
+
+def test_an_x_vector_cosine_is_that_of_transformers(tmp_path):
+    from transformers import Wav2Vec2FeatureExtractor, WavLMConfig, WavLMForXVector
+
+    torch.manual_seed(0)
+    config = WavLMConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        conv_dim=[32] * 7,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=2,
+        tdnn_dim=[32, 32, 32, 32, 96],
+        xvector_output_dim=24,
+        use_weighted_layer_sum=True,
+    )
+    model = WavLMForXVector(config).eval()
+    model.save_pretrained(tmp_path)
+    extractor = Wav2Vec2FeatureExtractor(do_normalize=False)
+    extractor.save_pretrained(tmp_path)
+    long = np.concatenate([*clips(), 0.5 * np.sin(np.arange(150000) / 7).astype(np.float32)])  # 12 s: all is heard
+    pair = [clips()[0], long]
+    vectors = evaluate_clips(evaluator("xvector", tmp_path), pair, 16000)
+    measured = similarity({"synthetic": vectors[:1], "real": vectors[1:]}, "real", ["a"], [0])["similarity"].value
+    # As in the documentation of WavLMForXVector.
+    with torch.no_grad():
+        embeddings = [model(**extractor(clip, sampling_rate=16000, return_tensors="pt")).embeddings[0] for clip in pair]
+    a, b = (torch.nn.functional.normalize(e, dim=-1) for e in embeddings)
+    assert measured == pytest.approx(torch.nn.CosineSimilarity(dim=-1)(a, b).item(), abs=2e-7)
+    assert abs(measured) < 0.9999, "two voices"
+
+
+def test_weights_that_are_not_those(published, tmp_path):
+    pickle = tmp_path / "wavlm_large_finetune.pth"
+    pickle.write_bytes(b"\x80")
+    with pytest.raises(ConfigError, match="weights_only=True") as refused:
+        evaluate_clips(evaluator("wavlm_ecapa", pickle), clips(), 16000)
+    assert str(pickle.with_suffix(".safetensors")) in str(refused.value)
+    with pytest.raises(ConfigError, match="there is no file"):
+        evaluate_clips(evaluator("utmos", tmp_path / "gone.safetensors"), clips(), 16000)
+    with pytest.raises(ConfigError, match=r"utmos: .* has no file \.safetensors or \.onnx|has no file"):
+        evaluate_clips(evaluator("utmos", tmp_path), clips(), 16000)
+    with pytest.raises(ConfigError, match="is missing"):
+        evaluate_clips(evaluator("wavlm_ecapa", published["utmos"]), clips(), 16000)
+    bare = {n: t for n, t in random_weights("utmos").items() if n.startswith("wav2vec2.")}
+    save_file(bare, tmp_path / "bare.safetensors")
+    with pytest.raises(ConfigError, match="no strong learner of UTMOS"):
+        evaluate_clips(evaluator("utmos", tmp_path / "bare.safetensors"), clips(), 16000)
+    (tmp_path / "text.safetensors").write_text("no tensors")
+    with pytest.raises(ConfigError, match="cannot be read as safetensors"):
+        evaluate_clips(evaluator("utmos", tmp_path / "text.safetensors"), clips(), 16000)
+
+
+def test_the_line_that_converts_a_file_of_torch(tmp_path):
+    """The line of the message turns the published file into one that is read."""
+    import shlex
+
+    weights = random_weights("utmos")
+    for name, content in (("plain.pt", weights), ("nested.pth", {"model": weights, "epoch": 3})):
+        torch.save(content, tmp_path / name)
+        with pytest.raises(ConfigError) as refused:
+            evaluate_clips(evaluator("utmos", tmp_path / name), clips(), 16000)
+        line = str(refused.value).partition("anew: ")[2]
+        python, option, program = shlex.split(line)
+        assert (python, option) == ("python", "-c")
+        exec(program, {})
+        converted = (tmp_path / name).with_suffix(".safetensors")
+        assert evaluate_clips(evaluator("utmos", converted), clips(), 16000) == pytest.approx(SCORES, abs=5e-7)

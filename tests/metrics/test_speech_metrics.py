@@ -5,7 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from stentor.metrics.speech import VoiceSpace, intelligibility, level, mean, metric, real_time_factor, share, similarity
+from stentor.metrics.speech import (
+    VoiceSpace,
+    intelligibility,
+    level,
+    mean,
+    metric,
+    real_time_factor,
+    share,
+    similarity,
+    speaking_rate,
+)
 
 
 def test_error_rates_of_each_column():
@@ -116,3 +126,13 @@ def test_speakers_that_are_not_known_or_alone():
     scores = similarity({"synthetic": vectors, "real": vectors}, "real", ["a", "a", "b", None], [None] * 4)
     assert scores["voice_accuracy"].total == 2  # b has one recording only, the last no name
     assert similarity({"synthetic": vectors, "real": [None] * 4}, "real", ["a"] * 4, [None] * 4) == {}
+
+
+def test_speaking_rate_is_of_all_items_and_counts_what_is_spoken():
+    texts = ["One, two: three!", "\u4f60\u597d\uff0c\u4e16\u754c\u3002", "nothing"]
+    seconds = {"synthetic": [2.0, 0.5, 0.0], "codec": [1.0, None, None], "real": [None, None, None]}
+    scores = speaking_rate(texts, seconds, ["en", "zh", None])
+    assert list(scores) == ["speaking_rate", "speaking_rate_codec"]
+    assert scores["speaking_rate"].value == (11 + 4) / 2.5 and scores["speaking_rate_codec"].value == 11
+    assert scores["speaking_rate"].details == {"items": 2, "words_per_second": (3 + 4) / 2.5}
+    assert 11 / 2 <= scores["speaking_rate"].low <= scores["speaking_rate"].high <= 4 / 0.5

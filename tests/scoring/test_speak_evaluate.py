@@ -102,6 +102,9 @@ def test_three_columns(evaluate, recognizer, tmp_path):
         "voice_accuracy",
         "voice_accuracy_codec",
         "voice_accuracy_real",
+        "speaking_rate",
+        "speaking_rate_codec",
+        "speaking_rate_real",
         "real_time_factor",
     ]
     assert (
@@ -113,6 +116,10 @@ def test_three_columns(evaluate, recognizer, tmp_path):
     assert measured["voice_accuracy_real"]["total"] == 8, "of the third speaker there is one recording"
     assert measured["similarity"]["details"]["items"] == 9 and measured["similarity_real"]["details"]["items"] == 8
     assert measured["real_time_factor"]["value"] > 0
+    # Eleven letters in recordings of 1.2 to 2 s.
+    assert measured["speaking_rate_real"]["value"] == pytest.approx(
+        9 * 11 / sum(1.2 + 0.1 * i for i in range(9)), rel=0.01
+    )
     # What was said is there to be read and heard, as long as the recording, and in whose voice.
     by_id = {row["id"]: row for row in rows}
     assert by_id["r0"]["output"]["like"] == "r2" and by_id["r6"]["output"]["like"] == "r0"
@@ -146,7 +153,13 @@ def test_an_evaluation_repeats_exactly_and_follows_its_settings(evaluate, tmp_pa
     first, one = sounds("a")
     second, two = sounds("b")
     assert one == two and first["eval"]["loss"] == second["eval"]["loss"]
-    assert list(first["eval"]) == ["loss", "real_time_factor"]  # nobody listens
+    assert list(first["eval"]) == [
+        "loss",
+        "speaking_rate",
+        "speaking_rate_codec",
+        "speaking_rate_real",
+        "real_time_factor",
+    ]  # nobody listens
     other, three = sounds("c", "--generation", "steps=2,guidance=0")
     assert other["generation"]["steps"] == 2 and other["generation"]["guidance"] == 0
     assert other["generation"]["t_shift"] == first["generation"]["t_shift"] and three != one

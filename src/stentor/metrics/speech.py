@@ -16,6 +16,7 @@ import numpy as np
 from stentor.metrics.score import Score
 from stentor.metrics.wer import bootstrap, rate_interval
 from stentor.metrics.wer import score as error_rate
+from stentor.text.normalize import plain_text, words
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
 COLUMNS = (SYNTHETIC, CODEC, REAL)
@@ -76,6 +77,27 @@ def real_time_factor(computing: float, spoken: float) -> Score:
     """Seconds of computing for a second of speech: below 1 is faster than real time."""
     details = {"computing_seconds": round(computing, 3), "speech_seconds": round(spoken, 3)}
     return Score(computing / spoken if spoken else float("nan"), details=details)
+
+
+def speaking_rate(
+    texts: Sequence[str], seconds: Mapping[str, Sequence[float | None]], languages: Sequence[str | None]
+) -> dict[str, Score]:
+    """`speaking_rate` of each column: characters per second of audio, without spaces and punctuation, over all items;
+    words per second are in the details. `seconds` maps a column to the length of each item, None where it has none."""
+    plain = [plain_text(text) for text in texts]
+    lengths = np.array([len(text.replace(" ", "")) for text in plain], np.float64)
+    counts = np.array([len(words(text, language)) for text, language in zip(plain, languages, strict=True)])
+    rates = {}
+    for column, durations in seconds.items():
+        known = [i for i, duration in enumerate(durations) if duration]
+        times = np.array([durations[i] for i in known], np.float64)
+        if known:
+            low, high = bootstrap(lengths[known], times, ratio=np.divide)
+            details = {"items": len(known), "words_per_second": round(float(counts[known].sum() / times.sum()), 4)}
+            rates[metric("speaking_rate", column)] = Score(
+                float(lengths[known].sum() / times.sum()), low=low, high=high, details=details
+            )
+    return rates
 
 
 def level(audio: np.ndarray) -> float:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 PICKLES = (".pt", ".pth", ".ckpt", ".bin")
 CONVERSION = (
-    'python -c "import torch, safetensors.torch as s; w = torch.load({file!r}, map_location={cpu!r}, weights_only=True);'
-    ' s.save_file({{n: t.clone().contiguous() for n, t in w.get({key!r}, w).items()}}, {to!r})"'
+    "import torch, safetensors.torch as s; w = torch.load('{}', map_location='cpu', weights_only=True); "
+    "s.save_file({{n: t.clone() for n, t in w.get('model', w).items()}}, '{}')"
 )
-"""One line that turns a file of torch into safetensors; torch runs no code of the file with `weights_only`."""
+"""Python that turns a file of torch into safetensors; torch runs no code of the file with `weights_only`."""
 
 
 def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors",)) -> Path:
@@ -25,8 +25,10 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
     the `endings` that there is. Raises ConfigError, with the conversion for a file of torch."""
     path = Path(part.source).expanduser()
     if path.suffix in PICKLES and not path.is_dir():
-        line = CONVERSION.format(file=str(path), cpu="cpu", key="model", to=str(path.with_suffix(".safetensors")))
-        raise ConfigError(f"{where}.from: {path} may hold code, which is never loaded; write its tensors anew: {line}")
+        line = CONVERSION.format(path, path.with_suffix(".safetensors"))
+        raise ConfigError(
+            f'{where}.from: {path} may hold code, which is never loaded; write its tensors anew: python -c "{line}"'
+        )
     if path.is_file():
         if path.suffix not in endings:
             raise ConfigError(f"{where}.from: {path} is none of {', '.join(endings)}.")

@@ -18,8 +18,8 @@ RATE = 16000
 
 
 class Utmos(SpeechEvaluator):
-    """The strong learner of UTMOS (Saeki et al. 2022, "UTMOS: UTokyo-SaruLab system for VoiceMOS challenge 2022"), without
-    its phoneme encoder: 1 (bad) to 5 (excellent)."""
+    """The strong learner of UTMOS without its phoneme encoder (Saeki et al. 2022, "UTMOS: UTokyo-SaruLab system for
+    VoiceMOS challenge 2022"): 1 (bad) to 5 (excellent)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 

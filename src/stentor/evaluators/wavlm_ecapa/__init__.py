@@ -18,8 +18,8 @@ LONGEST = 120.0
 
 
 class WavLMEcapa(SpeechEvaluator):
-    """WavLM-large with a weighted sum of its layers and an ECAPA-TDNN head, fine-tuned on speaker verification: SIM-o of
-    Seed-TTS-eval and OmniVoice. Its first 120 seconds of each clip are heard."""
+    """WavLM-large with a weighted sum of its layers and an ECAPA-TDNN head, fine-tuned for speaker verification: SIM-o
+    of Seed-TTS-eval and OmniVoice. The first 120 seconds of each clip are heard."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 

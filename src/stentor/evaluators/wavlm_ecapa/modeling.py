@@ -1,7 +1,7 @@
 """ECAPA-TDNN over the layers of WavLM, from the tensors of a checkpoint.
 
-Desplanques, Thienpondt and Demuynck 2020, "ECAPA-TDNN: emphasized channel attention, propagation and aggregation in TDNN
-based speaker verification", in the form of UniSpeech's speaker verification: its checkpoints name the tensors.
+Desplanques, Thienpondt and Demuynck 2020, "ECAPA-TDNN: emphasized channel attention, propagation and aggregation in
+TDNN based speaker verification", in the form of UniSpeech's speaker verification: its checkpoints name the tensors.
 """
 
 from collections.abc import Mapping

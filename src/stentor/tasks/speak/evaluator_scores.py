@@ -7,7 +7,7 @@ import numpy as np
 
 from stentor.metrics.format import figure, interval
 from stentor.metrics.score import Score
-from stentor.metrics.speech import COLUMNS, REAL, SYNTHETIC, intelligibility, mean, metric, similarity
+from stentor.metrics.speech import COLUMNS, REAL, SYNTHETIC, intelligibility, mean, metric, similarity, speaking_rate
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 
 
@@ -19,11 +19,15 @@ def evaluate_items(
     device: str = "cpu",
 ) -> list[dict[str, dict[str, Any]]]:
     """The evaluators' outputs for each item: `{"text": {column: str}, "voice": {column: float32 [E]}, "quality":
-    {evaluator's type: {column: float}}}`, without the kinds that no evaluator gives.
+    {evaluator's type: {column: float}}}`, without the kinds that no evaluator gives, and always `{"seconds": {column:
+    float}}`.
 
     `sounds` maps a column (`synthetic`, `codec`, `real`) to one clip per item, float32 [samples] at `rate` Hz or None.
     """
-    rows: list[dict[str, dict[str, Any]]] = [{} for _ in languages]
+    rows: list[dict[str, dict[str, Any]]] = [
+        {"seconds": {column: len(clip) / rate for column, clips in sounds.items() if (clip := clips[i]) is not None}}
+        for i in range(len(languages))
+    ]
     for evaluator in evaluators:
         for column, clips in sounds.items():
             present = {i: clip for i, clip in enumerate(clips) if clip is not None}
@@ -45,7 +49,8 @@ def scores(
     relative: bool = False,
     normalizer: str = "whisper_basic",
 ) -> dict[str, Score]:
-    """Metrics over the rows of `evaluate_items`: error rates, similarity of voices, and the mean of each quality.
+    """Metrics over the rows of `evaluate_items`: error rates, similarity of voices, the mean of each quality, and the
+    speaking rate.
 
     `texts` are the items' texts. `references` numbers the item whose real audio each voice is compared with (see
     `stentor.metrics.speech.similarity`); None: no voices are compared. `relative`: of the evaluator of voices.
@@ -67,7 +72,8 @@ def scores(
             values = [row.get("quality", {}).get(name, {}).get(column) for row in rows]
             if any(value is not None for value in values):
                 results[metric(name, column)] = mean(values)
-    return results
+    seconds = {c: [row.get("seconds", {}).get(c) for row in rows] for c in COLUMNS}
+    return results | speaking_rate(texts, seconds, languages)
 
 
 def table(results: Mapping[str, Score]) -> list[str]:

@@ -222,7 +222,7 @@ def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_
         (["--normalizer", "english"], "Unknown --normalizer english"),
         (["--generation", "step=3"], "did you mean 'steps'?"),
         (["--generation", "steps=0"], "steps"),
-        (["--judge", "utmos"], "unknown type 'utmos'"),
+        (["--judge", "utmost"], "unknown type 'utmost'"),
         (["--judge", "recognizer"], "from"),
         (["--recognizer", "nowhere"], "There is no model nowhere"),
         (["--embedder", "cepstra", "--judge", "cepstra"], "More than one embedder is given"),

@@ -82,8 +82,8 @@ class Ecapa:
         return functional.conv1d(x, *self._pair(name), padding=padding, dilation=dilation)
 
     def _normalize(self, x: Tensor, name: str) -> Tensor:
-        statistics = (self.tensors[f"{name}.{kind}"] for kind in ("running_mean", "running_var", "weight", "bias"))
-        return functional.batch_norm(x, *statistics)
+        mean, variance = self.tensors[f"{name}.running_mean"], self.tensors[f"{name}.running_var"]
+        return functional.batch_norm(x, mean, variance, *self._pair(name))
 
     def _pair(self, name: str) -> tuple[Tensor, Tensor]:
         return self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"]

@@ -13,21 +13,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PICKLES = (".pt", ".pth", ".ckpt", ".bin")
-CONVERSION = (
-    "import torch, safetensors.torch as s; w = torch.load('{}', map_location='cpu', weights_only=True); "
-    "s.save_file({{n: t.clone() for n, t in w.get('model', w).items()}}, '{}')"
-)
-"""Python that turns a file of torch into safetensors; torch runs no code of the file with `weights_only`."""
 
 
 def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors",)) -> Path:
     """The file of a section with `source` (a file, a folder or a Hub id) and `revision`: the only one with the first of
-    the `endings` that there is. Raises ConfigError, with the conversion for a file of torch."""
+    the `endings` that there is. Raises ConfigError."""
     path = Path(part.source).expanduser()
     if path.suffix in PICKLES and not path.is_dir():
-        line = CONVERSION.format(path, path.with_suffix(".safetensors"))
         raise ConfigError(
-            f'{where}.from: {path} may hold code, which is never loaded; write its tensors anew: python -c "{line}"'
+            f"{where}.from: {path} may hold code, which is never loaded; docs/speak.md (Published weights) has the line "
+            "that writes its tensors as safetensors."
         )
     if path.is_file():
         if path.suffix not in endings:

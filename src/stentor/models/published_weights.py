@@ -21,8 +21,8 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
     path = Path(part.source).expanduser()
     if path.suffix in PICKLES and not path.is_dir():
         raise ConfigError(
-            f"{where}.from: {path} may hold code, which is never loaded; docs/speak.md (Published weights) has the line "
-            "that writes its tensors as safetensors."
+            f"{where}.from: {path} may hold code, which is never loaded; docs/speak.md (Published weights) has the "
+            "line that writes its tensors as safetensors."
         )
     if path.is_file():
         if path.suffix not in endings:

@@ -53,6 +53,7 @@ def test_the_model_stays_where_it_is(model, tmp_path):
     facts = json.loads((tmp_path / "space.json").read_text())
     assert (facts["model"], facts["title"], facts["task"]) == (str(model.resolve()), "Mine", "speak")
     adapters = shutil.copytree(model, tmp_path / "adapters")
+    (adapters / "model.safetensors").unlink()
     section = {"type": "omnivoice", "from": str(model)}
     (adapters / "training_config.json").write_text(json.dumps({"task": {"type": "speak"}, "model": section}))
     (adapters / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(model)}))

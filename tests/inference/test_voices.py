@@ -135,7 +135,7 @@ def test_voices_of_a_model_are_known_by_name(model, speak, tmp_path, monkeypatch
     (tmp_path / "t.jsonl").write_text('{"id": "a", "text": "seven", "voice": "anna", "seed": 0}\n')
     assert speak(model, "--from", "t.jsonl", "--out", "out")[0] == 0
     assert (tmp_path / "out" / "a.wav").read_bytes() == (tmp_path / "a.wav").read_bytes()
-    code, _, err = speak(model, "--voice", "anna", "--save-voice", "copy")
+    code, _, _ = speak(model, "--voice", "anna", "--save-voice", "copy")
     assert (
         code == 0
         and (tmp_path / "copy.safetensors").read_bytes() == (model / "voices" / "anna.safetensors").read_bytes()

@@ -11,7 +11,7 @@ from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
 from stentor.models.packing import flex
 from stentor.models.packing.flex import block_mask, tables
-from stentor.models.packing.items import table
+from stentor.models.packing.items import one_by_one, side_by_side, table
 from stentor.tasks.speak import Speak
 
 torch.set_num_threads(1)
@@ -191,7 +191,9 @@ def test_the_forward_pass_of_flex_is_that_of_sdpa(llm, monkeypatch):
         torch.testing.assert_close(value, sums(build(llm), items)[term], rtol=1e-5, atol=0, msg=term)
 
 
-def test_item_by_item_is_sdpa_with_a_mask_of_the_documents():
+@pytest.mark.parametrize("way", [one_by_one, side_by_side])
+def test_item_by_item_is_sdpa_with_a_mask_of_the_documents(way, monkeypatch):
+    monkeypatch.setattr("stentor.models.packing.items.one_by_one", way)  # which is the CPU's
     lengths = [7, 1, 30, 12]
     documents = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths)).int()
     torch.manual_seed(0)

@@ -16,7 +16,6 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -391,7 +390,7 @@ def test_pages_are_made_and_escape_their_texts(task, tmp_path, monkeypatch):
     import stentor
 
     monkeypatch.setattr(space, "_of_hub", lambda model, task: ({}, {}))
-    monkeypatch.setattr(stentor, "load", lambda where: SimpleNamespace(voices=["anna"]))
+    monkeypatch.setattr(stentor, "load", lambda where: None)
     folder = build("ann/voice", tmp_path / "space", task=task, title=f"Mine {EVIL}")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "demo", raising=False)

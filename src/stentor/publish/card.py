@@ -336,7 +336,8 @@ def _of_speech(config: Mapping[str, Any]) -> list[str]:
         "The loss says how well masked codec tokens are guessed, not how the speech sounds or whether it can be "
         "understood: that takes listening, or `stentor evaluate` with a recogniser."
     ]
-    if ((config["model"].get("codec") or {}).get("type")) == "mel_rvq":
+    codec = config["model"].get("codec") or {}
+    if codec.get("type") == "mel_rvq" and not codec.get("decoder") and not codec.get("from"):
         lines.append("Its codec turns spectra into sound by Griffin-Lim, which sounds rough at best.")
     lines.append("It can speak in the voice of a recording: only with the consent of the person whose voice that is.")
     return lines

@@ -1,8 +1,10 @@
 """Packed batches through SDPA, item by item: what flex_attention does with a block mask, where there is none.
 
 A mask of all pairs of positions would cost the square of the pack's length in every layer. Instead each item's queries,
-keys and values are taken out of the pack for the attention alone, side by side and padded to the longest item; the
-other layers stay packed. In place of a mask the attention gets a table of the items' positions.
+keys and values are taken out of the pack for the attention alone; the other layers stay packed. On the CPU one item
+after the other, without a mask, so that nothing is computed for padding; elsewhere, where calls cost more than
+padding, side by side and padded to the longest item. In place of a mask the attention gets a table of the items'
+positions.
 """
 
 from typing import Any
@@ -32,6 +34,12 @@ def is_table(mask: Any) -> bool:
 def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **kwargs: Any) -> Any:
     """Bidirectional attention within each item of a `table`, as transformers' attention functions: [1, heads, L, size]
     to [1, L, heads, size]."""
+    way = one_by_one if query.device.type == "cpu" else side_by_side
+    return way(module, query, key, value, mask, **kwargs)
+
+
+def side_by_side(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **kwargs: Any) -> Any:
+    """As `attention`, in one call."""
     items, longest = mask.shape[2:]
     length = query.shape[2]
     positions = mask.flatten()
@@ -46,3 +54,11 @@ def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask
     slots = torch.arange(len(positions)).to(positions)
     slot_of = positions.new_empty(length + 1).scatter_(0, positions.where(valid, length), slots)
     return out.flatten(0, 1).index_select(0, slot_of[:length])[None], None
+
+
+def one_by_one(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **kwargs: Any) -> Any:
+    """As `attention`, with a call for each item."""
+    lengths = (mask[0, 0] >= 0).sum(1).tolist()
+    kwargs["is_causal"] = False
+    parts = zip(*(x.split(lengths, 2) for x in (query, key, value)))
+    return torch.cat([sdpa_attention_forward(module, *part, None, **kwargs)[0] for part in parts], 1), None

@@ -1,4 +1,4 @@
-"""`mel_rvq`: residual k-means over stacked log-mel frames, spoken by Griffin-Lim. Fitted on a corpus in seconds."""
+"""`mel_rvq`: residual k-means over stacked log-mel frames, fitted in seconds, and a decoder trained in minutes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,28 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from stentor.models.codecs.base import AudioCodec, Codec
+from stentor.section import Section
 
 if TYPE_CHECKING:
     import numpy as np
 
 DECODING = {"iterations", "momentum"}
 """Keys that may be set for a codec that exists already."""
+
+
+class Decoder(Section):
+    """A small network that turns the codes' mel frames into audio: pulses at a predicted pitch and noise, filtered."""
+
+    steps: int = Field(1000, ge=1)
+    """Training steps, of about 10 s of audio each; a thousand take some two minutes of one core."""
+    minutes: float = Field(20.0, gt=0)
+    """Audio that it is trained on, the first that there is; kept in memory, 4 MB a minute."""
+    width: int = Field(128, ge=8)
+    """Channels."""
+    layers: int = Field(4, ge=1)
+    """Blocks, each of which sees 7 mel frames."""
+    lr: float = Field(2e-3, gt=0)
+    """Peak learning rate (AdamW, cosine)."""
 
 
 class MelRVQ(Codec):
@@ -42,6 +58,9 @@ class MelRVQ(Codec):
     """Most frames of codes that it is fitted on; of more, a random part is taken."""
     rounds: int = Field(15, ge=1)
     """Rounds of k-means."""
+    decoder: Decoder | None = None
+    """Network that decodes, trained after the codebooks are fitted; `{}` for the usual one. Null: Griffin-Lim, which
+    needs no training and sounds metallic."""
     iterations: int = Field(32, ge=0)
     """Iterations of Griffin-Lim for each clip that is decoded."""
     momentum: float = Field(0.99, ge=0, lt=2)

@@ -13,16 +13,20 @@ from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
 from stentor.models.codecs.base import AudioCodec
 from stentor.models.codecs.mel_rvq import MelRVQ
+from stentor.models.codecs.mel_rvq.decoder import SourceFilterDecoder
+from stentor.models.codecs.mel_rvq.decoder_training import train_decoder
 from stentor.models.codecs.mel_rvq.kmeans import residual_kmeans, residual_nearest
 from stentor.models.codecs.mel_rvq.spectra import Spectra
 
 SPECTRA = ("sample_rate", "mels", "hop", "window", "floor")
 SETTINGS = ("codebooks", "entries", *SPECTRA[:4], "stack", "floor", "iterations", "momentum")
-"""Keys of config.json."""
+"""Keys of config.json, beside `decoder`."""
+DECODER = "decoder."
+"""Before the names of the decoder's tensors."""
 
 
 class MelRVQCodec(AudioCodec):
-    """Residual k-means over stacked log-mel frames, decoded by Griffin-Lim."""
+    """Residual k-means over stacked log-mel frames, decoded by a network or by Griffin-Lim."""
 
     type = "mel_rvq"
 
@@ -34,6 +38,10 @@ class MelRVQCodec(AudioCodec):
         self.tensors = tensors
         """`codebooks` [codebooks, entries, D] of frames less `mean` [D] over `scale` [1]; D = stack * mels."""
         self.spectra = Spectra(*(settings[key] for key in SPECTRA))
+        self.decoder: SourceFilterDecoder | None = None
+        if shape := settings.get("decoder"):
+            with torch.random.fork_rng(devices=[]):  # opening a codec changes nothing that is drawn after it
+                self.decoder = SourceFilterDecoder(self.spectra, self.sample_rate, shape["width"], shape["layers"])
         self.device = "cpu"
 
     @classmethod
@@ -44,9 +52,14 @@ class MelRVQCodec(AudioCodec):
         generator = torch.Generator().manual_seed(seed)
         sampled: list[Tensor] = []
         count, share = 0, 1.0
+        clips: list[np.ndarray] = []  # for the decoder
+        samples_left = round(60 * section.decoder.minutes * section.sample_rate) if section.decoder else 0
         for audio in audios:
             if len(audio) < codec.hop:
                 continue
+            if samples_left > 0:
+                clips.append(audio)
+                samples_left -= len(audio)
             frames = codec._frames(audio)
             if share < 1:
                 frames = frames[torch.rand(len(frames), generator=generator) < share]
@@ -64,6 +77,12 @@ class MelRVQCodec(AudioCodec):
         scale = vectors.std(unbiased=False).clamp(min=1e-3)[None]
         books = residual_kmeans((vectors - mean) / scale, section.codebooks, section.entries, section.rounds, generator)
         codec.tensors = {"codebooks": books, "mean": mean, "scale": scale}
+        if section.decoder is not None:
+            codec.settings["decoder"] = {key: getattr(section.decoder, key) for key in ("width", "layers")}
+            codec = cls(codec.settings, codec.tensors)
+            assert codec.decoder is not None
+            pairs = [(codec.log_mel(codes), clip) for clip, codes in zip(clips, codec.encode(clips))]
+            train_decoder(codec.decoder, pairs, section.decoder, seed)
         return codec
 
     @classmethod
@@ -75,11 +94,15 @@ class MelRVQCodec(AudioCodec):
         try:
             saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             tensors = load_file(folder / "model.safetensors")
-            settings = {key: saved[key] for key in SETTINGS}
+            settings = {key: saved[key] for key in SETTINGS} | {"decoder": saved.get("decoder")}
             codec = cls({**settings, **decoding}, {key: tensors[key] for key in ("codebooks", "mean", "scale")})
+            if codec.decoder is not None:
+                codec.decoder.load_state_dict(
+                    {key.removeprefix(DECODER): t for key, t in tensors.items() if key.startswith(DECODER)}
+                )
             size = settings["stack"] * settings["mels"]
             assert tensors["codebooks"].shape == (settings["codebooks"], settings["entries"], size)
-        except (OSError, KeyError, ValueError, SafetensorError, AssertionError) as error:
+        except (OSError, KeyError, ValueError, RuntimeError, SafetensorError, AssertionError) as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": .")
             raise ConfigError(
                 f"The codec in {folder} is damaged or incomplete ({reason}). Get or make it again."
@@ -93,12 +116,17 @@ class MelRVQCodec(AudioCodec):
         (folder / "config.json").write_text(
             json.dumps({"model_type": self.type, **self.settings}, indent=1) + "\n", encoding="utf-8"
         )
-        save_file({key: t.cpu().contiguous() for key, t in self.tensors.items()}, folder / "model.safetensors")
+        tensors = dict(self.tensors)
+        if self.decoder is not None:
+            tensors |= {DECODER + key: tensor for key, tensor in self.decoder.state_dict().items()}
+        save_file({key: t.cpu().contiguous() for key, t in tensors.items()}, folder / "model.safetensors")
         follow_umask(folder / "model.safetensors")
 
     def to(self, device: str) -> Self:
         self.tensors = {key: t.to(device) for key, t in self.tensors.items()}
         self.spectra.to(device)
+        if self.decoder is not None:
+            self.decoder.to(device)
         self.device = device
         return self
 
@@ -124,6 +152,10 @@ class MelRVQCodec(AudioCodec):
         return (summed * self.tensors["scale"] + self.tensors["mean"]).reshape(-1, self.settings["mels"])
 
     def _decode(self, codes: Sequence[np.ndarray]) -> list[np.ndarray]:
-        iterations, momentum = self.settings["iterations"], self.settings["momentum"]
         with torch.no_grad():
-            return [self.spectra.audio(self.log_mel(c), iterations, momentum).cpu().numpy() for c in codes]
+            return [self._audio(clip).cpu().numpy() for clip in codes]
+
+    def _audio(self, codes: np.ndarray) -> Tensor:
+        if self.decoder is not None:
+            return self.decoder.audio(self.log_mel(codes))
+        return self.spectra.audio(self.log_mel(codes), self.settings["iterations"], self.settings["momentum"])

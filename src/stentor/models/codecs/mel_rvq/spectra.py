@@ -27,7 +27,7 @@ class Spectra:
 
     def log_mel(self, audio: Tensor) -> Tensor:
         """float32 [T, mels] of [T * hop] samples."""
-        power = torch.view_as_real(self._stft(audio)).square().sum(-1)
+        power = torch.view_as_real(self.stft(audio)).square().sum(-1)
         return (power @ self.filters + self.floor).log()
 
     def audio(self, log_mel: Tensor, iterations: int, momentum: float) -> Tensor:
@@ -40,11 +40,11 @@ class Spectra:
         phase = torch.polar(torch.ones_like(noise), 2 * np.pi * noise)
         previous = torch.zeros_like(phase)
         for _ in range(iterations):
-            rebuilt = self._stft(self._istft(magnitude * phase))
+            rebuilt = self.stft(self.istft(magnitude * phase))
             phase = rebuilt - (momentum / (1 + momentum)) * previous
             phase /= phase.abs().clamp(min=1e-12)
             previous = rebuilt
-        return self._istft(magnitude * phase)
+        return self.istft(magnitude * phase)
 
     def power(self, log_mel: Tensor, rounds: int = 30) -> Tensor:
         """Power spectra [T, bins] that are not negative and whose mel powers are the given ones: multiplicative
@@ -56,19 +56,23 @@ class Spectra:
             power *= ((mel / (power @ self.filters).clamp(min=1e-12)) @ self.filters.T) / norm
         return power
 
-    def _stft(self, audio: Tensor) -> Tensor:
-        """Complex [T, bins] of [T * hop]."""
+    def stft(self, audio: Tensor) -> Tensor:
+        """Complex [..., T, bins] of [..., T * hop]."""
         edge = (self.window - self.hop) // 2
-        frames = F.pad(audio, (edge, self.window - self.hop - edge)).unfold(0, self.window, self.hop)
+        frames = F.pad(audio, (edge, self.window - self.hop - edge)).unfold(-1, self.window, self.hop)
         return torch.fft.rfft(frames * self.hann, self.n_fft)
 
-    def _istft(self, spectrum: Tensor) -> Tensor:
-        """The least-squares inverse of `_stft`, float32 [T * hop]."""
-        frames = torch.fft.irfft(spectrum, self.n_fft)[:, : self.window] * self.hann
-        energy = self.hann.square().expand_as(frames)
-        both = torch.stack([frames, energy]).transpose(1, 2)  # [2, window, T]
-        length = (len(frames) - 1) * self.hop + self.window
-        summed = F.fold(both, (1, length), (1, self.window), stride=(1, self.hop))[:, 0, 0]
+    def istft(self, spectrum: Tensor) -> Tensor:
+        """The least-squares inverse of `stft`, float32 [..., T * hop]."""
+        frames = torch.fft.irfft(spectrum, self.n_fft)[..., : self.window] * self.hann
+        wave = self._overlap_add(frames.flatten(0, -3) if frames.dim() > 2 else frames[None])
+        weight = self._overlap_add(self.hann.square().expand(1, frames.shape[-2], -1))
+        return (wave / weight.clamp(min=1e-8)).view(*frames.shape[:-2], -1)
+
+    def _overlap_add(self, frames: Tensor) -> Tensor:
+        """[N, T * hop] of [N, T, window]."""
+        count = frames.shape[1]
+        length = (count - 1) * self.hop + self.window
+        summed = F.fold(frames.transpose(1, 2), (1, length), (1, self.window), stride=(1, self.hop))[:, 0, 0]
         edge = (self.window - self.hop) // 2
-        wave, weight = summed[:, edge : edge + len(frames) * self.hop]
-        return wave / weight.clamp(min=1e-8)
+        return summed[:, edge : edge + count * self.hop]

@@ -1,0 +1,106 @@
+"""Training of the decoder of `mel_rvq`, by the spectra of what it makes of a codec's mel frames."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from stentor.models.codecs.mel_rvq import Decoder
+from stentor.models.codecs.mel_rvq.decoder import SourceFilterDecoder, spectral_distance
+from stentor.models.codecs.mel_rvq.pitch import LOWEST, pitch_of
+
+SECONDS = 0.8
+"""Of a clip in a batch; shorter clips are filled up with silence."""
+ITEMS = 12
+WARM_UP = 50
+"""Steps."""
+WINDOWS = (0.02, 0.05, 0.1)
+"""Seconds of the windows that spectra are compared with."""
+
+
+def train_decoder(
+    decoder: SourceFilterDecoder, clips: Sequence[tuple[Tensor, np.ndarray]], section: Decoder, seed: int
+) -> None:
+    """Train on pairs of a codec's log-mel frames [T, mels] and the audio [at most T hop] they were made of.
+
+    The same for the same clips in the same order and seed (and one number of threads).
+    """
+    with drawn_from(seed):
+        decoder.reset()
+        items = [prepared(decoder, mel, audio) for mel, audio in clips]
+        order = np.random.default_rng(seed)
+        weights = np.array([len(mel) for mel, _, _ in items], float)
+        optimizer = torch.optim.AdamW(decoder.parameters(), lr=section.lr, betas=(0.9, 0.98), weight_decay=0.01)
+        generator = torch.Generator().manual_seed(seed)
+        windows = tuple(round(seconds * decoder.sample_rate) for seconds in WINDOWS)
+        for step in range(section.steps):
+            rate = min(1.0, (step + 1) / WARM_UP) * 0.5 * (1 + math.cos(math.pi * step / section.steps))
+            for group in optimizer.param_groups:
+                group["lr"] = section.lr * rate
+            chosen = order.choice(len(items), ITEMS, p=weights / weights.sum())
+            mel, audio, hertz = batch([items[i] for i in chosen], decoder, order)
+            loss = decoder_loss(decoder, mel, audio, hertz, windows, generator)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
+            optimizer.step()
+
+
+@contextlib.contextmanager
+def drawn_from(seed: int) -> Iterator[None]:
+    """Inside, torch draws from this seed, with gradients; afterwards as before."""
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(seed)
+        yield
+
+
+def prepared(decoder: SourceFilterDecoder, mel: Tensor, audio: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """Mel frames, audio filled up to them, and its pitch."""
+    padded = torch.zeros(len(mel) * decoder.hop)
+    padded[: len(audio)] = torch.as_tensor(audio, dtype=torch.float32)
+    return mel, padded, pitch_of(padded, decoder.hop, decoder.sample_rate)
+
+
+def batch(
+    items: Sequence[tuple[Tensor, Tensor, Tensor]], decoder: SourceFilterDecoder, rng: np.random.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Stretches of clips from random places: mel frames [B, T, mels], audio [B, T hop], pitch [B, T]."""
+    length = round(SECONDS * decoder.sample_rate / decoder.hop)
+    parts = []
+    for mel, audio, hertz in items:
+        start = int(rng.integers(0, max(1, len(mel) - length + 1)))
+        stretch = (mel[start : start + length], audio[start * decoder.hop : (start + length) * decoder.hop])
+        short = length - len(stretch[0])
+        parts.append(
+            (
+                # The last frame on and on: the codec has no code for nothing.
+                torch.cat([stretch[0], stretch[0][-1:].expand(short, -1)]),
+                F.pad(stretch[1], (0, short * decoder.hop)),
+                F.pad(hertz[start : start + length], (0, short)),
+            )
+        )
+    mel, audio, hertz = (torch.stack(part) for part in zip(*parts))
+    return mel, audio, hertz
+
+
+def decoder_loss(
+    decoder: SourceFilterDecoder,
+    mel: Tensor,
+    audio: Tensor,
+    hertz: Tensor,
+    windows: tuple[int, ...],
+    generator: torch.Generator,
+) -> Tensor:
+    """Distance of the spectra, with pulses at the recording's pitch, and how wrong voicing and pitch are."""
+    filters, voiced, octaves = decoder(mel)
+    distance = spectral_distance(decoder.synthesize(filters, hertz, generator), audio, windows)
+    is_voiced = hertz > 0
+    target = (hertz.clamp(min=LOWEST) / LOWEST).log2()
+    wrong = F.smooth_l1_loss(octaves[is_voiced], target[is_voiced], reduction="sum", beta=0.05)
+    return (
+        distance + F.binary_cross_entropy_with_logits(voiced, is_voiced.float()) + wrong / max(1, int(is_voiced.sum()))
+    )

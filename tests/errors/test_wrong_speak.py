@@ -29,16 +29,29 @@ CASES = dict(case.split("\n", 1) for case in GOLDEN.read_text(encoding="utf-8").
 
 def build(folder: Path) -> None:
     """What the commands name."""
+    import torch
+
     from stentor.audio.io import write
     from stentor.inference.speak.voice import Voice, save_voice
+    from stentor.models.codecs.base import open_codec
 
     make_model(folder / "model")
     write(folder / "anna.wav", voiced(2), RATE)
     write(folder / "short.wav", voiced(0.1), RATE)
     write(folder / "long.wav", voiced(180), RATE)
+    write(folder / "hour.wav", np.tile(voiced(10), 360), RATE)
     write(folder / "silent.wav", np.zeros(RATE, np.float32), RATE)
     other = make_codec(seed=7)
     save_voice(Voice(other.encode([voiced(2)])[0], "one"), folder / "other", other)
+    codec = open_codec(str(folder / "model"))
+    save_voice(Voice(codec.encode([voiced(2)])[0], "one"), folder / "model" / "voices" / "anna", codec)
+    for name in ("half", "damaged"):
+        save_voice(Voice(codec.encode([voiced(2)])[0], "one"), folder / name, codec)
+    (folder / "half.safetensors").unlink()
+    (folder / "damaged.json").write_text("{")
+    prompt = {"format_version": 1, "ref_audio_tokens": torch.zeros(8, 50, dtype=torch.int64)}
+    torch.save({**prompt, "ref_text": "a", "ref_rms": 0.1}, folder / "theirs.pt")
+    (folder / "cut.pt").write_bytes((folder / "theirs.pt").read_bytes()[:900])
     shutil.copytree(folder / "model", folder / "hears")
     (folder / "hears" / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
     shutil.copytree(folder / "model", folder / "mute", ignore=shutil.ignore_patterns("audio_tokenizer"))

@@ -16,6 +16,7 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -390,7 +391,7 @@ def test_pages_are_made_and_escape_their_texts(task, tmp_path, monkeypatch):
     import stentor
 
     monkeypatch.setattr(space, "_of_hub", lambda model, task: ({}, {}))
-    monkeypatch.setattr(stentor, "load", lambda where: None)
+    monkeypatch.setattr(stentor, "load", lambda where: SimpleNamespace(voices=["anna"]))
     folder = build("ann/voice", tmp_path / "space", task=task, title=f"Mine {EVIL}")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "demo", raising=False)

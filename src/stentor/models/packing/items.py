@@ -60,5 +60,8 @@ def one_by_one(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mas
     """As `attention`, with a call for each item."""
     lengths = (mask[0, 0] >= 0).sum(1).tolist()
     kwargs["is_causal"] = False
-    parts = zip(*(x.split(lengths, 2) for x in (query, key, value)))
-    return torch.cat([sdpa_attention_forward(module, *part, None, **kwargs)[0] for part in parts], 1), None
+    outs = [
+        sdpa_attention_forward(module, q, k, v, None, **kwargs)[0]
+        for q, k, v in zip(*(x.split(lengths, 2) for x in (query, key, value)))
+    ]
+    return torch.cat(outs, 1), None

@@ -57,7 +57,7 @@ with page() as blocks:
             button = gr.Button("Speak", variant="primary")
         speech = gr.Audio(label="Speech", interactive=False, format="wav")
     button.click(
-        speak, [text, saved, reference, reference_text, instruct, language, speed, seed], speech, api_name="speak"
+        speak, [text, reference, reference_text, instruct, language, speed, seed, saved], speech, api_name="speak"
     )
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ NOT_PATHS = {
     "CTCFamily.revision",
     "TransducerFamily.revision",
     "OmniVoice.revision",
+    "OmniVoiceTokenizer.phonemes",
     "AudioLLM.revision",
     "PretrainedSection.revision",
     "SSL.revision",

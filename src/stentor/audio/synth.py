@@ -12,9 +12,9 @@ import os
 import threading
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,9 +37,13 @@ _BROKEN_LANGUAGES = {"fo", "kaa", "kl", "xex"}
 
 # From espeak-ng's speak_lib.h.
 _SYNCHRONOUS, _PHONEME_EVENTS = 2, 1
-_CHARS_UTF8 = 1
+_CHARS_UTF8, _IPA = 1, 2
 _SPEED, _PITCH = 1, 3
 _LAST, _WORD, _END, _PHONEME = 0, 1, 5, 7
+
+
+READINGS = 100_000
+"""Texts whose phonemes are remembered."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,10 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
         raise ConfigError(f"The built-in voice speaks 80 to 450 words per minute; speed is {speed}.")
     if not 0 <= pitch <= 99:
         raise ConfigError(f"The built-in voice's pitch goes from 0 to 99; it is {pitch}.")
-    # Control characters are commands to espeak: they must not come from a transcript.
-    tokens = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split()
+    tokens = _tokens(text)
     if not tokens:
         raise ConfigError("The text to speak is empty.")
-    # espeak's Vietnamese crashes on a lone backquote; in transcripts it stands for a quote.
-    plain = [token.replace("`", "'") for token in tokens]
+    plain = [_plain(token) for token in tokens]
     with _lock, _Library() as library:
         samples = library.speak(" ".join(plain), voice, speed, pitch)
         if not any(event.sounds for event in library.events):
@@ -94,6 +96,28 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
     native = samples.astype(np.float32) / 32768
     words = [{"word": tokens[i], "start": round(a / rate, 5), "end": round(b / rate, 5)} for i, a, b in times]
     return SynthesizedSpeech(_resample(native, rate, RATE), words, native, rate)
+
+
+@lru_cache(READINGS)
+def phonemes(text: str, voice: str = "en-us") -> str:
+    """How a text is read aloud, in IPA with stress marks; clauses are separated by commas. Empty where there is nothing
+    to speak. Raises `ConfigError` for an unknown voice."""
+    check_voice(voice)
+    plain = " ".join(map(_plain, _tokens(text)))
+    with _lock, _Library() as library:
+        if library.lib.espeak_SetVoiceByName(voice.encode()):
+            raise ConfigError(f"espeak-ng does not know the voice '{voice}'.")
+        return ", ".join(filter(None, (clause.strip() for clause in library.clauses(plain, _IPA))))
+
+
+def _tokens(text: str) -> list[str]:
+    """The text split at white space. Control characters are commands to espeak: they must not come from a text."""
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split()
+
+
+def _plain(token: str) -> str:
+    """espeak's Vietnamese crashes on a lone backquote; in transcripts it stands for a quote."""
+    return token.replace("`", "'")
 
 
 def accents() -> list[str]:
@@ -298,12 +322,13 @@ class _Library:
 
     def phonemes_in(self, token: str) -> int:
         """How many phonemes the token has when it is spoken alone; 0 for a lone dash or quote."""
-        rest = ctypes.c_char_p(token.encode())
-        count = 0
+        return sum(len(names.replace("|", " ").split()) for names in self.clauses(token, ord("|") << 8))
+
+    def clauses(self, text: str, mode: int) -> Iterator[str]:
+        """Phonemes of each clause, in the way of writing `mode`."""
+        rest = ctypes.c_char_p(text.encode())
         while rest.value:
-            names = self.lib.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, ord("|") << 8) or b""
-            count += len(names.replace(b"|", b" ").split())
-        return count
+            yield (self.lib.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, mode) or b"").decode()
 
 
 @cache

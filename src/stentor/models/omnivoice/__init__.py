@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
+from stentor.errors import ConfigError
 from stentor.models.codecs.base import Codec
 from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
@@ -30,6 +31,21 @@ class OmniVoiceTokenizer(TrainedTokenizer):
 
     size: int = Field(500, ge=270)
     """Vocabulary size of `bpe`, special tokens included."""
+    phonemes: str | None = None
+    """Built-in voice, such as `en-us`, by whose rules every text is read as phonemes (IPA) before it is tokenised: a
+    model from little data then says words that no training text had. Null: letters, which OmniVoice reads."""
+
+    @field_validator("phonemes")
+    @classmethod
+    def _voice(cls, value: str | None) -> str | None:
+        from stentor.audio.synth import check_voice
+
+        if value is not None:
+            try:
+                check_voice(value)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return value
 
 
 class OmniVoiceLora(Lora):

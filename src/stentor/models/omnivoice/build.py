@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
+from stentor.audio.synth import phonemes
 from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import field_of
 from stentor.data.load_audio import load_audio
@@ -75,7 +76,10 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
 def learned_letters(
     family: OmniVoice, processor: OmniVoiceProcessor, requirements: TaskRequirements, before: Path | None
 ) -> str | None:
-    """Letters and digits of the training texts and of those that the model `before`, or of `from`, was trained on."""
+    """Letters and digits of the training texts and of those that the model `before`, or of `from`, was trained on. None
+    where that is not known, and for phonemes."""
+    if processor.phonemes:
+        return None
     known: str | None = processor.letters if family.source is not None else ""
     if before is not None:
         known = read_json(before / SECTION_FILE).get("letters") if (before / SECTION_FILE).is_file() else None
@@ -148,6 +152,8 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     make_bidirectional(llm, "model.llm")
     model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
     bundle = bundle_of(family, model, tokenizer, codec)
+    if family.text is not None:
+        bundle.processor.phonemes = family.text.phonemes  # type: ignore[attr-defined]
     if part.source is not None:
         family._from_base = {n for n in model.state_dict() if n.startswith("llm.")}
         family._commit = getattr(config, "_commit_hash", None)
@@ -247,10 +253,12 @@ def make_bidirectional(llm: Any, key: str) -> None:
 def train_tokenizer(family: OmniVoice, requirements: TaskRequirements) -> Any:
     """A tokenizer with what the training texts, and their languages and instructs, are written with."""
     assert family.text is not None
+    voice = family.text.phonemes
 
     def lines() -> Iterator[str]:
         yield ABSENT
-        yield from requirements.texts() if requirements.texts is not None else ()
+        texts = requirements.texts() if requirements.texts is not None else ()
+        yield from (phonemes(text, voice) for text in texts) if voice else texts
         yield from styles(requirements)
 
     return characters(lines()) if family.text.type == "characters" else bpe(lines(), family.text.size)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from lhotse.cut import Cut
 
+from stentor.audio.synth import phonemes
 from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
@@ -54,6 +55,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         self.codec_missing: str | None = None  # why there is none, where there should be one
         self.instruct_from: str | None = None  # the field that describes the voice of records without an `instruct`
         self.letters: str | None = None  # letters and digits of the training texts; None: not known
+        self.phonemes: str | None = None  # the built-in voice by whose rules texts become phonemes; None: letters
         self.pace: SpeakingRate | None = None  # of the training records, for the length of what is spoken
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
@@ -81,11 +83,15 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         self, text: str, language: str | None = None, instruct: str | None = None, denoise: bool = False
     ) -> list[int]:
         """Style and text as the model reads them, in training and in use."""
-        return self.ids(style(language, instruct, denoise)) + self.ids(spoken(text))
+        return self.ids(style(language, instruct, denoise)) + self.ids(spoken(self.read(text)))
+
+    def read(self, text: str) -> str:
+        """The text as it is tokenised: phonemes or as it is written."""
+        return phonemes(text, self.phonemes) if self.phonemes else text
 
     def knows(self, text: str) -> bool:
         """Whether the tokenizer has a token for any character of a text that is no white space."""
-        if self.tokenizer.unk_token_id is None:  # of bytes: it knows all
+        if self.phonemes or self.tokenizer.unk_token_id is None:  # of sounds or of bytes: it knows all
             return bool(text.strip())
         return bool(self.ids("".join(text.split())))
 
@@ -127,9 +133,9 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         instruct = field_of(cut, "instruct") or (field_of(cut, self.instruct_from) if self.instruct_from else None)
         denoise = field_of(cut, "clean_start_token_idx") is not None
         styled = self._style_cost(language_of(cut)) + self._style_cost(instruct) + denoise
-        text = len(self.ids(text_of(cut) or ""))
+        text = len(self.ids(self.read(text_of(cut) or "")))
         if pinyin := field_of(cut, "text_pinyin"):
-            text = max(text, len(self.ids(pinyin)))
+            text = max(text, len(self.ids(self.read(pinyin))))
         return styled + 2 + text + self.frames(cut, seconds)
 
     def _style_cost(self, value: Any) -> int:

@@ -240,6 +240,8 @@ def tiny_omnivoice(model) -> list[str]:
         changes += [f"model.llm={{from: null, config: {json.dumps(BACKBONE)}}}", "model.text=characters"]
     if model.codec is not None and not model.codec.fits:
         changes.append("model.codec=null")
+    elif getattr(model.codec, "decoder", None) is not None:
+        changes.append("model.codec.decoder.steps=2")
     return changes
 
 

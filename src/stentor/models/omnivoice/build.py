@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import string
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,8 @@ def train_tokenizer(family: OmniVoice, requirements: TaskRequirements) -> Any:
         yield ABSENT
         texts = requirements.texts() if requirements.texts is not None else ()
         yield from (phonemes(text, voice) for text in texts) if voice else texts
+        if voice:  # names of later voices
+            yield string.ascii_letters + string.digits
         yield from styles(requirements)
 
     return characters(lines()) if family.text.type == "characters" else bpe(lines(), family.text.size)

@@ -14,6 +14,7 @@ from stentor.errors import ConfigError
 from stentor.metrics.format import count
 from stentor.models.catalogue import FULL, LORA, KnownModel, known_models
 from stentor.tasks.base import Task
+from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
     from stentor.cli.models import Filters, ShowOptions
@@ -133,7 +134,7 @@ def _passes(model: KnownModel, filters: Filters) -> bool:
     if filters.task is not None and filters.task not in model.tasks:
         return False
     listed = model.languages if isinstance(model.languages, tuple) else ()  # a number: its card lists none
-    if filters.language is not None and model.languages is not None and filters.language not in listed:
+    if filters.language is not None and model.languages is not None and language_code(filters.language) not in listed:
         return False
     return filters.can is None or filters.can in model.can
 

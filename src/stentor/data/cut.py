@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.fields import channel_of, list_field, seconds_field, uem_field
 from stentor.data.rttm import clip_spans
 from stentor.errors import AudioError, DataError
+from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     from lhotse import AudioSource, MonoCut, Recording
@@ -237,8 +238,9 @@ def speaker_of(cut: Cut) -> str | None:
 
 
 def language_of(cut: Cut) -> str | None:
-    """The first language that a supervision names."""
-    return next((s.language for s in cut.supervisions if s.language), None)
+    """The first language that a supervision names, as its code where the table of languages has it."""
+    language = next((s.language for s in cut.supervisions if s.language), None)
+    return known_code(language) if language else None
 
 
 def set_language(cut: Cut, language: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,33 +17,48 @@ MOST, LEAST = 5000, 20
 """Records that a speaking rate is fitted to at most, and at least."""
 LETTER, DIGIT, PUNCTUATION, SPACE, MARK = 1.0, 3.5, 0.5, 0.2, 0.0
 HAN, HANGUL, KANA, INDIC, ABJAD = 3.0, 2.5, 2.2, 1.8, 1.5
-SCRIPTS: tuple[tuple[int, int, float], ...] = (
-    (0x0590, 0x08FF, ABJAD),  # Hebrew, Arabic, Syriac, Thaana, N'Ko
-    (0x0900, 0x0DFF, INDIC),  # Devanagari to Sinhala
-    (0x0E00, 0x0EFF, ABJAD),  # Thai and Lao
-    (0x0F00, 0x109F, INDIC),  # Tibetan, Myanmar
-    (0x1100, 0x11FF, HANGUL),
-    (0x1200, 0x139F, HAN),  # Ethiopic: a syllable each
-    (0x1780, 0x17FF, INDIC),  # Khmer
-    (0x3040, 0x30FF, KANA),
-    (0x3100, 0x312F, HAN),  # Bopomofo
-    (0x3130, 0x318F, HANGUL),
-    (0x31F0, 0x31FF, KANA),
-    (0x3400, 0x4DBF, HAN),
-    (0x4E00, 0x9FFF, HAN),
-    (0xA000, 0xA4CF, HAN),  # Yi: a syllable each
-    (0xA8E0, 0xA8FF, INDIC),
-    (0xA960, 0xA97F, HANGUL),
-    (0xAC00, 0xD7FF, HANGUL),
-    (0xF900, 0xFAFF, HAN),
-    (0xFB1D, 0xFDFF, ABJAD),
-    (0xFE70, 0xFEFC, ABJAD),
-    (0xFF66, 0xFF9F, KANA),
-    (0x1B000, 0x1B16F, KANA),
-    (0x20000, 0x323AF, HAN),
+SCRIPTS: tuple[tuple[int, float], ...] = (
+    (0x058F, LETTER),
+    (0x08FF, ABJAD),
+    (0x0DFF, INDIC),
+    (0x0EFF, ABJAD),
+    (0x109F, INDIC),
+    (0x10FF, LETTER),
+    (0x11FF, HANGUL),
+    (0x139F, HAN),
+    (0x177F, LETTER),
+    (0x17FF, INDIC),
+    (0x18FF, LETTER),
+    (0x1C7F, INDIC),
+    (0x1CBF, LETTER),
+    (0x1CFF, INDIC),
+    (0x1EFF, LETTER),
+    (0x30FF, KANA),
+    (0x312F, HAN),
+    (0x318F, HANGUL),
+    (0xA4CF, HAN),
+    (0xA7FF, LETTER),
+    (0xA82F, INDIC),
+    (0xA87F, LETTER),
+    (0xA95F, INDIC),
+    (0xA97F, HANGUL),
+    (0xAAFF, INDIC),
+    (0xAB2F, HAN),
+    (0xABBF, LETTER),
+    (0xABFF, INDIC),
+    (0xD7AF, HANGUL),
+    (0xFAFF, HAN),
+    (0xFDFF, ABJAD),
+    (0xFE6F, LETTER),
+    (0xFEFF, ABJAD),
+    (0xFFEF, LETTER),
 )
-"""First and last code point, and the weight of a letter between them; any other letter counts `LETTER`."""
-FIRSTS = [first for first, _, _ in SCRIPTS]
+"""Last code point of each stretch of Unicode and the weight of a letter in it, as OmniVoice has it
+(k2-fsa/OmniVoice, omnivoice/utils/duration.py); letters behind the last one count `HAN` in the planes of Chinese
+characters, else `LETTER`."""
+LASTS = [last for last, _ in SCRIPTS]
+TATWEEL = "\u0640"
+"""Lengthens an Arabic word in writing alone."""
 
 
 def weight(text: str) -> float:
@@ -53,19 +68,19 @@ def weight(text: str) -> float:
 
 def _weight(character: str) -> float:
     kind = unicodedata.category(character)
-    if kind[0] == "M" or kind in ("Cf", "Cc", "Cs"):
-        return SPACE if character.isspace() else MARK
-    if kind[0] == "Z":
+    if kind[0] == "Z" or character.isspace():
         return SPACE
+    if kind[0] == "M" or kind in ("Cf", "Cc", "Cs") or character == TATWEEL:
+        return MARK
     if kind[0] == "N":
         # 三 is a letter to Unicode, ½ and ２ are numbers.
         return DIGIT
     if kind[0] in "PS":
         return PUNCTUATION
-    index = bisect_right(FIRSTS, ord(character)) - 1
-    if index >= 0 and ord(character) <= SCRIPTS[index][1]:
-        return SCRIPTS[index][2]
-    return LETTER
+    index = bisect_left(LASTS, ord(character))
+    if index < len(SCRIPTS):
+        return SCRIPTS[index][1]
+    return HAN if ord(character) > 0x20000 else LETTER
 
 
 class SpeakingRate(NamedTuple):

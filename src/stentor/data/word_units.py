@@ -6,7 +6,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stentor.text.normalize import SPACELESS, language_code
+from stentor.text.languages import language_code
+from stentor.text.normalize import SPACELESS
 
 
 def units(text: str, language: str | None) -> list[dict[str, Any]]:

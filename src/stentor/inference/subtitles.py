@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Any
 from unicodedata import category, combining, east_asian_width
 
-from stentor.text.normalize import SPACELESS, language_code
+from stentor.text.languages import language_code
+from stentor.text.normalize import SPACELESS
 
 LINE = 42
 """Columns per line."""

@@ -18,7 +18,8 @@ from stentor.models.base import Bundle
 from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens
 from stentor.tasks.who_said_what import WhoSaidWhat
 from stentor.tasks.words import Words
-from stentor.text.normalize import SPACELESS, language_code
+from stentor.text.languages import language_code
+from stentor.text.normalize import SPACELESS
 
 log = logging.getLogger(__name__)
 

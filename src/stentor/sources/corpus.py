@@ -22,15 +22,11 @@ from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 from stentor.sources.librispeech import librispeech
 from stentor.sources.manifest import split_utterances
+from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-
-_NAMES = "English=en|Singaporean English=en|Chinese=zh|Mandarin=zh|Spanish=es|Japanese=ja|Arabic=ar|Korean=ko|"
-_NAMES += "Hebrew=he|Bengali=bn|tibetan=bo"
-LANGUAGES = dict(name.split("=") for name in _NAMES.split("|"))
-"""Language names that lhotse's recipes write, as codes."""
 DIARIZED = ("MSDWild", "AVA-AVD", "Ego4D", "MagicData-RAMC", "DISPLACE", "SIMSAMU", "REPERE")
 NO_RECIPE = {"".join(c for c in title.lower() if c.isalnum()): title for title in DIARIZED}
 NO_RECIPE |= {"ramc": "MagicData-RAMC", "dihard2": "DIHARD II"}
@@ -82,7 +78,7 @@ class Corpus(Source):
         for cut in split_utterances(cuts) if self.utterances else _named_after_recordings(cuts):
             if not isinstance(cut, UnusableRecord):
                 for supervision in cut.supervisions:
-                    supervision.language = LANGUAGES.get(supervision.language, supervision.language)
+                    supervision.language = supervision.language and known_code(supervision.language)
             yield cut
 
     def _cuts(self) -> Iterator[Cut | UnusableRecord]:

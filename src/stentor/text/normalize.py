@@ -6,7 +6,6 @@ gets the basic normaliser (as Whisper's own evaluation does, language by languag
 by this package's own rules (`stentor.text.spelling`) unless a Whisper `normalizer.json` is named.
 """
 
-import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,35 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from stentor.errors import ConfigError
+from stentor.text.languages import language_code
 
 Normalizer = Literal["whisper_english", "whisper_basic", "none"]
 
 SPACELESS = frozenset({"ja", "zh", "yue", "cmn", "wuu", "th", "lo", "my", "km", "bo", "dz"})
 """Languages written without spaces between words: every character counts as a word."""
-
-NAMES = {
-    name: code
-    for code, names in {
-        "en": "english eng",
-        "ja": "japanese jpn",
-        "zh": "chinese mandarin zho",
-        "yue": "cantonese",
-        "th": "thai tha",
-        "lo": "lao",
-        "my": "burmese mya",
-        "km": "khmer khm",
-        "bo": "tibetan",
-    }.items()
-    for name in names.split()
-}
-
-
-def language_code(language: str | None) -> str | None:
-    """`en` for `en`, `en-GB`, `en_US`, `eng` and `English`; None for None and empty."""
-    if not language:
-        return None
-    code = re.split(r"[-_]", language.strip().lower())[0]
-    return NAMES.get(code, code)
 
 
 @lru_cache(maxsize=16)

@@ -20,7 +20,7 @@ from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.long_audio import by_windows
 from stentor.inference.vad import Window
-from stentor.text.normalize import language_code
+from stentor.text.languages import language_code
 
 FILTER = 7
 """Frames (of 20 ms) of the median filter."""

@@ -14,7 +14,7 @@ from stentor.inference.speak.postprocess import concatenate, normalize_loudness,
 from stentor.inference.speak.voice import Voice
 from stentor.models.base import Bundle
 from stentor.tasks.speak.chunks import chunks
-from stentor.tasks.speak.duration import estimate
+from stentor.tasks.speak.duration import estimate, frames_of
 from stentor.tasks.speak.generation import Generation
 
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
@@ -209,11 +209,11 @@ def _divide(number: int, utterance: Utterance, reference: tuple[np.ndarray, str]
 
     parts = [" ".join(part.split()) for part in chunks(text, seconds)]
     if duration is None:
-        frames = [max(1, round(seconds(part) * frame_rate)) for part in parts]
+        frames = [frames_of(seconds(part), frame_rate) for part in parts]
     else:
         # Shared out by weight, all of it.
         shares = list(itertools.accumulate(map(weight, parts), initial=0.0))
-        ends = [round(duration * frame_rate * share / shares[-1]) for share in shares]
+        ends = [int(duration * frame_rate * share / shares[-1] + 1e-9) for share in shares]
         frames = [max(1, end - start) for start, end in itertools.pairwise(ends)]
     return [_Part(number, i, *part) for i, part in enumerate(zip(parts, frames))]
 

@@ -1,5 +1,6 @@
 """Reference recordings of voices: read, trimmed, transcribed and encoded as codec tokens."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,9 @@ LEVEL = 0.1
 PEAK = 0.99
 PAUSE, MARGIN = 0.5, 0.1
 """Pauses longer than the first are shortened to twice the second; as much is left at both ends. Seconds."""
+
+CLOSED = frozenset(";:,.!?…)]}\"'“”‘’；：，。！？、）】")
+"""What the text of a reference may end in."""
 
 Remark = Callable[[str], None]
 Transcriber = Callable[["np.ndarray", int, "str | None"], str]
@@ -89,6 +93,15 @@ def make_voice(
         tell(f"{name} is heard as: {text}")
     source = name if isinstance(audio, (str, Path)) else None
     return Voice(codec.encode([samples])[0], text.strip(), language, source, rms)
+
+
+def closed(text: str) -> str:
+    """The text of a reference with a full stop where it ends in no punctuation, as OmniVoice has it: it shall not run
+    on into what is spoken after it."""
+    text = text.strip()
+    if not text or text[-1] in CLOSED:
+        return text
+    return text + ("。" if re.search(r"[\u4e00-\u9fff]", text) else ".")
 
 
 def trimmed(audio: np.ndarray, rate: int, name: str = "The audio") -> np.ndarray:

@@ -1,7 +1,6 @@
 """Speaker: a model that speaks, with the settings that all its utterances share."""
 
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +11,16 @@ from pydantic import ValidationError
 
 from stentor.errors import ConfigError
 from stentor.inference.speak import Speech, Utterance, check, printed, speak, spelled
-from stentor.inference.speak.reference import Remark, make_voice, transcriber
+from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
 from stentor.inference.speak.voice import Voice, load_voice
 from stentor.models.base import Bundle
 from stentor.tasks.speak import Speak
 from stentor.tasks.speak.generation import Generation
-from stentor.tasks.speak.instruct import attributes, warnings
+from stentor.tasks.speak.instruct import resolve
+from stentor.text.languages import find, unknown_language
 from stentor.text.verbalize import check_installed, normalize
 
 log = logging.getLogger("stentor")
-LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
-"""What codes of languages look like."""
 
 
 class Speaker:
@@ -86,6 +84,8 @@ class Speaker:
             if key in self._voices:
                 return self._voices[key]
         voice = make_voice(reference, self.codec, text, language, rate, self._transcribe, self.remark)
+        if spelled(end := closed(voice.text), self.bundle)[1] == spelled(voice.text, self.bundle)[1]:
+            voice = replace(voice, text=end)
         if key is not None:
             self._voices[key] = voice
         return voice
@@ -99,7 +99,7 @@ class Speaker:
         if reference is not None and voice is not None:
             raise ConfigError("Give a reference or a saved voice, not both.")
         language = self._language(utterance.language)
-        instruct = None if utterance.instruct is None else self._instruct(utterance.instruct)
+        instruct = None if utterance.instruct is None else self._instruct(utterance.instruct, text)
         if self.normalize:
             text = normalize(text, language)
         utterance = replace(utterance, text=text, language=language, instruct=instruct)
@@ -134,22 +134,29 @@ class Speaker:
     def _language(self, language: str | None) -> str | None:
         if language is not None and not language.strip():
             raise ConfigError("The language is empty: give a code such as en, or leave it out.")
-        if language is not None and self.published and not LANGUAGE.fullmatch(language):
-            self._warn_once(f"The language {language!r} is no code such as en or cmn: the model may not know it.")
-        if language is not None:
+        if language is None or language.strip().lower() == "none":
+            return None
+        row = find(language)
+        if row is None:
+            sentence = unknown_language(language)
+            if self.published:
+                raise ConfigError(sentence)
+            self._warn_once(f"{sentence} It is taken as it is, for a model that was trained with it.")
             self._warn_unknown("language", language)
-        return language
+            return language
+        if self.published and not row.omnivoice:
+            self._warn_once(f"The model was not trained on {row.name} ({row.code}): it speaks as without a language.")
+            return None
+        self._warn_unknown("language", row.code)
+        return row.code
 
-    def _instruct(self, instruct: str) -> str:
+    def _instruct(self, instruct: str, text: str) -> str:
         if not instruct.strip():
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
         self._warn_unknown("instruct", instruct)
         if not self.published:
             return instruct.strip()
-        for sentence in warnings(instruct):
-            self._warn_once(sentence)
-        words = attributes(instruct)
-        return ("，" if not instruct.isascii() else ", ").join(words)
+        return resolve(instruct, text)
 
     def _warn_unknown(self, name: str, text: str) -> None:
         if unknown := spelled(text, self.bundle)[1]:

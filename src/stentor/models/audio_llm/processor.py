@@ -15,6 +15,7 @@ from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.collate import num_samples, split_usable
 from stentor.section.contract import REGISTERED, file_of
+from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -347,7 +348,7 @@ def name_among(names: Mapping[str, str], language: str | None, message: str) -> 
     none is given. Raises DataError with the `message`, a format of the `language`, for another one."""
     name = (language or "").strip().lower()
     known = {n.lower(): n for n in names.values()} | dict(names)
-    for word in (name, name.replace("_", "-").partition("-")[0]):
+    for word in (name, name.replace("_", "-").partition("-")[0], language_code(name)):
         if word in known:
             return known[word]
     if name:

@@ -20,9 +20,9 @@ from stentor.data.load_audio import load_audio
 from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import AudioCodec, at_peak
-from stentor.models.omnivoice.prompt import Prompt, joined
+from stentor.models.omnivoice.prompt import Prompt
 from stentor.models.omnivoice.sample import IGNORED, Sample, build
-from stentor.models.omnivoice.text import ABSENT, ids_of, spoken, style
+from stentor.models.omnivoice.text import ABSENT, cleaned, ids_of, spoken, style, style_language
 from stentor.models.packing.flex import BLOCK, tables
 from stentor.models.speech_llm.tokenizers import padding_id
 from stentor.models.transformer.feature_cache import key_of
@@ -86,8 +86,8 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         return self.ids(style(language, instruct, denoise)) + self.ids(spoken(self.read(text)))
 
     def read(self, text: str) -> str:
-        """The text as it is tokenised: phonemes or as it is written."""
-        return phonemes(text, self.phonemes) if self.phonemes else text
+        """The text as it is tokenised: cleaned up, and as phonemes where they are asked for."""
+        return phonemes(cleaned(text), self.phonemes) if self.phonemes else cleaned(text)
 
     def knows(self, text: str) -> bool:
         """Whether the tokenizer has a token for any character of a text that is no white space."""
@@ -132,7 +132,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         """Most positions that one item takes, whatever parts of its style are dropped: style, text and frames."""
         instruct = field_of(cut, "instruct") or (field_of(cut, self.instruct_from) if self.instruct_from else None)
         denoise = field_of(cut, "clean_start_token_idx") is not None
-        styled = self._style_cost(language_of(cut)) + self._style_cost(instruct) + denoise
+        styled = self._style_cost(style_language(language_of(cut))) + self._style_cost(instruct) + denoise
         text = len(self.ids(self.read(text_of(cut) or "")))
         if pinyin := field_of(cut, "text_pinyin"):
             text = max(text, len(self.ids(self.read(pinyin))))
@@ -312,7 +312,7 @@ class OmniVoiceProcessor(AcceptsCodecTokens, FeatureCache):
         codes = torch.zeros(self.codebooks, 0, dtype=torch.long)
         if reference is not None:
             codes = torch.as_tensor(reference[0]).long()
-            text = joined(reference[1], text)
+            text = f"{reference[1].strip()} {text.strip()}"
         ids = self.text_ids(text, language, instruct, denoise and reference is not None)
         rows = torch.tensor(ids).expand(self.codebooks, -1)
         return Prompt(torch.cat([rows, codes], 1), torch.arange(len(ids) + codes.shape[1]) >= len(ids), frames)

@@ -15,6 +15,7 @@ from stentor.errors import ConfigError
 from stentor.models.collate import encoder_inputs, num_samples, split_usable
 from stentor.models.seq2seq import MODELS, Seq2Seq
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
+from stentor.text.languages import language_code
 
 
 class Seq2SeqProcessor:
@@ -89,7 +90,8 @@ class Seq2SeqProcessor:
         """The code of a language that a record names by code, locale (`en-US`) or English name; None when it names none
         or one that is not among `codes`."""
         name = (language or "").strip().lower()
-        return self.codes.get(name) or self.codes.get(name.replace("_", "-").partition("-")[0])
+        short = name.replace("_", "-").partition("-")[0]
+        return self.codes.get(name) or self.codes.get(short) or self.codes.get(language_code(name) or "")
 
     def drop_reason(self, language: str | None) -> str | None:
         """Why a record of this language cannot be used; None when it can. Models that name no language take any."""

@@ -23,6 +23,7 @@ from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, read_json, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES
 from stentor.studio.texts import say
+from stentor.text.languages import language_code
 
 MOST_PHRASES = 5000
 """Phrases of the longest list."""
@@ -89,7 +90,7 @@ def checked_language(code: str | None) -> str | None:
     """
     if code is None or not code.strip():
         return None
-    short = re.split(r"[-_]", code.strip().lower())[0]
+    short = language_code(code) or ""
     if not _CODE.fullmatch(short):
         raise ConfigError(f"{code[:40]!r} is no language code: use two or three letters, such as sv or yue.")
     return OTHER_CODES.get(short, short)

@@ -18,7 +18,8 @@ from stentor.errors import ConfigError, DataError
 from stentor.studio.dataset.subtitle_import import subtitles, textgrid
 from stentor.studio.dataset.transcript_entry import ParsedEntries, TranscriptEntry, key, lines_of, stem
 from stentor.studio.files import clean_text
-from stentor.studio.phrases import NAMES, OTHER_CODES
+from stentor.studio.phrases import OTHER_CODES
+from stentor.text.languages import language_code
 
 MOST_BYTES = 20 * 2**20
 """Bytes of the largest transcript file."""
@@ -121,10 +122,7 @@ def _language(name: str | None) -> str | None:
     """The code of a language that is given by its code, with or without a country, or by its English name."""
     if name is None or not name.strip():
         return None
-    lowered = name.strip().lower()
-    code = next(
-        (c for c, language_name in NAMES.items() if language_name.lower() == lowered), re.split(r"[-_]", lowered)[0]
-    )
+    code = language_code(name) or ""
     if not re.fullmatch(r"[a-z]{2,3}", code):
         raise ConfigError(f"{name.strip()[:40]!r} is no language code such as sv or yue.")
     return OTHER_CODES.get(code, code)

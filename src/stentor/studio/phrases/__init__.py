@@ -9,16 +9,13 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from stentor.errors import ConfigError
+from stentor.text.languages import table
 
-NAMES = dict(
-    line.split("\t")
-    for line in resources.files(__name__).joinpath("languages.tsv").read_text(encoding="utf-8").splitlines()
-)
-"""English names by ISO 639 code, also of languages without phrases: those of Whisper, Voxtral, Granary and FLEURS."""
+OTHER_CODES = {"no": "nb"}
+"""Codes that models and corpora use for a language of the list: Norwegian as a whole is written in Bokmål here."""
 
-OTHER_CODES = {"no": "nb", "jw": "jv"}
-"""Codes that models and corpora use for a language of the list: Norwegian as a whole is written in Bokmål here, and
-Whisper calls Javanese `jw`."""
+NAMES = {row.code: row.name for row in table().values() if row.code not in OTHER_CODES}
+"""English names by code, also of languages without phrases."""
 
 
 @cache

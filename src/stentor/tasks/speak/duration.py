@@ -21,10 +21,18 @@ def estimate(
     """Seconds that a text takes, at the pace of a reference where there is one, `speed` times as fast.
 
     `pace` is that of the records that a model was trained on. Without it texts take as long as their weight says, and
-    estimates d below 2 s become 2 (d / 2) ** (1/3) s. A reference text without any weight tells nothing.
+    estimates d below 2 s become 2 (d / 2) ** (1/3) s, before `speed` counts. A reference text without any weight tells
+    nothing.
     """
     usual = pace or SpeakingRate(0.0, 1.0 / weight(PACE_TEXT))
-    seconds = usual.seconds(text) / speed
+    seconds = usual.seconds(text)
     if reference_text and reference_seconds and weight(reference_text):
         seconds *= reference_seconds / usual.seconds(reference_text)
-    return SHORT * (seconds / SHORT) ** (1 / 3) if pace is None and seconds < SHORT else seconds
+    if pace is None and seconds < SHORT:
+        seconds = SHORT * (seconds / SHORT) ** (1 / 3)
+    return seconds / speed
+
+
+def frames_of(seconds: float, frame_rate: float) -> int:
+    """Whole frames of a duration, at least one; a remainder is cut off, as OmniVoice does."""
+    return max(1, int(seconds * frame_rate + 1e-9))

@@ -1,41 +1,67 @@
-"""Instruct vocabulary of the published OmniVoice models; models trained on other instructs know those."""
+"""Instruct vocabulary of the published OmniVoice models; models trained on other instructs know those.
 
+Words, translations and rules are those of k2-fsa/OmniVoice (omnivoice/utils/voice_design.py).
+"""
+
+import difflib
 import re
+
+from stentor.errors import ConfigError
 
 ACCENTS = "american australian british canadian chinese indian japanese korean portuguese russian"
 DIALECTS = "河南话 陕西话 四川话 贵州话 云南话 桂林话 济南话 石家庄话 甘肃话 宁夏话 青岛话 东北话"
-ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "gender": ("male", "female", "男", "女"),
-    "age": ("child", "teenager", "young adult", "middle-aged", "elderly", "儿童", "少年", "青年", "中年", "老年"),
-    "pitch": (
-        *(f"{height} pitch" for height in ("very low", "low", "moderate", "high", "very high")),
-        *(f"{height}音调" for height in ("极低", "低", "中", "高", "极高")),
+TRANSLATED: dict[str, dict[str, str]] = {
+    "gender": {"male": "男", "female": "女"},
+    "age": dict(
+        zip(("child", "teenager", "young adult", "middle-aged", "elderly"), ["儿童", "少年", "青年", "中年", "老年"])
     ),
-    "style": ("whisper", "耳语"),
+    "pitch": {
+        f"{height} pitch": f"{chinese}音调"
+        for height, chinese in zip(
+            ("very low", "low", "moderate", "high", "very high"), ["极低", "低", "中", "高", "极高"]
+        )
+    },
+    "style": {"whisper": "耳语"},
+}
+"""By category, of which an instruct has one at most: the words in English and Chinese."""
+ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    **{category: (*words, *words.values()) for category, words in TRANSLATED.items()},
     "accent": tuple(f"{name} accent" for name in ACCENTS.split()),
     "dialect": tuple(DIALECTS.split()),
 }
-"""By category; of each category an instruct has one at most."""
+"""All words by category; accents are of English speech alone, dialects of Chinese."""
+CATEGORIES = {word: category for category, words in ATTRIBUTES.items() for word in words}
+TO_CHINESE = {word: chinese for words in TRANSLATED.values() for word, chinese in words.items()}
+TO_ENGLISH = {chinese: word for word, chinese in TO_CHINESE.items()}
 SEPARATOR = re.compile(r"\s*[,，、;；]\s*")
+HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
-def attributes(instruct: str) -> list[str]:
-    """The parts of an instruct, in lower case."""
-    return [part for part in SEPARATOR.split(instruct.strip().lower()) if part]
-
-
-def warnings(instruct: str) -> list[str]:
-    """Sentences for a person about parts that a published model does not understand; none when all is well."""
-    parts = attributes(instruct)
-    category = {word: name for name, words in ATTRIBUTES.items() for word in words}
-    sentences = []
-    if unknown := [part for part in parts if part not in category]:
-        known = "; ".join(f"{name}: {', '.join(words)}" for name, words in ATTRIBUTES.items())
-        sentences.append(
-            f"The model was trained on a closed set of words for voices, and {', '.join(map(repr, unknown))} "
-            f"{'is' if len(unknown) == 1 else 'are'} not among them ({known})."
+def resolve(instruct: str, text: str) -> str:
+    """An instruct as a published model reads it: in Chinese for a text with Chinese characters and where it names a
+    dialect, else in English. Raises ConfigError for words that such a model does not know, for two words of one
+    category, and for an accent beside a dialect."""
+    parts = [part for part in SEPARATOR.split(instruct.strip().lower()) if part]
+    if unknown := [part for part in parts if part not in CATEGORIES]:
+        raise ConfigError(_unknown(unknown))
+    categories = [CATEGORIES[part] for part in parts]
+    if "accent" in categories and "dialect" in categories:
+        raise ConfigError(
+            f"The instruct {instruct!r} has an accent of English and a dialect of Chinese: leave one out."
         )
-    for name in ATTRIBUTES:
-        if len(several := [part for part in parts if category.get(part) == name]) > 1:
-            sentences.append(f"The instruct names more than one {name}: {', '.join(several)}.")
-    return sentences
+    chinese = "accent" not in categories and ("dialect" in categories or HAN.search(text) is not None)
+    words = [(TO_CHINESE if chinese else TO_ENGLISH).get(part, part) for part in parts]
+    for category in ATTRIBUTES:
+        if len(several := [part for part in parts if CATEGORIES[part] == category]) > 1:
+            raise ConfigError(f"The instruct names more than one {category}, {' and '.join(several)}: leave one out.")
+    return ("，" if HAN.search("".join(words)) else ", ").join(words)
+
+
+def _unknown(unknown: list[str]) -> str:
+    near = [difflib.get_close_matches(part, CATEGORIES, 1, 0.6) for part in unknown]
+    named = [f"{part!r}" + (f" (did you mean {match[0]!r}?)" if match else "") for part, match in zip(unknown, near)]
+    known = "; ".join(f"{name}: {', '.join(words)}" for name, words in ATTRIBUTES.items())
+    return (
+        f"The model knows a closed set of words for voices, and {', '.join(named)} "
+        f"{'is' if len(unknown) == 1 else 'are'} not among them. It knows {known}."
+    )

@@ -4,8 +4,8 @@ import builtins
 from collections import Counter
 
 import pytest
-from hard_lines import PAGE, forms, plain, right
 
+from hard_lines import PAGE, forms, plain, right
 from stentor.errors import ConfigError
 
 FLOOR = {"en": 40, "zh": 24, "de": 22, "fr": 20, "es": 20, "it": 15, "pt": 15, "ru": 14, "ja": 14, "hi": 13}
@@ -25,7 +25,10 @@ def test_the_page_has_200_lines_of_ten_languages():
     assert len(PAGE) == 200 and len(Counter(row[0] for row in PAGE)) == 10
     assert all(len(row) == 3 and not any(c.isdigit() for c in row[2]) for row in PAGE)
     assert forms("a {b|c d|}|e") == {"a b", "a c d", "a ", "e"}
-    assert plain("en", "At 5 P.M., twenty-one") == "at 5 pm twenty one" and plain("de", "Ein und zwanzig") == "einundzwanzig"
+    assert (
+        plain("en", "At 5 P.M., twenty-one") == "at 5 pm twenty one"
+        and plain("de", "Ein und zwanzig") == "einundzwanzig"
+    )
 
 
 def test_hard_lines_are_read_as_people_do(normalize):

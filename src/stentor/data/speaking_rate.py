@@ -80,7 +80,7 @@ def _weight(character: str) -> float:
     index = bisect_left(LASTS, ord(character))
     if index < len(SCRIPTS):
         return SCRIPTS[index][1]
-    return HAN if ord(character) > 0x20000 else LETTER
+    return HAN if ord(character) >= 0x20000 else LETTER
 
 
 class SpeakingRate(NamedTuple):

@@ -1,0 +1,63 @@
+"""The table of languages."""
+
+import pytest
+
+from stentor.text.languages import find, known_code, language_code, table, unknown_language
+
+
+def test_the_table_has_omnivoices_languages():
+    rows = table()
+    assert len({row.omnivoice for row in rows.values()} - {""}) == 646
+    assert all(code == row.code and row.name and len(row.iso639_3) == 3 for code, row in rows.items())
+    assert all(
+        find(name) is row
+        for row in rows.values()
+        for name in (row.code, row.name, row.iso639_3, row.omnivoice or row.code)
+        if row.code != "tl" or name != "fil"
+    )
+
+
+def test_whispers_languages_are_in_it():
+    from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+    different = {name: code for name, code in TO_LANGUAGE_CODE.items() if language_code(name) != code}
+    assert different == {"javanese": "jw"}
+    assert language_code("jw") == "jv"
+
+
+@pytest.mark.parametrize("name", ["English", "en", "eng", "en-GB", "en_US", " ENGLISH "])
+def test_the_names_of_a_language_are_one(name):
+    assert language_code(name) == known_code(name) == "en"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("cmn", "zh"),
+        ("zh-TW", "zh"),
+        ("Bokmal", "nb"),
+        ("ambo-pasco quechua", "qva"),
+        ("arb", "ar"),
+        ("Pushto", "ps"),
+        ("xx-YY", "xx"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_codes(name, code):
+    assert language_code(name) == code
+
+
+def test_what_is_not_in_it_stays_and_is_named():
+    assert known_code("Klingon-A") == "Klingon-A" and find("klingon") is None
+    assert unknown_language("Germn") == "There is no language 'Germn': did you mean de (German) or gej (Gen)?"
+    assert unknown_language("finish").endswith("did you mean fi (Finnish) or ga (Irish)?")
+    assert unknown_language("klingon").endswith("give a code such as en or cmn, or an English name.")
+
+
+def test_records_name_their_language_by_its_code():
+    from stentor.data.cut import cut_from_record, language_of
+
+    for name in ("English", "eng", "en-GB"):
+        cut = cut_from_record({"id": "a", "audio_path": "a.wav", "duration": 1.0, "text": "a", "language": name})
+        assert language_of(cut) == "en"

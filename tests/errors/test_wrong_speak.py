@@ -62,7 +62,7 @@ def build(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    pytest.importorskip("num2words")
+    pytest.importorskip("unicode_rbnf")
     folder = tmp_path_factory.mktemp("world")
     build(folder)
     return folder

@@ -184,5 +184,5 @@ def test_tags_are_tokenised_by_themselves():
             return {"input_ids": [len(text)]}
 
     words = Words()
-    assert ids_of(words, "well [laughter] i [B EY1 S][sigh]") == [5, 10, 11, 6]
+    assert ids_of(words, "well [laughter] i [B EY1 S][sigh]") == [5, 10, 12, 6]
     assert words.parts == ["well ", "[laughter]", " i [B EY1 S]", "[sigh]"]

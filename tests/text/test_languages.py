@@ -55,9 +55,9 @@ def test_what_is_not_in_it_stays_and_is_named():
     assert unknown_language("klingon").endswith("give a code such as en or cmn, or an English name.")
 
 
-def test_records_name_their_language_by_its_code():
+def test_records_name_their_language_by_its_code(tmp_path):
     from stentor.data.cut import cut_from_record, language_of
 
     for name in ("English", "eng", "en-GB"):
-        cut = cut_from_record({"id": "a", "audio_path": "a.wav", "duration": 1.0, "text": "a", "language": name})
+        cut = cut_from_record({"id": "a", "audio_path": "a.wav", "duration": 1.0, "text": "a", "language": name}, tmp_path, "line 1")
         assert language_of(cut) == "en"

@@ -43,41 +43,6 @@ UNITS = {
     "W": "power-watt",
 }
 """CLDR's names of what is written after numbers."""
-POINT_COMMA = [
-    "az",
-    "be",
-    "bg",
-    "ca",
-    "cs",
-    "da",
-    "de",
-    "el",
-    "es",
-    "et",
-    "fi",
-    "fr",
-    "hr",
-    "hu",
-    "id",
-    "is",
-    "it",
-    "lt",
-    "lv",
-    "nl",
-    "no",
-    "pl",
-    "pt",
-    "ro",
-    "ru",
-    "sk",
-    "sl",
-    "sr",
-    "sv",
-    "tr",
-    "uk",
-    "vi",
-]
-"""Languages that write 1.234,5 where others write 1,234.5."""
 SPACE = "[ \u00a0\u202f]"
 SIGN = "|".join(map(re.escape, CURRENCIES))
 ROMAN = {"X": 10, "IX": 9, "V": 5, "IV": 4, "I": 1}
@@ -118,13 +83,12 @@ class NumberReader:
 
         self.language, self.words = language, spoken_words().get(language, {})
         self.rules, self.locale = RbnfEngine.for_language(language), Locale.parse(language)
-        comma = language in POINT_COMMA
-        group, point = (rf"(?:\.|{SPACE})", ",") if comma else (",", r"\.")
-        self.group, self.point = re.compile(group), "," if comma else "."
-        grouped = rf"\d{{1,3}}(?:{group}\d{{3}})+(?!\d)"
-        if language == "hi":  # lakh and crore
-            grouped = r"\d{1,2}(?:,\d\d)*,\d{3}(?!\d)"
-        self.number = rf"(?:{grouped}|\d+)(?:{point}\d+)?"
+        self.point = "," if self.locale.number_symbols["latn"]["decimal"] == "," else "."
+        group = rf"(?:\.|{SPACE})" if self.point == "," else ","
+        self.group = re.compile(group)
+        lakhs = "#,##,##0" in self.locale.decimal_formats[None].pattern
+        grouped = r"\d{1,2}(?:,\d\d)*,\d{3}(?!\d)" if lakhs else rf"\d{{1,3}}(?:{group}\d{{3}})+(?!\d)"
+        self.number = rf"(?:{grouped}|\d+)(?:{re.escape(self.point)}\d+)?"
         self.months = list(self.locale.months["format"]["wide"].values())
         self.units = UNITS | self.words.get("units", {})
         self.patterns = [(re.compile(pattern), read) for pattern, read in self._patterns()]
@@ -267,8 +231,8 @@ class NumberReader:
             return match[0]
         order = self.words.get("date", "{day} {month} {year}")
         form = self.words.get("year_form")
-        said_year = self._spell(int(year), form) if form else self._year(int(year))
-        return str(order.format(day=self._day(match, int(day)), month=self.months[int(month) - 1], year=said_year))
+        spoken_year = self._spell(int(year), form) if form else self._year(int(year))
+        return str(order.format(day=self._day(match, int(day)), month=self.months[int(month) - 1], year=spoken_year))
 
     def _day(self, match: re.Match[str], day: int) -> str:
         form = self.words.get("day", "numbering")
@@ -293,11 +257,11 @@ class NumberReader:
         return []
 
     def _time(self, hour: int, minute: int) -> str:
-        said_hour = self._spell(hour, "cardinal-masculine") if self.language == "de" else self._spell(hour)
+        spoken_hour = self._spell(hour, "cardinal-masculine") if self.language == "de" else self._spell(hour)
         if not minute:
-            return str(self.words.get("hour", "{h}").format(h=said_hour))
+            return str(self.words.get("hour", "{h}").format(h=spoken_hour))
         zero = self.words["zero"] + " " if "zero" in self.words and minute < 10 else ""
-        return str(self.words.get("time", "{h} {m}").format(h=said_hour, m=zero + self._spell(minute)))
+        return str(self.words.get("time", "{h} {m}").format(h=spoken_hour, m=zero + self._spell(minute)))
 
     # Names of things
 
@@ -308,8 +272,8 @@ class NumberReader:
         # A number that no unit's name has stands for the words.
         number = Decimal(count) if "." in count else int(count)
         name = format_unit(number, self.units[match[2]], "long", format="'#'", locale=self.locale)
-        said = self._number(match[1].replace("−", "-"))
-        return re.sub(r"\s+", " ", name.replace("#", said)) if "#" in name else f"{said} {name}"
+        spoken = self._number(match[1].replace("−", "-"))
+        return re.sub(r"\s+", " ", name.replace("#", spoken)) if "#" in name else f"{spoken} {name}"
 
     def _money(self, written: str, sign: str, magnitude: str = "") -> str:
         from babel.numbers import get_currency_name
@@ -324,9 +288,9 @@ class NumberReader:
         name = names if which is None else parts[0] if which == "first" or parts[-1].isupper() else parts[-1]
         if not exact:
             return f"{self._number(written)}{magnitude} {name}"
-        said = f"{self._spell(int(integer))} {name}"
+        spoken = f"{self._spell(int(integer))} {name}"
         rest = self.words.get("cents", "{}").format(self._spell(int(cents)))
-        return f"{said} {rest}" if int(cents) else said
+        return f"{spoken} {rest}" if int(cents) else spoken
 
     def _address(self, written: str) -> str:
         """A URL or an e-mail address: names as they are, letters of what is no name one by one."""
@@ -358,9 +322,9 @@ class NumberReader:
             return match[0]
         if cardinal or value > settings["up_to"]:
             return before + self._spell(value) + ending
-        said = str(settings.get("after", "{}")).format(self._ordinal(value))
+        spoken = str(settings.get("after", "{}")).format(self._ordinal(value))
         # German writes a full stop behind ordinals, which is none.
-        return before + said + ("" if self.language == "de" else ending)
+        return before + spoken + ("" if self.language == "de" else ending)
 
 
 def roman(numeral: str) -> int:

@@ -84,7 +84,8 @@ class Speaker:
             if key in self._voices:
                 return self._voices[key]
         voice = make_voice(reference, self.codec, text, language, rate, self._transcribe, self.remark)
-        if spelled(end := closed(voice.text), self.bundle)[1] == spelled(voice.text, self.bundle)[1]:
+        learned, end = getattr(self.bundle.processor, "letters", None), closed(voice.text)
+        if (learned is None or end[-1:] in learned) and self.bundle.processor.knows(end[-1:]):
             voice = replace(voice, text=end)
         if key is not None:
             self._voices[key] = voice
@@ -153,10 +154,9 @@ class Speaker:
     def _instruct(self, instruct: str, text: str) -> str:
         if not instruct.strip():
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
+        instruct = resolve(instruct, text) if self.published else instruct.strip()
         self._warn_unknown("instruct", instruct)
-        if not self.published:
-            return instruct.strip()
-        return resolve(instruct, text)
+        return instruct
 
     def _warn_unknown(self, name: str, text: str) -> None:
         if unknown := spelled(text, self.bundle)[1]:

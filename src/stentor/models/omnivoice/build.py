@@ -77,8 +77,8 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
 def learned_letters(
     family: OmniVoice, processor: OmniVoiceProcessor, requirements: TaskRequirements, before: Path | None
 ) -> str | None:
-    """Letters and digits of the training texts and of those that the model `before`, or of `from`, was trained on. None
-    where that is not known, and for phonemes."""
+    """Letters, digits and full stops of the training texts and of those that the model `before`, or of `from`, was
+    trained on. None where that is not known, and for phonemes."""
     if processor.phonemes:
         return None
     known: str | None = processor.letters if family.source is not None else ""
@@ -88,7 +88,7 @@ def learned_letters(
         return None
     keys = ("text", "text_pinyin")
     texts = (str(value) for cut in requirements.cuts() for key in keys if (value := field_of(cut, key)))
-    return "".join(sorted({c for text in texts for c in text if c.isalnum()}.union(known)))
+    return "".join(sorted({c for text in texts for c in text if c.isalnum() or c in ".。"}.union(known)))
 
 
 def require_codec(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None:

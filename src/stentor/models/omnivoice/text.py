@@ -52,7 +52,7 @@ def add_special(tokenizer: Any) -> int:
 
 
 def ids_of(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a string, as one string in training and in use. Characters without a token are left out: the unknown
+    """Token ids of a string, the same in training and in use. Characters without a token are left out: the unknown
     token is not trained."""
     parts = [part for part in NONVERBAL.split(text) if part]
     ids = [i for part in parts for i in tokenizer(part, add_special_tokens=False)["input_ids"]]

@@ -22,6 +22,7 @@ from stentor.data.jsonl import MAX_PROBLEMS, each_line
 from stentor.errors import AudioError, DataError
 from stentor.metrics.format import duration
 from stentor.publish.card import plain
+from stentor.text.languages import known_code
 
 PLAYED = (".wav", ".flac", ".mp3", ".ogg", ".opus")
 """Files that the Hub's viewer and `datasets` read as they are; others become FLAC."""
@@ -170,7 +171,7 @@ def _write(
             del row["channel"]  # the file has this one alone
         if language := record.get("language") or record.get("language_id"):
             row["language"] = language
-            facts.languages[str(language)] += seconds  # type: ignore[assignment]
+            facts.languages[known_code(str(language))] += seconds  # type: ignore[assignment]
         if record.get("speaker"):
             facts.speakers[str(record["speaker"])] += seconds  # type: ignore[assignment]
         facts.records += 1

@@ -59,5 +59,6 @@ def test_records_name_their_language_by_its_code(tmp_path):
     from stentor.data.cut import cut_from_record, language_of
 
     for name in ("English", "eng", "en-GB"):
-        cut = cut_from_record({"id": "a", "audio_path": "a.wav", "duration": 1.0, "text": "a", "language": name}, tmp_path, "line 1")
+        record = {"id": "a", "audio_path": "a.wav", "duration": 1.0, "text": "a", "language": name}
+        cut = cut_from_record(record, tmp_path, "line 1")
         assert language_of(cut) == "en"

@@ -49,6 +49,8 @@ ROMAN = {"X": 10, "IX": 9, "V": 5, "IV": 4, "I": 1}
 LONGEST = 9
 """Digits of the longest number that is read as one."""
 GERMAN_CASE = re.compile(r"\b(?:am|bis|dem|den|des|vom|zum) $", re.IGNORECASE)
+Reading = str | Callable[[re.Match[str]], str]
+"""What a match becomes: a template of `re.sub`, or the answer of a function."""
 YEAR = r"1[1-9]\d\d|20\d\d"
 
 
@@ -99,12 +101,12 @@ class NumberReader:
             text = pattern.sub(read, text)
         return text
 
-    def _patterns(self) -> list[tuple[str, Callable[[re.Match[str]], str]]]:
+    def _patterns(self) -> list[tuple[str, Reading]]:
         words, n = self.words, self.number
         alone, end = r"(?<![\w.,])", r"(?![\w/])"
         names = "|".join(self.months)
-        patterns = [(ADDRESS.pattern, lambda m: self._address(m[0]))] if words else []
-        patterns += [(p, lambda m, to=to: m.expand(to)) for p, to in words.get("replace", {}).items()]
+        patterns: list[tuple[str, Reading]] = [(ADDRESS.pattern, lambda m: self._address(m[0]))] if words else []
+        patterns += words.get("replace", {}).items()
         if "roman" in words:
             patterns.append((r"(\w+ |^)\b((?=[IVX])X{0,3}(?:I[XV]|V?I{0,3}))(er|re|e|\.)?(?!\w| ?[@\d])", self._roman))
         if before := words.get("ordinal_before"):
@@ -201,7 +203,7 @@ class NumberReader:
         word = self.words.get(name)
         return lambda m: f"{self._year_or_number(m[1])} {word} " if word else m[0]
 
-    def _phones(self) -> list[tuple[str, Callable[[re.Match[str]], str]]]:
+    def _phones(self) -> list[tuple[str, Reading]]:
         """Numbers of telephones: with a +, brackets or a zero before them, or in groups joined by hyphens."""
         shapes = [r"\+\d[\d ()-]{6,}\d", r"\(\d+\) ?\d[\d -]{4,}\d", r"\b0\d+(?:[ /-]\d{2,})+\b"]
         shapes += [r"\b\d{3}-\d{4}\b", r"\b(?:\d{1,3} )*\d{3}-\d\d-\d\d\b"]
@@ -242,7 +244,7 @@ class NumberReader:
             form = "ordinal-n"
         return self._spell(day, form)
 
-    def _written_dates(self, names: str) -> list[tuple[str, Callable[[re.Match[str]], str]]]:
+    def _written_dates(self, names: str) -> list[tuple[str, Reading]]:
         if self.language == "en":
             dates = rf"\b({names}) (\d{{1,2}})(?:st|nd|rd|th)?\b(?!,?\d|[.:]\d)"
             return [(dates, lambda m: f"{m[1]} {self._ordinal(int(m[2]))}")]

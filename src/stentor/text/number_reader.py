@@ -207,7 +207,7 @@ class NumberReader:
         """Numbers of telephones: with a +, brackets or a zero before them, or in groups joined by hyphens."""
         shapes = [r"\+\d[\d ()-]{6,}\d", r"\(\d+\) ?\d[\d -]{4,}\d", r"\b0\d+(?:[ /-]\d{2,})+\b"]
         shapes += [r"\b\d{3}-\d{4}\b", r"\b(?:\d{1,3} )*\d{3}-\d\d-\d\d\b"]
-        phones = [(rf"(?<![\w.,])(?:{'|'.join(shapes)})", lambda m: self._phone(m[0]))]
+        phones: list[tuple[str, Reading]] = [(rf"(?<![\w.,])(?:{'|'.join(shapes)})", lambda m: self._phone(m[0]))]
         if "phone" in self.words:
             after = "|".join(self.words["phone"].split())
             phones.append((rf"(?<=\b)((?:{after})\D{{1,8}})(\d[\d ]{{5,}}\d)", lambda m: m[1] + self._phone(m[2])))

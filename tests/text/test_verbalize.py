@@ -52,12 +52,23 @@ def test_hard_lines_are_read_as_people_do(normalize):
         ("sv", "den 2026-11-21", "den tjugoförsta november tjugohundratjugosex"),
         ("fi", "25 % ja 10 km", "kaksikymmentäviisi prosenttia ja kymmenen kilometriä"),
         ("ko", "없다", "없다"),
+        ("ko", "-5, 20%", "마이너스 오, 이십 퍼센트"),
+        ("tr", "3,14 ve 20 %", "üç virgül bir dört ve yüzde yirmi"),
+        ("pl", "2,5 km", "dwa przecinek pięć kilometra"),
         (None, "Er hat 3 Kinder und einen großen Hund.", "Er hat drei Kinder und einen großen Hund."),
         (None, "他有3个孩子。", "他有三个孩子。"),
     ],
 )
 def test_what_is_written_is_what_is_said(normalize, language, text, expected):
     assert normalize(text, language) == expected
+
+
+def test_no_number_is_left_in_any_language(normalize):
+    from unicode_rbnf import RbnfEngine
+
+    line = "-5 °C, 3,14 3.14 $5.20 5:30 3/4/2026 2-3 20% +49 30 123456 v1.2.3 007 1.234.567 12345678901 X ½x ²"
+    for code in sorted({name.partition("_")[0] for name in RbnfEngine.get_supported_languages()} - {"zh", "ja", "yue"}):
+        assert not any(c in "0123456789" for c in normalize(line, code)), code
 
 
 def test_the_language_of_a_line_is_found(normalize):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from functools import cache
 from importlib import resources
@@ -45,7 +46,11 @@ UNITS = {
 """CLDR's names of what is written after numbers."""
 SPACE = "[ \u00a0\u202f]"
 SIGN = "|".join(map(re.escape, CURRENCIES))
-ROMAN = {"X": 10, "IX": 9, "V": 5, "IV": 4, "I": 1}
+ROMAN = {
+    tens + ones: 10 * i + j
+    for i, tens in enumerate(("", "X", "XX", "XXX"))
+    for j, ones in enumerate(("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"))
+}
 LONGEST = 9
 """Digits of the longest number that is read as one."""
 GERMAN_CASE = re.compile(r"\b(?:am|bis|dem|den|des|vom|zum) $", re.IGNORECASE)
@@ -105,7 +110,9 @@ class NumberReader:
         words, n = self.words, self.number
         alone, end = r"(?<![\w.,])", r"(?![\w/])"
         names = "|".join(self.months)
-        patterns: list[tuple[str, Reading]] = [(ADDRESS.pattern, lambda m: self._address(m[0]))] if words else []
+        patterns: list[tuple[str, Reading]] = []
+        if "dot" in words:
+            patterns.append((ADDRESS.pattern, lambda m: self._address(m[0])))
         patterns += words.get("replace", {}).items()
         if "roman" in words:
             patterns.append((r"(\w+ |^)\b((?=[IVX])X{0,3}(?:I[XV]|V?I{0,3}))(er|re|e|\.)?(?!\w| ?[@\d])", self._roman))
@@ -147,6 +154,18 @@ class NumberReader:
         text = self.rules.format_number(number, ruleset_names=[name]).text
         return text.replace("-", " ") if self.language in ("en", "fr") else text
 
+    def _sign(self, example: float, *numbers: int) -> str:
+        """The word that CLDR has beside the numbers of an example; empty where it has none."""
+        from unicode_rbnf.engine import NoRuleForNumberError
+
+        for name in filter(lambda name: name.startswith("spellout-"), self.rules.rulesets):
+            with suppress(NoRuleForNumberError):
+                text, *parts = (self.rules.format_number(n, ruleset_names=[name]).text for n in (example, *numbers))
+                for part in parts:
+                    text = text.removeprefix(part).removesuffix(part).strip()
+                return text.split()[0]
+        return ""
+
     def _ordinal(self, number: int, form: str = "") -> str:
         return self._spell(number, f"ordinal-{form}" if form else "ordinal")
 
@@ -168,8 +187,7 @@ class NumberReader:
     def _number(self, written: str) -> str:
         """A number as it is written in this language, with or without a sign."""
         if written[0] in "-−":
-            negative = self._spell(-1).removesuffix(self._spell(1)).strip()
-            return f"{negative} {self._number(written[1:])}"
+            return f"{self._sign(-1, 1)} {self._number(written[1:])}"
         integer, _, fraction = self.group.sub("", written).partition(self.point)
         if (len(integer) > 1 and integer[0] == "0") or len(integer) > LONGEST:
             spelled = self._digits(integer)
@@ -177,8 +195,7 @@ class NumberReader:
             spelled = self._spell(int(integer))
         if not fraction:
             return spelled
-        decimals = self.words.get("decimals", ())
-        point = self.words.get("point", self._spell(0) if not self.words else "")
+        decimals, point = self.words.get("decimals", ()), self.words.get("point") or self._sign(3.5, 3, 5)
         if len(fraction) <= len(decimals):
             return f"{spelled} {point} {self._spell(int(fraction))} {decimals[len(fraction) - 1]}"
         return f"{spelled} {point} {self._digits(fraction)}"
@@ -271,10 +288,14 @@ class NumberReader:
         from babel.units import format_unit
 
         count = self.group.sub("", match[1].lstrip("-−")).replace(self.point, ".")
-        # A number that no unit's name has stands for the words.
-        number = Decimal(count) if "." in count else int(count)
-        name = format_unit(number, self.units[match[2]], "long", format="'#'", locale=self.locale)
-        spoken = self._number(match[1].replace("−", "-"))
+        number, unit = Decimal(count) if "." in count else int(count), self.units[match[2]]
+        spoken = self._number(match[1])
+        if unit not in UNITS.values():
+            return f"{spoken} {unit}"
+        # A sign that no unit's name has stands for the words.
+        name = format_unit(number, unit, "long", format="'#'", locale=self.locale)
+        if unit in name:  # CLDR has no name for it
+            return f"{spoken} {match[2]}"
         return re.sub(r"\s+", " ", name.replace("#", spoken)) if "#" in name else f"{spoken} {name}"
 
     def _money(self, written: str, sign: str, magnitude: str = "") -> str:
@@ -312,7 +333,7 @@ class NumberReader:
     def _roman(self, match: re.Match[str]) -> str:
         """A Roman numeral: the number of a king, of a chapter, of a century."""
         before, numeral, ending = match[1], match[2], match[3] or ""
-        settings, value = self.words["roman"], roman(numeral)
+        settings, value = self.words["roman"], ROMAN[numeral]
         word = before.strip()
         cardinal = word.lower() in settings.get("cardinal", "").lower().split()
         followed = re.match(r" (\w+)", match.string[match.end() :])
@@ -327,12 +348,3 @@ class NumberReader:
         spoken = str(settings.get("after", "{}")).format(self._ordinal(value))
         # German writes a full stop behind ordinals, which is none.
         return before + spoken + ("" if self.language == "de" else ending)
-
-
-def roman(numeral: str) -> int:
-    """The number that a Roman numeral below 40 says."""
-    value = 0
-    for sign, worth in ROMAN.items():
-        while numeral.startswith(sign):
-            value, numeral = value + worth, numeral.removeprefix(sign)
-    return value

@@ -4,17 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import torch
-from speaking import RATE, make_model, voiced
+from speaking import RATE, voiced
 
 from stentor.cli import main
 
 SPEAKERS = {"low": 110, "high": 230}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("models") / "speaker")
 
 
 @pytest.fixture(scope="module")
@@ -31,41 +25,6 @@ def data(tmp_path_factory):
         lines.append(json.dumps(record | ({"instruct": "female"} if i == 2 else {})))
     (folder / "test.jsonl").write_text("\n".join(lines) + "\n")
     return folder / "test.jsonl"
-
-
-@pytest.fixture(scope="module")
-def recognizer(tmp_path_factory):
-    """A CTC model of transformers, untrained."""
-    from transformers import (
-        Wav2Vec2Config,
-        Wav2Vec2CTCTokenizer,
-        Wav2Vec2FeatureExtractor,
-        Wav2Vec2ForCTC,
-        Wav2Vec2Processor,
-    )
-
-    folder = tmp_path_factory.mktemp("ctc")
-    letters = {c: i for i, c in enumerate(["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"])}
-    (folder / "vocab.json").write_text(json.dumps(letters))
-    torch.manual_seed(0)
-    config = Wav2Vec2Config(
-        vocab_size=len(letters),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        conv_dim=[32] * 7,
-        num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=2,
-        pad_token_id=0,
-    )
-    network = Wav2Vec2ForCTC(config)
-    torch.nn.init.normal_(network.lm_head.weight, std=2.0)
-    network.save_pretrained(folder)
-    Wav2Vec2Processor(Wav2Vec2FeatureExtractor(), Wav2Vec2CTCTokenizer(str(folder / "vocab.json"))).save_pretrained(
-        folder
-    )
-    return folder
 
 
 @pytest.fixture
@@ -139,7 +98,7 @@ def test_the_real_column_is_what_the_recogniser_hears(evaluate, recognizer, data
     from stentor.commands.evaluate import evaluate as score
 
     out = data.parent / "alone.json"
-    score(EvaluateOptions(str(recognizer), str(data), json=out))
+    score(EvaluateOptions(str(data), str(recognizer), json=out))
     alone = json.loads(out.read_text())["eval"]["wer"]
     assert scores["eval"]["wer_real"]["errors"] == alone["errors"]
     assert scores["eval"]["wer_real"]["total"] == alone["total"]

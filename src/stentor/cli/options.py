@@ -49,6 +49,25 @@ def _field(default: Any, kind: Callable[..., Any], flags: str | None, **settings
     return field(default=default, metadata=metadata)
 
 
+def command_line(options: Any) -> list[str]:
+    """The arguments that make an equal options object, for another process of the same command."""
+    positional, named = [], []
+    for declared in fields(options):
+        value = getattr(options, declared.name)
+        default = declared.default if declared.default_factory is MISSING else declared.default_factory()
+        if value == default:
+            continue
+        texts = [str(part) for part in (value if isinstance(value, list) else [value])]
+        name = declared.name.replace("_", "-")
+        if declared.metadata["kind"] is typer.Argument:
+            positional += texts
+        elif isinstance(value, bool):
+            named.append(f"--{'' if value else 'no-'}{name}")
+        else:
+            named += [part for text in texts for part in (f"--{name}", text)]
+    return [*positional, *named]
+
+
 def verb(group: typer.Typer, name: str, function: str) -> Callable[[type], type]:
     """Makes the dataclass below it a verb of `group`, with its docstring as the help: its options are handed to
     `function`, written `MODULE:NAME`, whose module is imported when the verb is called."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import REQUIRED, Argument, Flag, Option, takes_options
+from stentor.cli.options import REQUIRED, Argument, Flag, Option, command_line, takes_options
 
 FINISHED_MODEL = "A run folder, an export folder or a Hub id."
 PLUGINS = "A Python file with your own sources, models, losses, callbacks."
@@ -25,8 +25,8 @@ class TrainOptions:
 
 @dataclass
 class EvaluateOptions:
-    model: str = Argument(FINISHED_MODEL)
-    data: str = Option("A manifest path, or type=...,key=value of one data source.", REQUIRED)
+    data: str = Option("A manifest or evaluation list, or type=...,key=value of one data source.", REQUIRED)
+    model: str | None = Argument(f"{FINISHED_MODEL} None with --audio-from.", None)
     task: str | None = Option("Task type. Default: the one the model was trained for.")
     json: Path | None = Option("Write the scores (and predictions beside it) to this file.")
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1)
@@ -38,13 +38,21 @@ class EvaluateOptions:
     embedder: str | None = Option("Of models that speak: one that embeds voices (similarity), or cepstra (built in).")
     judge: list[str] = Option("Of models that speak: another judge as type=...,key=value, such as a plug-in's.", [])
     voice: str = Option("Of models that speak: take it from a reference, an instruct, none, or auto.", "auto")
-    length: str = Option("Of models that speak: as long as recorded, or by the duration rule.", "recorded")
+    length: str = Option(
+        "Of models that speak: as long as recorded, by the rule, or auto (the rule for evaluation lists).", "auto"
+    )
     generation: str | None = Option("Of models that speak: settings such as steps=16,guidance=0.")
     denoise: bool | None = Option(
         "Of models that speak: ask for clean speech after noisy references.", None, "--denoise/--no-denoise"
     )
-    normalizer: str = Option("Of models that speak: whisper_basic, whisper_english or none.", "whisper_basic")
+    normalizer: str = Option(
+        "Of speech: whisper_basic, whisper_english, none, seed_tts, librispeech_pc, minimax, fleurs, or auto: that of "
+        "the evaluation list.",
+        "auto",
+    )
     audio: Path | None = Option("Of models that speak: write their speech to this folder.")
+    audio_from: Path | None = Option("Without a MODEL: score the speech in this folder, files ID.wav.")
+    processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -98,9 +106,7 @@ def train(options: TrainOptions) -> None:
     elif pending(steps):
         raise ConfigError(f"The launcher comes too early: `stentor prepare run {options.config}` first, once.")
     if not launched(options.processes) and options.processes > 1:
-        plugins = [part for path in options.plugin for part in ("--plugin", str(path))]
-        arguments = [str(options.config), *options.overrides, *plugins, "--processes", str(options.processes)]
-        raise typer.Exit(launch(options.processes, ["train", *arguments]))
+        raise typer.Exit(launch(options.processes, ["train", *command_line(options)]))
     from stentor.commands.train import train
 
     folder = Path(loaded.config.output) / loaded.config.name
@@ -123,19 +129,25 @@ def quickstart(
 @takes_options
 def evaluate(options: EvaluateOptions) -> None:
     """Score a model on data."""
+    if (options.tune or options.diarizer is not None) and options.model is None:
+        raise typer.BadParameter("give the model", param_hint="MODEL")
     if options.tune:
         if options.task is not None or options.diarizer is not None:
             raise typer.BadParameter("it goes with neither --task nor --diarizer", param_hint="--tune")
         from stentor.commands.evaluate.tune import tune
 
-        typer.echo(tune(options.model, options.data, options.json))
+        typer.echo(tune(str(options.model), options.data, options.json))
     elif options.diarizer is not None:
         if options.task is not None:
             raise typer.BadParameter("it is for transcripts: leave out --task", param_hint="--diarizer")
         from stentor.commands.evaluate.speaker_attributed import attributed
 
-        typer.echo(attributed(options.model, options.diarizer, options.data, options.json))
+        typer.echo(attributed(str(options.model), options.diarizer, options.data, options.json))
     else:
+        from stentor.engine.launch import launch, launched
+
+        if not launched(options.processes) and options.processes > 1:
+            raise typer.Exit(launch(options.processes, ["evaluate", *command_line(options)]))
         from stentor.commands.evaluate import evaluate
 
         typer.echo(evaluate(options))

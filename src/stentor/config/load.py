@@ -104,6 +104,7 @@ def parse_source(spec: str) -> Source:
     """A data source from the command line: a path, or the keys of one `data.train` entry as `type=hub,name=...`. A path
     may be followed by keys: `dev.jsonl,limit=100`. Raises `Mistakes`."""
     from stentor.sources.base import Source
+    from stentor.sources.speech_list import list_format
 
     place = Place(0, 0, f"data `{spec}`")
     # Unlike that of Path, this `exists` is not an error for a text that is too long for a path.
@@ -113,7 +114,7 @@ def parse_source(spec: str) -> Source:
         keys = [first, *keys]
     else:
         kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}
-        kind = kinds.get(Path(first).suffix, "manifest")
+        kind = "speech_list" if list_format(Path(first)) else kinds.get(Path(first).suffix, "manifest")
         root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
     mistakes: list[Mistake] = []
     root = moved(override(root, keys, Source, mistakes), place)

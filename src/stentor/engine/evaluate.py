@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -190,8 +190,14 @@ MOST_GROUPS = 200
 """Values of a field by which scores are broken down; with more, each would rest on too little to say anything."""
 
 
+class Scores(Protocol):
+    """What scores predictions: a task, or what stands for it."""
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]: ...
+
+
 def breakdown(
-    task: Task, predictions: Sequence[Prediction], fields: Sequence[str]
+    task: Scores, predictions: Sequence[Prediction], fields: Sequence[str]
 ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Scores of the items that share a value of a field: `{field: {value: {metric: score}}}`, values with most items
     first, for the fields that have 2 to `MOST_GROUPS` values among these items. Items without a value are under

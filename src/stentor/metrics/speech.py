@@ -14,13 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap, rate_interval
+from stentor.metrics.wer import bootstrap, count_errors, normalized_pairs, rate, rate_interval
 from stentor.metrics.wer import score as error_rate
 from stentor.text.normalize import plain_text, words
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
 COLUMNS = (SYNTHETIC, CODEC, REAL)
 """What is measured: the model's speech, the real audio decoded from its codes, the real audio."""
+REFERENCE = "reference"
+"""The recording that the voice was cloned from, with which the voices of all of these are compared."""
 SHRINK = 0.3
 """Share of the identity in the within-speaker correlations of embeddings that are compared in relation to the set."""
 
@@ -52,6 +54,20 @@ def intelligibility(
         wer[metric("wer", column)] = error_rate(*pairs, normalizer, tags, groups=parts)
         cer[metric("cer", column)] = error_rate(*pairs, normalizer, tags, "character", groups=parts)
     return wer | cer
+
+
+def item_error_rate(
+    texts: Sequence[str],
+    transcripts: Sequence[str | None],
+    normalizer: str = "whisper_basic",
+    languages: Sequence[str | None] | None = None,
+) -> Score:
+    """The mean of the items' own word error rates, as Seed-TTS-eval has it: short texts weigh as much as long ones."""
+    known = [i for i, transcript in enumerate(transcripts) if transcript is not None]
+    tags = None if languages is None else [languages[i] for i in known]
+    hypotheses = [str(transcripts[i]) for i in known]
+    pairs = normalized_pairs([texts[i] for i in known], hypotheses, normalizer, tags, "word", None)
+    return mean([rate(count_errors([pair])) for pair in pairs])
 
 
 def mean(values: Sequence[float | None]) -> Score:

@@ -10,12 +10,13 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from stentor.errors import ConfigError
 from stentor.text.languages import language_code
+from stentor.text.protocols import NORMALIZERS
 
-Normalizer = Literal["whisper_english", "whisper_basic", "none"]
+Normalizer = Literal["whisper_english", "whisper_basic", "none", "seed_tts", "librispeech_pc", "minimax", "fleurs"]
 
 SPACELESS = frozenset({"ja", "zh", "yue", "cmn", "wuu", "th", "lo", "my", "km", "bo", "dz"})
 """Languages written without spaces between words: every character counts as a word."""
@@ -31,12 +32,16 @@ def normalizer(
     writes numbers as digits ("twenty one" becomes "21", and spoken digits in a row become one word: "one two" becomes
     "12") and maps British to American spelling. `whisper_basic` lower-cases and drops punctuation, symbols and
     brackets; an apostrophe becomes a space, and so do combining vowel signs (Hindi, Thai), as in the original. `none`
-    only makes white space single spaces. `spelling` is the path of a Whisper `normalizer.json` (a table of spellings)
-    that replaces the built-in one. Raises ConfigError for an unknown name or an unreadable table.
+    only makes white space single spaces; the others are those of published evaluations, see `stentor.text.protocols`.
+    `spelling` is the path of a Whisper `normalizer.json` (a table of spellings) that replaces the built-in one. Raises
+    ConfigError for an unknown name or an unreadable table.
     """
     if name == "none":
         return _spaces
     apply: Callable[[str], str]
+    if name in NORMALIZERS:
+        published, code = NORMALIZERS[name], language_code(language)
+        return lambda text: _spaces(published(text, code))
     if name == "whisper_english" and language_code(language) in (None, "en"):
         from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
@@ -46,7 +51,7 @@ def normalizer(
 
         apply = BasicTextNormalizer()
     else:
-        raise ConfigError(f"unknown normalizer '{name}'; known: whisper_english, whisper_basic, none.")
+        raise ConfigError(f"unknown normalizer '{name}'; known: {', '.join(get_args(Normalizer))}.")
     return lambda text: _spaces(apply(text))
 
 

@@ -13,11 +13,16 @@ from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.dataset import eval_plan
 from stentor.dataloading.mixing import DropCounter
 from stentor.dataloading.section import Data
+from stentor.engine.device import Communicator, accelerator
+from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown
+from stentor.engine.evaluate import evaluate as score
 from stentor.engine.section import Train
 from stentor.errors import AudioError, ConfigError, without_secrets
 from stentor.inference.load import Model
 from stentor.metrics.format import MINOR, figure, interval
+from stentor.metrics.score import Score
 from stentor.sources.base import Source
+from stentor.sources.speech_list import SpeechList
 from stentor.tasks.base import Task
 from stentor.tasks.speak import Speak
 
@@ -30,57 +35,73 @@ if TYPE_CHECKING:
 
 
 def evaluate(options: EvaluateOptions) -> str:
-    """Score a model on one data source; returns the scores as text and writes them to `--json` when given, with
-    `NAME.predictions.jsonl` beside it."""
+    """Score a model, or speech that is there already, on one data source; returns the scores as text and writes them to
+    `--json` when given, with `NAME.predictions.jsonl` beside it."""
     from stentor.commands.evaluate import speech
-    from stentor.engine.device import Communicator
-    from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown
-    from stentor.engine.evaluate import evaluate as score
     from stentor.inference.load import load
 
     speech.check_options(options)
     source = parse_source(options.data)
+    if options.model is None:
+        return _evaluate_speech(None, source, accelerator(Train()), options, Speak())
     loaded = load(options.model)
     task = _task(loaded, options)
-    speaks = isinstance(task, Speak)
-    if (speech_options := speech.speech_options(options)) and not speaks:
+    if isinstance(task, Speak):
+        return _evaluate_speech(loaded, source, placed(loaded), options, loaded.for_speech())
+    if speech_options := speech.speech_options(options):
         raise ConfigError(f"{speech_options[0]} is for models that speak; {options.model} is one for {task.type}.")
+    if isinstance(source, SpeechList):
+        raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     device = placed(loaded)
-    eval_set = EvalSet(options.data if speaks else "data", plan, dropped)
-    settings: dict[str, Any] = {}
-    if speaks:
-        scores, predictions, settings = speech.evaluate(loaded, eval_set, device, options, section.max_bad)
-    else:
-        control = Communicator(device.num_processes)
-        scores, _, predictions = score(
-            loaded.bundle, task, {}, eval_set, device, control, EvalOptions(max_bad=section.max_bad)
-        )
+    eval_set, settings = EvalSet("data", plan, dropped), EvalOptions(max_bad=section.max_bad)
+    control = Communicator(device.num_processes)
+    scores, _, predictions = score(loaded.bundle, task, {}, eval_set, device, control, settings)
     parts = breakdown(task, predictions, section.by)
     if options.json is not None and device.is_main_process:
-        figures = {
-            "model": options.model,
-            "data": options.data,
-            "task": task.type,
-            **settings,
-            "eval": {k: s.as_dict() for k, s in scores.items()},
-            **({"by": parts} if parts else {}),
-            "records": len(predictions),
-            **dropped.facts(),
-        }
+        figures = _figures(options, task, scores, parts, dropped, len(predictions))
         write_figures(options.json, figures, map(vars, predictions))
-    tail = _parts_text(parts) + left_out(dropped)
-    if speaks:
-        return speech.text(scores, settings, len(predictions)) + tail
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
-    return f"{len(predictions)} records  {scores_text(scores)}{minor}{tail}"
+    return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{left_out(dropped)}"
+
+
+def _evaluate_speech(
+    loaded: Model | None, source: Source, device: Accelerator, options: EvaluateOptions, task: Speak
+) -> str:
+    from stentor.commands.evaluate import speech
+
+    result = speech.evaluate(loaded, source, device, options, task)
+    parts = breakdown(result.scorer, result.predictions, Data(train=[source]).by)
+    scores = result.scores | speech.macro_averages(parts)
+    if options.json is not None and device.is_main_process:
+        figures = _figures(options, task, scores, parts, result.dropped, len(result.predictions))
+        write_figures(options.json, figures | result.settings, map(vars, result.predictions))
+    head = speech.text(scores, result.settings, len(result.predictions))
+    return f"{head}{_parts_text(parts)}{left_out(result.dropped)}"
+
+
+def _figures(
+    options: EvaluateOptions,
+    task: Task,
+    scores: Mapping[str, Score],
+    parts: Mapping[str, Any],
+    dropped: DropCounter,
+    count: int,
+) -> dict[str, Any]:
+    return {
+        "model": options.model,
+        "data": options.data,
+        "task": task.type,
+        "eval": {name: score.as_dict() for name, score in scores.items()},
+        **({"by": parts} if parts else {}),
+        "records": count,
+        **dropped.facts(),
+    }
 
 
 def placed(loaded: Model) -> Accelerator:
     """The device of an evaluation, in the precision of the training, with the model on it."""
     import torch
-
-    from stentor.engine.device import accelerator
 
     precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
     device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))

@@ -138,18 +138,19 @@ def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:
 
 def _read(audio: str | Path | np.ndarray, rate: int | None, codec_rate: int, name: str) -> np.ndarray:
     if isinstance(audio, (str, Path)):
-        _check_length(probe(audio).duration, name)
+        check_length(probe(audio).duration, name)
         return read(audio, rate=codec_rate)
     if rate is None:
         raise ConfigError("A reference that is an array needs its samples per second (`reference_rate`).")
     samples = ArrayRecording(audio, rate, codec_rate, name).audio
-    _check_length(len(samples) / codec_rate, name)
+    check_length(len(samples) / codec_rate, name)
     if abs(samples).max() < SILENCE:
         raise AudioError(f"{name} is silent.", "silent")
     return samples
 
 
-def _check_length(seconds: float, name: str) -> None:
+def check_length(seconds: float, name: str) -> None:
+    """Raises AudioError for recordings that are too short or too long for a reference."""
     if seconds < SHORTEST:
         raise AudioError(
             f"{name} lasts {seconds:.2f} s; a reference needs at least {SHORTEST:g} s, and {ADVICE}.", "too_short"

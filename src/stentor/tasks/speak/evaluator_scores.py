@@ -7,8 +7,20 @@ import numpy as np
 
 from stentor.metrics.format import figure, interval
 from stentor.metrics.score import Score
-from stentor.metrics.speech import COLUMNS, REAL, SYNTHETIC, intelligibility, mean, metric, similarity, speaking_rate
+from stentor.metrics.speech import (
+    COLUMNS,
+    REAL,
+    REFERENCE,
+    SYNTHETIC,
+    intelligibility,
+    item_error_rate,
+    mean,
+    metric,
+    similarity,
+    speaking_rate,
+)
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
+from stentor.text.protocols import BY_CHARACTERS
 
 
 def evaluate_items(
@@ -48,25 +60,33 @@ def scores(
     references: Sequence[int | None] | None = None,
     relative: bool = False,
     normalizer: str = "whisper_basic",
+    item_means: bool = False,
 ) -> dict[str, Score]:
     """Metrics over the rows of `evaluate_items`: error rates, similarity of voices, the mean of each quality, and the
     speaking rate.
 
     `texts` are the items' texts. `references` numbers the item whose real audio each voice is compared with (see
-    `stentor.metrics.speech.similarity`); None: no voices are compared. `relative`: of the evaluator of voices.
+    `stentor.metrics.speech.similarity`), or whose `reference` where rows have that column; None: no voices are
+    compared. `relative`: of the evaluator of voices. `item_means`: `wer_mean` too, the mean of the items' error rates.
     """
     results: dict[str, Score] = {}
     if any("text" in row for row in rows):
         transcripts = {c: [row.get("text", {}).get(c) for row in rows] for c in COLUMNS}
         groups = {"language": languages, "speaker": speakers}
         results |= intelligibility(texts, transcripts, normalizer, languages, groups)
+        if normalizer in BY_CHARACTERS:  # their words are characters
+            results = {name: score for name, score in results.items() if not name.startswith("cer")}
+        if item_means:
+            results["wer_mean"] = item_error_rate(texts, transcripts[SYNTHETIC], normalizer, languages)
     if references is not None and any("voice" in row for row in rows):
-        voices = {c: [row.get("voice", {}).get(c) for row in rows] for c in COLUMNS}
-        # Without recordings, the decoded codec tokens stand for the real audio.
-        base = REAL if any(v is not None for v in voices[REAL]) else "codec"
+        columns = (*COLUMNS, REFERENCE)
+        voices = {c: [row.get("voice", {}).get(c) for row in rows] for c in columns}
         voices = {c: v for c, v in voices.items() if any(x is not None for x in v)}
-        if base in voices:
-            results |= similarity(voices, base, speakers, references, relative)
+        # Without recordings, the decoded codec tokens stand for the real audio.
+        base = next((c for c in (REFERENCE, REAL, "codec") if c in voices), None)
+        if base is not None:
+            compared = similarity(voices, base, speakers, references, relative)
+            results |= {name: score for name, score in compared.items() if not name.endswith(REFERENCE)}
     for name in sorted({name for row in rows for name in row.get("quality", {})}):
         for column in COLUMNS:
             values = [row.get("quality", {}).get(name, {}).get(column) for row in rows]
@@ -80,14 +100,15 @@ def table(results: Mapping[str, Score]) -> list[str]:
     """Scores for people: a line for each metric, with the model's speech (and its 95 % interval) beside the codec's and
     the real audio's."""
     bases = list(dict.fromkeys(name.removesuffix("_codec").removesuffix("_real") for name in results))
-    lines: list[tuple[str, ...]] = [("", *COLUMNS)]
+    columns = [c for c in COLUMNS if c == SYNTHETIC or any(name.endswith(f"_{c}") for name in results)]
+    lines: list[tuple[str, ...]] = [("", *columns)]
     for base in bases:
         cells = []
-        for column in COLUMNS:
+        for column in columns:
             score = results.get(metric(base, column))
             text = "–" if score is None else figure(base, score.value)
             bounds = "" if score is None else interval(base, {"low": score.low, "high": score.high})
             cells.append(f"{text} ({bounds})" if bounds and column == SYNTHETIC else text)
         lines.append((base, *cells))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS) + 1)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns) + 1)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]

@@ -1,0 +1,247 @@
+"""`speech_list`: evaluation lists of speech synthesis, each line a text and a reference of the voice to speak it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from stentor.audio.io import AUDIO_SUFFIXES
+from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
+from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, open_text, parse_object, raise_problems
+from stentor.errors import DataError, RecordError
+from stentor.sources.base import Source
+from stentor.text.normalize import Normalizer
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+ZERO_SHOT = ("id", "reference_text", "reference", "text")
+COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
+    "seed_tts": ("|", {4: ZERO_SHOT, 5: (*ZERO_SHOT, "audio_path"), 3: ("id", "text", "reference"), 2: ("id", "text")}),
+    "minimax": ("|", {2: ("speaker", "text")}),
+    "librispeech_pc": ("\t", {6: ("reference", "", "reference_text", "id", "", "text")}),
+    "tsv": ("\t", {4: ZERO_SHOT}),
+}
+"""Of each format in columns: what divides them, and their fields by how many there are."""
+ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
+"""OmniVoice's names."""
+PROTOCOLS: dict[str, Normalizer] = {
+    "seedtts": "seed_tts",
+    "seed_tts": "seed_tts",
+    "librispeech_pc": "librispeech_pc",
+    "minimax": "minimax",
+    "fleurs": "fleurs",
+}
+"""Beginnings of the names of OmniVoice's lists, or formats: the normaliser that their error rates are published in."""
+
+
+def list_format(path: Path) -> str | None:
+    """The format of an evaluation list by its first line; None for other files."""
+    if path.suffix not in (".lst", ".txt", ".tsv", ".jsonl", ".json") or not path.is_file():
+        return None
+    try:
+        with open_text(path) as lines:
+            line = next((line for line in lines if line.strip()), "")
+    except DataError:
+        return None
+    if path.suffix in (".jsonl", ".json"):
+        return "jsonl" if _has_reference(line) else None
+    if "|" in line:
+        beside = line.count("|") == 1 and (path.absolute().parent.parent / "speaker").is_dir()
+        return "minimax" if beside else "seed_tts"
+    columns = line.split("\t")
+    if len(columns) == 1 or columns[0].endswith(".tar"):
+        return None
+    return "librispeech_pc" if len(columns) > 4 else "tsv"
+
+
+def _has_reference(line: str) -> bool:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return False
+    if not isinstance(record, dict) or record.get("type") in LHOTSE or "text" not in record:
+        return False
+    named = any(isinstance(record.get(key), str) for key in ("reference", "ref_audio"))
+    return named and ("audio_path" not in record or bool({"reference_text", "ref_text"} & record.keys()))
+
+
+class SpeechList(Source):
+    """Texts to speak, each in the voice of a reference: the lists that speech synthesis is compared on. Records have no
+    recording of the text itself, unless the list names one, so only `stentor evaluate` takes them.
+
+    Read as they are: Seed-TTS-eval's `meta.lst`, the LibriSpeech-PC list of F5-TTS, `text/LANGUAGE.txt` of MiniMax's
+    multilingual test set, ZipVoice's `test.tsv`, OmniVoice's JSON lines, and JSON lines with `reference` and
+    `reference_text`.
+    """
+
+    type: Literal["speech_list"] = "speech_list"
+    path: Path
+    """The list."""
+    format: Literal["auto", "seed_tts", "minimax", "librispeech_pc", "tsv", "jsonl"] = "auto"
+    """How its lines are written. `seed_tts`: `utt|prompt_text|prompt_wav|text`, or with a fifth column for the
+    recording, or `utt|text|prompt_wav`, or `utt|text`. `tsv`: the first of these with tabs. `minimax`: `speaker|text`.
+    `librispeech_pc`: prompt, seconds, text, utterance, seconds, text, with tabs. `jsonl`: objects with `text` and `id`,
+    `reference` (or `ref_audio`), `reference_text` (or `ref_text`), `language` (or `language_id`), `instruct`,
+    `duration`, `speed`, `audio_path`. Auto: by the first line."""
+    audio_root: Path | None = None
+    """The folder that relative paths start from: of LibriSpeech-PC, LibriSpeech's `test-clean`; of MiniMax, `speaker`.
+    Null: the list's own folder, or the working directory; of MiniMax `../speaker`."""
+
+    _voices: dict[str, tuple[str, str | None]] | None = None
+
+    def layout(self) -> str:
+        """The format, looked up where it is `auto`. Raises DataError for a file that is no such list."""
+        if self.format != "auto":
+            return self.format
+        path = self.path.expanduser()
+        if not path.exists():
+            with open_text(path):
+                pass
+        layout = list_format(path) or ("jsonl" if path.suffix in (".jsonl", ".json") else None)
+        if layout is None:
+            raise DataError(
+                f"{path} is no evaluation list: its first line has neither `|` nor tabs between columns. Say how it "
+                "is written with `format`."
+            )
+        return layout
+
+    def facts(self) -> dict[str, Any]:
+        """What tells the list from others: its name, format and SHA-256, and the `protocol`, the normaliser that its
+        error rates are published in (None where there is no such)."""
+        layout, name = self.layout(), self.path.name.lower()
+        stem = name if layout == "jsonl" else layout
+        protocol = next((n for start, n in PROTOCOLS.items() if stem.startswith(start)), None)
+        digest = hashlib.sha256(self.path.expanduser().read_bytes()).hexdigest()
+        return {"name": self.path.name, "format": layout, "sha256": digest, "protocol": protocol}
+
+    def records(self) -> Iterator[Cut]:
+        """A cut for each line, with the keys `reference` (an existing file) and `reference_text`; `speak_seconds` where
+        the line says how long its speech is to be. Raises DataError that names every line that cannot be used: a list
+        with fewer lines is another list."""
+        layout, path = self.layout(), self.path.expanduser()
+        problems: list[str] = []
+        lines_of: dict[str, int] = {}
+        with open_text(path) as lines:
+            for number, line in lines.numbered():
+                if isinstance(line, str) and not line.strip():
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    cut = self._cut(self._fields(line, layout, number, where), number, where)
+                    if (first := lines_of.setdefault(cut.id, number)) != number:
+                        raise DataError(f"{where}: the id '{cut.id}' was already given in line {first}.")
+                except DataError as error:
+                    problems.append(str(error))
+                    if len(problems) == MAX_PROBLEMS:
+                        break
+                    continue
+                yield cut
+        raise_problems(str(path), problems)
+        if not lines_of:
+            raise DataError(f"{path} holds no texts.")
+
+    def _fields(self, line: str | RecordError, layout: str, number: int, where: str) -> dict[str, Any]:
+        """The fields of a line, by the names of a manifest. Raises DataError."""
+        if layout == "jsonl":
+            record = {k: v for k, v in parse_object(line, where).items() if v is not None}
+            return {ALIASES.get(key, key): value for key, value in record.items()}
+        if isinstance(line, RecordError):
+            raise line
+        divider, known = COLUMNS[layout]
+        columns = [column.strip() for column in line.rstrip("\r\n").split(divider)]
+        if len(columns) not in known:
+            shape = divider.replace("\t", "<tab>").join(name or "seconds" for name in next(iter(known.values())))
+            counts = ", ".join(map(str, sorted(known)))
+            raise DataError(f"{where}: {len(columns)} columns; lines of {layout} have {counts} ({shape}).")
+        fields = {name: column for name, column in zip(known[len(columns)], columns, strict=True) if name and column}
+        folder = self.path.absolute().parent
+        if layout == "minimax":
+            fields = {**fields, **self._speaker(fields["speaker"], where), "id": f"{self.path.stem}-{number:04d}"}
+        elif layout == "librispeech_pc":
+            fields["language"] = "en"
+            fields["reference"] = self._librispeech(fields["reference"], where)
+            recording = self._librispeech(fields["id"], where)
+            if self._path(recording).exists():
+                fields["audio_path"] = recording
+        elif folder.name in ("en", "zh"):  # the two parts of Seed-TTS-eval
+            fields["language"] = folder.name
+        return {**fields, "id": fields.get("id", "").removesuffix(".wav")} if layout == "seed_tts" else fields
+
+    def _cut(self, record: dict[str, Any], number: int, where: str) -> Cut:
+        from lhotse import MonoCut, SupervisionSegment
+
+        check_text_fields(record, where)
+        for key in ("reference", "reference_text", "audio_path", "instruct"):
+            if not isinstance(record.get(key, ""), str):
+                raise DataError(f"{where}: `{key}` must be a string, got {record[key]!r}.")
+        if not (record.get("text") or "").strip():
+            raise DataError(f"{where}: the text is empty: write what is to be spoken, or leave the line out.")
+        name = record.get("id") or f"line{number:05d}"
+        record = {**record, "id": name}
+        for key in ("reference", "audio_path"):
+            if record.get(key):
+                record[key] = str(self._existing(record[key], key, where))
+        if record.get("audio_path"):
+            cut = cut_from_record(record, Path(), where)
+            if isinstance(cut, UnusableRecord):
+                raise DataError(cut.message)
+            return cut
+        language = record.get("language") or record.get("language_id")
+        fields = {"text": record["text"], "language": language, "speaker": record.get("speaker")}
+        shown = ("id", "text", "language", "language_id", "speaker", "duration")
+        custom = {key: value for key, value in record.items() if key not in shown}
+        if record.get("duration") is not None:
+            custom["speak_seconds"] = record["duration"]
+        supervision = SupervisionSegment(id=name, recording_id=name, start=0.0, duration=0.0, **fields)
+        return MonoCut(name, 0.0, 0.0, channel=0, supervisions=[supervision], custom=custom or None)
+
+    def _path(self, written: str) -> Path:
+        """As in manifests: relative to the list's folder; or, as in OmniVoice, to the working directory."""
+        if self.audio_root is not None:
+            return self.audio_root.expanduser() / written
+        beside = self.path.expanduser().parent / written
+        return Path(written) if Path(written).exists() and not beside.exists() else beside
+
+    def _existing(self, written: str, key: str, where: str) -> Path:
+        path = self._path(written)
+        if not path.is_file():
+            noun = "reference" if key == "reference" else "recording"
+            raise DataError(
+                f"{where}: the {noun} {path} does not exist: get the list's audio, or say where it lies with "
+                "`audio_root`."
+            )
+        return path.absolute()
+
+    def _librispeech(self, utterance: str, where: str) -> str:
+        """The file of an utterance, in LibriSpeech's own layout of folders."""
+        speaker, _, chapter = utterance.rpartition("-")[0].partition("-")
+        if not chapter:
+            raise DataError(f"{where}: {utterance!r} is no utterance of LibriSpeech, such as 1089-134686-0000.")
+        return f"{speaker}/{chapter}/{utterance}.flac"
+
+    def _speaker(self, label: str, where: str) -> dict[str, str]:
+        """Reference, its text and the language of a speaker of MiniMax's test set, such as `english_male`."""
+        from stentor.text.languages import language_code
+
+        root = self.audio_root or self.path.expanduser().absolute().parent.parent / "speaker"
+        if self._voices is None:
+            self._voices = {}
+            texts = root / "prompt_text.txt"
+            lines = texts.read_text("utf-8").splitlines() if texts.is_file() else []
+            prompts = {name.strip(): text.strip() for name, _, text in (line.partition("|") for line in lines)}
+            for file in sorted(root.rglob("*")):
+                if file.suffix.lower() in AUDIO_SUFFIXES:
+                    voice = (str(file), prompts.get(file.name))
+                    self._voices.setdefault(file.parent.name if file.parent.name != root.name else file.stem, voice)
+        if label not in self._voices:
+            raise DataError(
+                f"{where}: the speaker {label} has no recording below {root}: get the list's audio, or say where it "
+                "lies with `audio_root`."
+            )
+        reference, text = self._voices[label]
+        language = language_code(label.rpartition("_")[0] or label) or ""
+        return {"reference": reference, "language": language} | ({"reference_text": text} if text else {})

@@ -49,6 +49,15 @@ LISTS = {
     "empty.jsonl": '{"id": "u1", "text": "", "ref_audio": "anna.wav", "ref_text": "a prompt"}\n',
     "number.jsonl": '{"id": "u1", "text": "one", "reference": "anna.wav", "reference_text": 1}\n',
     "broken.jsonl": '{"id": "u1", "text": "one", "ref_audio": "anna.wav"}\n{"id": "u2", "text"\n',
+    "brief.tsv": "u1\ta prompt\tbrief.wav\tone two\n",
+    "hour.tsv": "u1\ta prompt\thour.wav\tone two\n",
+    "brief.pc.lst": "1-8-0001\t0.1\ta prompt\t1-3-0001\t2.0\tone two\n",
+    "hour.pc.lst": "1-9-0001\t3600.0\ta prompt\t1-3-0001\t2.0\tone two\n",
+    "minimax/text/brief.txt": "brief|one two\n",
+    "minimax/text/hour.txt": "hour|one two\n",
+    "brief.jsonl": '{"id": "u1", "text": "one", "reference": "brief.wav", "reference_text": "a prompt"}\n',
+    "hour.jsonl": '{"id": "u1", "text": "one", "reference": "hour.wav", "reference_text": "a prompt"}\n',
+    "described.jsonl": '{"id": "u1", "text": "one", "instruct": "marvellous"}\n',
     "plain.lst": "one two\n",
 }
 
@@ -62,8 +71,10 @@ def build(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     write(folder / "anna.wav", voiced(2), RATE)
-    write(folder / "brief.wav", voiced(0.1), RATE)
-    write(folder / "hour.wav", np.full(3600 * 1000, 0.1, np.float32), 1000)
+    for name in ("brief.wav", "1/8/1-8-0001.flac", "minimax/speaker/brief.wav"):
+        write(folder / name, voiced(0.1), RATE)
+    for name in ("hour.wav", "1/9/1-9-0001.flac", "minimax/speaker/hour.wav"):
+        write(folder / name, np.full(3600 * 1000, 0.1, np.float32), 1000)
     write(folder / "silent.wav", np.zeros(RATE, np.float32), RATE)
     write(folder / "minimax" / "speaker" / "anna.wav", voiced(2), RATE)
     write(folder / "made" / "u1.wav", voiced(2), RATE)

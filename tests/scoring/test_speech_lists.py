@@ -128,6 +128,35 @@ def test_the_voice_is_compared_with_the_prompt_as_it_is(evaluate, world):
     assert scores["eval"]["similarity"]["details"]["items"] == 2
 
 
+def test_sim_o_is_the_cosine_of_transformers_own_x_vectors(world, capsys):
+    import torch
+    from transformers import Wav2Vec2FeatureExtractor, WavLMConfig, WavLMForXVector
+
+    torch.manual_seed(0)
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    small |= {"conv_dim": [32] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}
+    network = WavLMForXVector(WavLMConfig(**small, tdnn_dim=[32, 32, 32, 32, 96], xvector_output_dim=24)).eval()
+    network.save_pretrained(world / "wavlm")
+    extractor = Wav2Vec2FeatureExtractor()
+    extractor.save_pretrained(world / "wavlm")
+    out = world / "sim.json"
+    options = ["--audio-from", world / "made", "--data", world / "en.lst", "--embedder", world / "wavlm", "--json", out]
+    assert main(["evaluate", *map(str, options)]) == 0
+
+    def embedding(path):
+        with torch.no_grad():
+            inputs = extractor(read(path, rate=16000), sampling_rate=16000, return_tensors="pt")
+            return torch.nn.functional.normalize(network(**inputs).embeddings[0], dim=-1)
+
+    pairs = zip(("u1", "u2"), ("p1.wav", "p2.wav"), strict=True)
+    pairs = [(embedding(world / "made" / f"{a}.wav"), embedding(world / b)) for a, b in pairs]
+    cosines = [torch.nn.CosineSimilarity(dim=-1)(a, b).item() for a, b in pairs]
+    measured = json.loads(out.read_text())["eval"]["similarity"]
+    assert measured["value"] == pytest.approx(np.mean(cosines), abs=2e-7) and cosines[0] != cosines[1]
+    assert measured["low"] <= measured["value"] <= measured["high"]
+    assert f"{measured['value']:.4g} (" in capsys.readouterr().out
+
+
 def test_chinese_is_scored_by_character(evaluate, world):
     _, scores, _ = evaluate("--audio-from", world / "made", "--data", world / "zh" / "meta.lst")
     assert (scores["eval"]["wer"]["errors"], scores["eval"]["wer"]["total"]) == (2, 8)

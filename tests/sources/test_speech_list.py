@@ -102,12 +102,25 @@ def test_json_lines_of_omnivoice_and_ours(folder, monkeypatch):
     assert field_of(second, "reference") == str(folder / "a.wav")
 
 
+def test_json_lines_without_references(folder):
+    """As OmniVoice's transcripts of LibriSpeech-PC, and as lists of described voices."""
+    path = folder / "librispeech_pc_test_clean_transcript.jsonl"
+    path.write_text('{"id": "u1", "text": "one", "ref_audio": null}\n{"id": "u2", "text": "two", "instruct": "male"}\n')
+    source = parse_source(str(path))
+    first, second = source.cuts()
+    assert (source.type, source.facts()["protocol"]) == ("speech_list", "librispeech_pc")
+    assert facts(first) == ("one", None, None, 0.0) and field_of(second, "instruct") == "male"
+
+
 def test_other_files_are_what_they_were(folder):
     (folder / "data.lst").write_text("a/shard-000000.tar\ta/shard-000000.jsonl\t3\t4.5\n")
     (folder / "train.jsonl").write_text('{"audio_path": "a.wav", "text": "one", "reference": "an older text"}\n')
     assert parse_source(str(folder / "data.lst")).type == "shards"
     assert parse_source(str(folder / "nowhere.lst")).type == "shards"
     assert parse_source(str(folder / "train.jsonl")).type == "jsonl"
+    for line in ('{"text": "one"}', '{"id": "u1", "text": "one", "audio": "a.wav"}', '{"id": "u1", "audio_path": "a.wav"}'):
+        (folder / "train.jsonl").write_text(line + "\n")
+        assert parse_source(str(folder / "train.jsonl")).type == "jsonl"
     assert parse_source(str(folder / "a.wav")).type == "manifest"
 
 

@@ -28,6 +28,8 @@ COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
 """Of each format in columns: what divides them, and their fields by how many there are."""
 ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
 """OmniVoice's names."""
+TEXT_KEYS = {"id", "text", "language", "language_id", "language_name", "speaker", "instruct", "duration", "speed"}
+"""What JSON lines may hold that are to be spoken without a reference."""
 PROTOCOLS: dict[str, Normalizer] = {
     "seedtts": "seed_tts",
     "seed_tts": "seed_tts",
@@ -48,7 +50,7 @@ def list_format(path: Path) -> str | None:
     except DataError:
         return None
     if path.suffix in (".jsonl", ".json"):
-        return "jsonl" if _has_reference(line) else None
+        return "jsonl" if _is_to_speak(line) else None
     if "|" in line:
         beside = line.count("|") == 1 and (path.absolute().parent.parent / "speaker").is_dir()
         return "minimax" if beside else "seed_tts"
@@ -58,7 +60,8 @@ def list_format(path: Path) -> str | None:
     return "librispeech_pc" if len(columns) > 4 else "tsv"
 
 
-def _has_reference(line: str) -> bool:
+def _is_to_speak(line: str) -> bool:
+    """Whether a JSON line is of an evaluation list: no record of a manifest, which names a recording."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -66,7 +69,9 @@ def _has_reference(line: str) -> bool:
     if not isinstance(record, dict) or record.get("type") in LHOTSE or "text" not in record:
         return False
     named = any(isinstance(record.get(key), str) for key in ("reference", "ref_audio"))
-    return named and ("audio_path" not in record or bool({"reference_text", "ref_text"} & record.keys()))
+    if "audio_path" in record:
+        return named and bool({"reference_text", "ref_text"} & record.keys())
+    return named or ("id" in record and {k for k, v in record.items() if v is not None} <= TEXT_KEYS)
 
 
 class SpeechList(Source):

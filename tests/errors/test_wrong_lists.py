@@ -53,11 +53,11 @@ LISTS = {
     "hour.tsv": "u1\ta prompt\thour.wav\tone two\n",
     "brief.pc.lst": "1-8-0001\t0.1\ta prompt\t1-3-0001\t2.0\tone two\n",
     "hour.pc.lst": "1-9-0001\t3600.0\ta prompt\t1-3-0001\t2.0\tone two\n",
+    "minimax/speaker/prompt_text.txt": "brief.wav|a prompt\nhour.wav|a prompt\n",
     "minimax/text/brief.txt": "brief|one two\n",
     "minimax/text/hour.txt": "hour|one two\n",
     "brief.jsonl": '{"id": "u1", "text": "one", "reference": "brief.wav", "reference_text": "a prompt"}\n',
     "hour.jsonl": '{"id": "u1", "text": "one", "reference": "hour.wav", "reference_text": "a prompt"}\n',
-    "described.jsonl": '{"id": "u1", "text": "one", "instruct": "marvellous"}\n',
     "plain.lst": "one two\n",
 }
 

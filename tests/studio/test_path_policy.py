@@ -220,7 +220,7 @@ def test_manifests_may_not_name_the_audio_of_others(projects, tmp_path):
         assert refusals(run(data__train=[source]), projects)[0][0] == "data.train.0.path"
 
 
-@pytest.mark.parametrize("kind", ["manifest", "shards", "rttm"])
+@pytest.mark.parametrize("kind", ["manifest", "shards", "rttm", "speech_list"])
 def test_sources_whose_files_can_name_anything_are_the_owners(projects, tmp_path, kind):
     """A lhotse manifest may even name commands."""
     assert refusals(run(data__train=[{"type": kind, "path": "inside/x"}]), projects)[0][0] == "data.train.0.path"

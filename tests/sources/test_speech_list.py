@@ -118,7 +118,8 @@ def test_other_files_are_what_they_were(folder):
     assert parse_source(str(folder / "data.lst")).type == "shards"
     assert parse_source(str(folder / "nowhere.lst")).type == "shards"
     assert parse_source(str(folder / "train.jsonl")).type == "jsonl"
-    for line in ('{"text": "one"}', '{"id": "u1", "text": "one", "audio": "a.wav"}', '{"id": "u1", "audio_path": "a.wav"}'):
+    named = '{"id": "u1", "text": "one", "audio": "a.wav"}'
+    for line in ('{"text": "one"}', named, '{"id": "u1", "audio_path": "a.wav"}'):
         (folder / "train.jsonl").write_text(line + "\n")
         assert parse_source(str(folder / "train.jsonl")).type == "jsonl"
     assert parse_source(str(folder / "a.wav")).type == "manifest"

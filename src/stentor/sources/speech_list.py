@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.audio.io import AUDIO_SUFFIXES
 from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
 from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, open_text, parse_object, raise_problems
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
+from stentor.text.languages import language_code
 from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class SpeechList(Source):
 
     def _speaker(self, label: str, where: str) -> dict[str, str]:
         """Reference, its text and the language of a speaker of MiniMax's test set, such as `english_male`."""
-        from stentor.text.languages import language_code
+        from stentor.audio.io import AUDIO_SUFFIXES
 
         root = self.audio_root or self.path.expanduser().absolute().parent.parent / "speaker"
         if self._voices is None:

@@ -47,6 +47,7 @@ def test_hard_lines_are_read_as_people_do(normalize):
         ("en-US", "5 [B EY1 S] [laughter]", "five [B EY1 S] [laughter]"),
         ("English", "7", "seven"),
         ("en", "MP3 and 4x4", "MP three and four x four"),
+        ("en", "1,000,000,000 of 9876543210", "one billion of nine eight seven six five four three two one zero"),
         ("en", "3.14 or -5", "three point one four or minus five"),
         ("zh", "你好 ZHE2 [laughter] 5", "你好 ZHE2 [laughter] 五"),
         ("sv", "den 2026-11-21", "den tjugoförsta november tjugohundratjugosex"),

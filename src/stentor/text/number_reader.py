@@ -14,36 +14,6 @@ ADDRESS = re.compile(
     r"(?:https?://)?(?:[\w.+-]+@)?(?:[A-Za-z0-9-]+\.)+(?:com|org|net|edu|gov|info|io|[a-z]{2})\b(?:/[\w./#?=&%-]*\w)?"
 )
 CURRENCIES = {"R$": "BRL", "$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₩": "KRW", "₽": "RUB", "₹": "INR"}
-UNITS = {
-    "km/h": "speed-kilometer-per-hour",
-    "mph": "speed-mile-per-hour",
-    "m/s": "speed-meter-per-second",
-    "km": "length-kilometer",
-    "cm": "length-centimeter",
-    "mm": "length-millimeter",
-    "m": "length-meter",
-    "kg": "mass-kilogram",
-    "mg": "mass-milligram",
-    "g": "mass-gram",
-    "m²": "area-square-meter",
-    "l": "volume-liter",
-    "GHz": "frequency-gigahertz",
-    "MHz": "frequency-megahertz",
-    "kHz": "frequency-kilohertz",
-    "Hz": "frequency-hertz",
-    "GB": "digital-gigabyte",
-    "MB": "digital-megabyte",
-    "kW": "power-kilowatt",
-    "ms": "duration-millisecond",
-    "min": "duration-minute",
-    "°C": "temperature-celsius",
-    "℃": "temperature-celsius",
-    "°F": "temperature-fahrenheit",
-    "%": "concentr-percent",
-    "％": "concentr-percent",
-    "W": "power-watt",
-}
-"""CLDR's names of what is written after numbers."""
 SPACE = "[ \u00a0\u202f]"
 SIGN = "|".join(map(re.escape, CURRENCIES))
 ROMAN = {
@@ -51,8 +21,8 @@ ROMAN = {
     for i, tens in enumerate(("", "X", "XX", "XXX"))
     for j, ones in enumerate(("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"))
 }
-LONGEST = 9
-"""Digits of the longest number that is read as one."""
+LONGEST, GROUPED = 9, 15
+"""Digits of the longest number that is read as one, without and with signs between its thousands."""
 GERMAN_CASE = re.compile(r"\b(?:am|bis|dem|den|des|vom|zum) $", re.IGNORECASE)
 Reading = str | Callable[[re.Match[str]], str]
 """What a match becomes: a template of `re.sub`, or the answer of a function."""
@@ -97,7 +67,7 @@ class NumberReader:
         grouped = r"\d{1,2}(?:,\d\d)*,\d{3}(?!\d)" if lakhs else rf"\d{{1,3}}(?:{group}\d{{3}})+(?!\d)"
         self.number = rf"(?:{grouped}|\d+)(?:{re.escape(self.point)}\d+)?"
         self.months = list(self.locale.months["format"]["wide"].values())
-        self.units = UNITS | self.words.get("units", {})
+        self.units = spoken_words()["every"]["units"] | self.words.get("units", {})
         self.patterns = [(re.compile(pattern), read) for pattern, read in self._patterns()]
 
     def read(self, text: str) -> str:
@@ -189,7 +159,8 @@ class NumberReader:
         if written[0] in "-−":
             return f"{self._sign(-1, 1)} {self._number(written[1:])}"
         integer, _, fraction = self.group.sub("", written).partition(self.point)
-        if (len(integer) > 1 and integer[0] == "0") or len(integer) > LONGEST:
+        longest = LONGEST if written.startswith(integer) else GROUPED
+        if (len(integer) > 1 and integer[0] == "0") or len(integer) > longest:
             spelled = self._digits(integer)
         else:
             spelled = self._spell(int(integer))
@@ -290,7 +261,7 @@ class NumberReader:
         count = self.group.sub("", match[1].lstrip("-−")).replace(self.point, ".")
         number, unit = Decimal(count) if "." in count else int(count), self.units[match[2]]
         spoken = self._number(match[1])
-        if unit not in UNITS.values():
+        if unit not in spoken_words()["every"]["units"].values():
             return f"{spoken} {unit}"
         # A sign that no unit's name has stands for the words.
         name = format_unit(number, unit, "long", format="'#'", locale=self.locale)

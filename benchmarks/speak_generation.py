@@ -1,6 +1,6 @@
 """Iterative unmasking beside OmniVoice's own, on the same tiny weights: CPU time of a batch of 1, 8 and 32 utterances.
 
-    python benchmarks/speak_generation.py --upstream PATH [--batch 1 8 32] [--steps 16] [--rounds 3] [--threads 1]
+    python benchmarks/speak_generation.py --upstream PATH [--batch 1 8 32] [--steps 8] [--rounds 3] [--threads 1]
 
 PATH is a checkout of github.com/k2-fsa/OmniVoice. The model is a Qwen3 of 4 layers of 192 with 8 codebooks of 1025. An
 utterance has 40 positions of text, 75 frames of a reference and 40 to 160 frames (1.6 to 6.4 s) to speak; guidance is
@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--upstream", type=Path, required=True, help="a checkout of OmniVoice")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()

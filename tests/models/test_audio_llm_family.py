@@ -273,7 +273,7 @@ def test_adapters_on_weights_of_our_own_are_folded_into_the_export(tiny, tokeniz
     [
         ({"freeze": ["tower.*"]}, r"model\.freeze: 'tower\.\*' matches nothing"),
         ({"lora": {"targets": ["language_model.*.q"]}}, r"model\.lora\.targets: .* matches nothing"),
-        ({"init": "nowhere"}, r"nowhere is no export of a run with an audio_llm model"),
+        ({"init": "nowhere"}, r"nowhere is no export of a run with a model of type audio_llm"),
     ],
 )
 def test_impossible_settings_are_refused(tiny, tokenizer, keys, message):

@@ -67,7 +67,7 @@ BASELINE_FOLDER = "before"
 def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
     task = config.task
-    sections = config.losses if config.losses is not None else task.losses()
+    sections = config.losses if config.losses is not None else config.model.losses(task)
     config.data.augment.check()
     task.check()
     segments = task.training_segments if task.any_length else None

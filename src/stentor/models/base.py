@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.batch import Batch, Example
+    from stentor.losses.base import Loss
     from stentor.tasks.base import Task
 
 
@@ -135,6 +136,10 @@ class Family(Choice):
         """Whether `load` reads a model folder with this config.json. Families whose exports are plain transformers
         folders look at its `architectures`."""
         return bool(config.get("model_type") == cls.model_fields["type"].default)
+
+    def losses(self, task: Task) -> dict[str, Loss]:
+        """The loss terms of a task where the config has no `losses:` section."""
+        return task.losses()
 
     def incompatible_with(self, task: Task) -> tuple[str, str] | None:
         """Why a model of these settings cannot serve a task that the family serves, as (key of the section, sentence).

@@ -202,7 +202,7 @@ def losses_of(model: Model) -> dict[str, Loss]:
     """The loss terms that a model was trained with; none where an export does not say."""
     terms = model.training.get("losses") or {}
     if not terms and (model.training or model.task.scores_loss):
-        losses = model.task.losses()
+        losses = model.bundle.family.losses(model.task)
     else:
         losses = {name: Loss.model_validate(section) for name, section in terms.items()}
     model.task.requirements(losses)

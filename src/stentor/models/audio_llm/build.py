@@ -11,14 +11,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stentor.errors import ConfigError
-from stentor.models.audio_llm import AudioLLM
-from stentor.models.audio_llm.kinds import known_kinds
 from stentor.models.audio_llm.modeling import AudioLLMModel, own_name
 from stentor.models.audio_llm.processor import AudioLLMProcessor
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import adapt_only, is_adapter, lora_targets
 from stentor.models.pretrained import reach, set_memory_options
 from stentor.models.quantize import quantize
+from stentor.models.transformers_family import TransformersFamily
 from stentor.models.weights_io import (
     SECTION_FILE,
     continue_adapters,
@@ -31,7 +30,7 @@ from stentor.models.weights_io import (
 log = logging.getLogger("stentor")
 
 
-def build(family: AudioLLM, requirements: TaskRequirements) -> Bundle:
+def build(family: TransformersFamily, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
     bundle = from_config(family) if family.config is not None else from_base(family)
     if requirements.task == "who_said_what" and not bundle.processor.turns:
@@ -57,7 +56,7 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     family, model = bundle.family, bundle.model
     if not (folder / SECTION_FILE).is_file():
         raise ConfigError(
-            f"model.init: {folder} is no export of a run with an audio_llm model (it has no {SECTION_FILE})."
+            f"model.init: {folder} is no export of a run with a model of type {family.type} (it has no {SECTION_FILE})."
         )
     before = read_json(folder / SECTION_FILE)["family"]
     weights, adapters = read_export(bundle, folder)
@@ -96,7 +95,8 @@ def read_export(bundle: Bundle, folder: Path) -> tuple[dict[str, Tensor], dict[s
 def adapt(bundle: Bundle) -> None:
     """Freeze and add new adapters, as the family says."""
     family, model = bundle.family, bundle.model
-    tied = model.lm_head.weight is getattr(model.language_model.get_input_embeddings(), "weight", None)
+    words = model.language_model.get_input_embeddings() if hasattr(model, "language_model") else None
+    tied = words is not None and model.lm_head.weight is getattr(words, "weight", None)
     if family.lora is not None and tied and "lm_head" in lora_targets(model, family.lora.targets):
         raise ConfigError(
             "model.lora.targets: lm_head shares its weights with the token embeddings in this model and can have no "
@@ -112,14 +112,14 @@ def model_class(kind: type[AudioLLMProcessor]) -> Any:
     return getattr(transformers, kind.architecture)
 
 
-def processor_of(family: AudioLLM, kind: type[AudioLLMProcessor], hf: Any, config: Any) -> AudioLLMProcessor:
+def processor_of(family: TransformersFamily, kind: type[AudioLLMProcessor], hf: Any, config: Any) -> AudioLLMProcessor:
     """The processor of a model with this config, around that of transformers, `hf`, as the family says."""
     if family.lora is not None and "targets" not in family.lora.model_fields_set:
         family.lora.targets = list(kind.lora_targets)
-    return kind(hf, config, family.max_text_tokens, family.token_rate, family.delay_seconds)
+    return kind.of(hf, config, family)
 
 
-def from_base(family: AudioLLM) -> Bundle:
+def from_base(family: TransformersFamily) -> Bundle:
     """The pretrained model of `from`, without adapters."""
     from transformers.utils import logging
 
@@ -158,34 +158,33 @@ def fold_shipped_adapters(model: Any) -> set[str]:
     return {f"{name}.weight" for name in layers}
 
 
-def read_config(family: AudioLLM, name: str, options: dict[str, Any]) -> tuple[Any, type[AudioLLMProcessor]]:
+def read_config(family: TransformersFamily, name: str, options: dict[str, Any]) -> tuple[Any, type[AudioLLMProcessor]]:
     """The transformers config of a folder or Hub id, and the class of its processor. Raises ConfigError for a model
     that is none of the family's."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
-    kinds = known_kinds()
+    kinds = family.kinds()
     if config.model_type not in kinds:
         raise ConfigError(
-            f"model.from: {name} is a model of the type {config.model_type}, which is no audio language model known "
-            "here: give one that docs/finetune.md lists, or another `model.type`."
+            f"model.from: {name} is a model of the type {config.model_type}, {family.unknown(config.model_type)}"
         )
     kind = kinds[config.model_type]
     family._model_type = config.model_type
     if kind.architecture not in (config.architectures or [kind.architecture]):
-        raise ConfigError(f"model.from: a {config.architectures[0]} does not transcribe: give a recogniser.")
+        raise ConfigError(f"model.from: a {config.architectures[0]} {family.other_purpose}.")
     kind.inspect(config)
     return config, kind
 
 
-def from_config(family: AudioLLM) -> Bundle:
+def from_config(family: TransformersFamily) -> Bundle:
     """An untrained model of `config`, sized for the tokenizer."""
     settings, kind = dict(family.config or {}), family.processor_class()
     assert kind is not None
     settings.pop("model_type")
     part = SimpleNamespace(source=family.tokenizer, revision=None)
     hf = reach(part, "model.tokenizer", lambda name, options: kind.read(name, settings, **options))
-    kind.settle(settings, hf)
+    family.settle(settings, hf)
     architecture = model_class(kind)
     config_class = architecture.config_class
     known = set(config_class().to_dict())

@@ -14,7 +14,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from stentor.models.audio_llm import AudioLLM
 from stentor.models.audio_llm.build import (
     adapt,
     apply_memory_options,
@@ -28,6 +27,7 @@ from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Bundle, Family
 from stentor.models.peft import ADAPTER, base_name, is_adapter
 from stentor.models.quantize import quantize
+from stentor.models.transformers_family import TransformersFamily
 from stentor.models.weights_io import (
     ADAPTER_FILE,
     SECTION_FILE,
@@ -93,7 +93,7 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
     save(Bundle(bundle.model, bundle.processor, standalone(bundle.family)), cpu_state(bundle.model), folder)
 
 
-def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) -> Bundle:
+def load(family_class: type[TransformersFamily], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of an export folder, or of any folder of transformers with a model of this family; see
     `Family.load`."""
     from transformers.utils import logging
@@ -103,7 +103,8 @@ def load(family_class: type[AudioLLM], folder: Path, trainable: bool = False) ->
     if (folder / SECTION_FILE).is_file():
         facts = read_json(folder / SECTION_FILE)
         # Of the base class, which knows the names that older exports have for this family.
-        family, commit = cast(AudioLLM, Family.model_validate(facts["family"])), facts["commit"]
+        family, commit = cast(TransformersFamily, Family.model_validate(facts["family"])), facts["commit"]
+    family.restore(folder)
     config, kind = read_config(family, str(folder), {})
     processor = processor_of(family, kind, kind.read(str(folder), config.to_dict()), config)
     if (folder / ADAPTER_FILE).is_file():

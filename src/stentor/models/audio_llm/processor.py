@@ -110,6 +110,11 @@ class AudioLLMProcessor(ABC):
         self.end_ids = {self.eos_id, *(i for e in ends for i in (e if isinstance(e, list) else [e]) if i is not None)}
         self.max_seconds = self._max_seconds(getattr(text, "max_position_embeddings", None))
 
+    @classmethod
+    def of(cls, hf: Any, config: Any, family: Any) -> AudioLLMProcessor:
+        """The processor of a model with this config, as the section `family` says."""
+        return cls(hf, config, family.max_text_tokens, family.token_rate, family.delay_seconds)
+
     def _max_seconds(self, positions: int | None) -> float:
         """Whole seconds for which a language model of so many positions has room. Raises ConfigError for none."""
         if positions is None:

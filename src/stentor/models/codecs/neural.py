@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -124,6 +125,10 @@ class NeuralCodec(AudioCodec):
             for file in sorted(self.folder.iterdir()):
                 if file.suffix in (".json", ".safetensors"):
                     shutil.copyfile(file, folder / file.name)
+        self.write_settings(folder)
+
+    def write_settings(self, folder: Path) -> None:
+        """Write codec.json."""
         settings = self.section.model_dump(mode="json", exclude={"source", "revision"})
         (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
@@ -158,3 +163,34 @@ class NeuralCodec(AudioCodec):
 
 def _reopen(section: Neural, folder: Path, device: str) -> NeuralCodec:
     return NeuralCodec(section, load(section.model_class(), str(folder)), folder).to(device)
+
+
+class PartCodec(NeuralCodec):
+    """A codec that came as a part of a model or of its processor: a copy of its network, on the CPU."""
+
+    def __init__(self, section: Neural, model: Any):
+        copied = copy.deepcopy(model).to("cpu").float().eval().requires_grad_(False)
+        super().__init__(section, copied, Path())
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _rebuild, (self.section, self.model.config, self.model.state_dict())
+
+    def save(self, folder: Path) -> None:
+        """Write config.json, the weights and codec.json."""
+        self.model.save_pretrained(folder)
+        self.write_settings(folder)
+
+
+def _rebuild(section: Neural, config: Any, state: dict[str, Tensor]) -> PartCodec:
+    model = section.model_class()(config)
+    model.load_state_dict(state)
+    return PartCodec(section, model)
+
+
+def part_codec(model: Any, codebooks: int | None = None) -> PartCodec:
+    """The codec of a part of transformers' model, of which so many codebooks are used (None: the usual number)."""
+    known: dict[str, Any] = dict(Codec.choices())
+    kind = next((k for k in known.values() if model.config.model_type in k.model_types), None)
+    if kind is None or not issubclass(kind, Neural):
+        raise ConfigError(f"model.codec: the model has a codec of the kind '{model.config.model_type}': give another.")
+    return PartCodec(kind.model_validate({} if codebooks is None else {"codebooks": codebooks}), model)

@@ -24,6 +24,7 @@ from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import ConfigError
 from stentor.losses.codebook import default_weights
 from stentor.models.base import Bundle
+from stentor.models.codec_processor import check_codec
 from stentor.models.codecs.base import open_codec
 from stentor.models.omnivoice import LLM, OmniVoice
 from stentor.models.omnivoice.build import (
@@ -38,7 +39,7 @@ from stentor.models.omnivoice.build import (
     usual_codec,
 )
 from stentor.models.omnivoice.modeling import OmniVoiceModel
-from stentor.models.omnivoice.processor import CODEC, check_codec
+from stentor.models.omnivoice.processor import CODEC
 from stentor.models.omnivoice.text import SPECIAL
 from stentor.models.peft import ADAPTER, base_name, freeze_parameters, is_adapter
 from stentor.models.pretrained import reach

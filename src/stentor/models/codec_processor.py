@@ -1,0 +1,195 @@
+"""Base of processors whose models speak codec tokens: text to ids, audio to codes, and what of both cannot be used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stentor.data.augment import Augment
+from stentor.data.batch import Example
+from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
+from stentor.data.cut import field_of, text_of
+from stentor.data.feature_cache import CachedFeatures, FeatureCache
+from stentor.data.load_audio import load_audio
+from stentor.errors import AudioError, ConfigError
+from stentor.models.codecs.base import AudioCodec, at_peak
+from stentor.models.transformer.feature_cache import key_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+
+    from stentor.data.speaking_rate import SpeakingRate
+
+RATE, FRAMES = 24000, 25.0
+"""Sample rate and frames per second of OmniVoice's codec, where there is none to ask."""
+OTHER = 0.1
+"""Share by which the number of frames of a record may differ from what the codec would make of so much audio."""
+PATIENCE = 60.0
+"""Most seconds of encoding before training begins."""
+MEMORY = 1 << 28
+"""Most bytes of codes that one process keeps of audio that it encoded."""
+
+Encoded = list[tuple[Example, "np.ndarray"]]
+Dropped = list[tuple[str, str, str]]
+
+
+class CodecProcessor(AcceptsCodecTokens, FeatureCache):
+    """Texts and codes, or audio, which `codec` encodes."""
+
+    max_seconds: float | None = None
+    letters: str | None = None
+    """Letters and digits of the training texts. None: not known."""
+    pace: SpeakingRate | None = None
+    """Of the training records, for the length of what is spoken."""
+
+    def __init__(self, tokenizer: Any, codebooks: int, vocabulary: int, codec: AudioCodec | None = None):
+        """`tokenizer`: of transformers; `vocabulary`: entries of a codebook without special ones."""
+        self.tokenizer = tokenizer
+        self.codebooks, self.vocabulary = codebooks, vocabulary
+        self.codec = codec
+        self._cached: dict[str, np.ndarray] = {}
+        self._bytes = 0
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz of the audio that the codec takes."""
+        return self.codec.sample_rate if self.codec is not None else RATE
+
+    @property
+    def frame_rate(self) -> float:
+        """Frames of codes per second."""
+        return self.codec.frame_rate if self.codec is not None else FRAMES
+
+    # Text
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a string, as one string in training and in use. Characters without a token are left out: the
+        unknown token is not trained."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        unknown = self.tokenizer.unk_token_id
+        return ids if unknown is None else [i for i in ids if i != unknown]
+
+    def knows(self, text: str) -> bool:
+        """Whether the tokenizer has a token for any character of a text that is no white space."""
+        if self.tokenizer.unk_token_id is None:  # of bytes: it knows all
+            return bool(text.strip())
+        return bool(self.ids("".join(text.split())))
+
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        """See `Family.drop_reason`."""
+        text = text_of(cut) or ""
+        if not self.knows(text):
+            return "not_in_alphabet", (
+                f"{cut.id}: the tokenizer knows no character of {text[:40]!r}; take a language model whose tokenizer "
+                "does, or train on texts that have them."
+            )
+        if self.codec is None and not has_codes(cut):
+            return "no_codec", (
+                f"{cut.id}: the record has audio but no codec tokens, and there is no codec to make them: set "
+                "`model.codec`, or train on token shards (`stentor prepare tokens`)."
+            )
+        if self.codec is not None and has_codes(cut) and cut.duration > 1:
+            labelled = self.frames(cut, cut.duration)
+            expected = self.codec.frames(round(cut.duration * self.sample_rate))
+            if abs(labelled - expected) > 2 + OTHER * expected:
+                return "other_codec", (
+                    f"{cut.id}: the shards have {labelled / cut.duration:.1f} frames a second, the model's codec "
+                    f"({self.codec.type}) {self.codec.frame_rate:g}: set `model.codec` to the codec that made them."
+                )
+        return None
+
+    def frames(self, cut: Cut, seconds: float) -> int:
+        """Frames of codes of a record: those of its label, or of so much audio."""
+        if has_codes(cut) and (count := field_of(cut, "num_tokens")) is not None:
+            return int(count)
+        if self.codec is not None:
+            return self.codec.frames(round(seconds * self.codec.sample_rate))
+        return round(seconds * FRAMES)
+
+    # Codes
+
+    def codes(self, example: Example) -> np.ndarray:
+        """Codec tokens of an example, integers [codebooks, frames]: `extra["codes"]`, of token shards or of an earlier
+        call; cached ones; or those of its audio. Raises AudioError."""
+        if "codes" not in example.extra:
+            if (codes := example.extra.get("features")) is None:
+                assert self.codec is not None and example.audio is not None
+                codes = self.codec.encode([at_peak(example.audio)])[0]
+            example.extra["codes"] = codes
+        return example.extra["codes"]  # type: ignore[no-any-return]
+
+    def encoded(self, examples: Sequence[Example]) -> tuple[Encoded, Dropped]:
+        """The examples with their codes, and as in `Batch.dropped` those whose codes are not the model's, or cannot be
+        made."""
+        encoded: Encoded = []
+        dropped: Dropped = []
+        for example in examples:
+            try:
+                codes = self.codes(example)
+                self.check_codes(codes)
+            except AudioError as error:
+                dropped.append((example.id, error.reason, f"{example.id}: {error}"))
+                continue
+            encoded.append((example, codes))
+        return encoded, dropped
+
+    def check_codes(self, codes: np.ndarray) -> None:
+        """Raises AudioError for codes that are not the model's."""
+        if codes.ndim != 2 or len(codes) != self.codebooks or not codes.shape[1]:
+            raise AudioError(
+                f"The codes have the shape {list(codes.shape)}; this model takes [{self.codebooks}, frames].",
+                "wrong_shape",
+            )
+        if codes.min() < 0 or codes.max() >= self.vocabulary:
+            raise AudioError(
+                f"The codes go from {codes.min()} to {codes.max()}; this model's are 0 to {self.vocabulary - 1}.",
+                "wrong_range",
+            )
+
+    def cached_features(self, cut: Cut) -> CachedFeatures | None:
+        assert self.codec is not None
+        key = key_of(cut)
+        codes = self._cached.get(key)
+        if codes is None:
+            codes = self.codec.encode([at_peak(load_audio(cut, self.codec.sample_rate))])[0]
+            if self._bytes < MEMORY:
+                self._cached[key] = codes
+                self._bytes += codes.nbytes
+        return CachedFeatures(codes, round(cut.duration * self.codec.sample_rate))
+
+    def check_cache(self, cuts: Sequence[Cut], augment: Augment) -> list[str]:
+        """Encodes audio of the training data for at most a minute, before the loader workers are forked."""
+        if self.codec is None or not augment.keeps():
+            return []
+        audio_cuts = [cut for cut in cuts if not has_codes(cut)]
+        start, seconds, tried, done = time.monotonic(), 0.0, 0, 0
+        for cut in audio_cuts:
+            if time.monotonic() - start > PATIENCE or self._bytes >= MEMORY:
+                break
+            tried += 1
+            try:
+                self.cached_features(cut)
+            except AudioError:  # counted where it is read for training
+                continue
+            done += 1
+            seconds += cut.duration
+        if not done:
+            return []
+        elapsed, left = time.monotonic() - start, len(audio_cuts) - tried
+        message = (
+            f"Encoded {done:,} records ({seconds / 3600:.2f} h) with the codec {self.codec.type} in {elapsed:.0f} s."
+        )
+        if left:
+            message += f" The other {left:,} are encoded whenever they are read: `stentor prepare tokens` does it once."
+        return [message]
+
+
+def check_codec(codec: AudioCodec | None, codebooks: int, entries: int, key: str) -> None:
+    """Raises ConfigError for a codec that does not make the codes of a model."""
+    if codec is not None and (codec.codebooks, codec.vocabulary) != (codebooks, entries):
+        raise ConfigError(
+            f"{key}: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, the model "
+            f"{codebooks} of {entries}: they do not fit. Give the codec that the model was trained with."
+        )

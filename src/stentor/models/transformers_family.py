@@ -1,0 +1,112 @@
+"""Base of families whose models transformers has as one class with a processor, of several kinds: what differs between
+these is a class a kind, known by the `model_type` of transformers' config. Exports are what plain transformers or PEFT
+loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from stentor.models.peft import Lora
+from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig, check_origin
+from stentor.models.quantize import Bits, check
+from stentor.section import ConfigConflict
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+class TransformersFamily(PretrainedFamily):
+    """A subclass has `lora`, its globs, and `kinds`; `stentor.models.audio_llm.build` and `.export` do the rest."""
+
+    model_config = {"populate_by_name": True, "serialize_by_alias": True}
+
+    source: str | None = Field(None, alias="from")
+    """Hub id or local folder of the model with its processor."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+    config: TransformersConfig = None
+    """Build it untrained from the keys of its transformers config, `model_type` among them. Needs `tokenizer`."""
+    tokenizer: str | None = None
+    """Hub id or local folder with the processor for a model built from `config`."""
+    lora: Lora | None = None
+    """Low-rank adapters. Null: all weights are trained but those in `freeze`."""
+    quantize: Bits | None = None
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
+    bitsandbytes. Null: as they are."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained; adapters are never added there."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of parts that are not trained (but for adapters). Trained weights are always in float32."""
+    adapters_alone: ClassVar[bool] = True
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
+    example: ClassVar[str]
+    """A `config`, for messages."""
+    among: ClassVar[str]
+    """What a model of another `model_type` is not, for messages."""
+    other_purpose: ClassVar[str]
+    """What is wrong with another model of the same `model_type`, for messages."""
+
+    _model_type: str | None = PrivateAttr(default=None)
+    """transformers' `model_type`; with `from` it is known once the model's config was read."""
+
+    @classmethod
+    def kinds(cls) -> dict[str, Any]:
+        """The class of the processor of each `model_type` of transformers' configs."""
+        raise NotImplementedError
+
+    @classmethod
+    def unknown(cls, model_type: str) -> str:
+        """The end of a sentence about a model of a `model_type` that is not among `kinds`."""
+        return f"which is {cls.among}, or another `model.type`."
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> TransformersFamily:
+        check(self.quantize, self.lora)
+        check_origin(self, self.example)
+        if self.config is not None:
+            self._model_type = str(self.config["model_type"])
+            if self._model_type not in self.kinds():
+                known = ", ".join(sorted(self.kinds()))
+                raise ConfigConflict("config.model_type", f"'{self._model_type}' is none of {known}")
+        kind = self.processor_class()
+        if (self.tokenizer is None) != (self.config is None):
+            raise ConfigConflict(
+                "tokenizer",
+                f"a model built from `config` needs `tokenizer`, a folder with {kind.tokenizer_holds}"
+                if kind
+                else "a pretrained model comes with its own tokenizer: leave `tokenizer` out",
+            )
+        return self
+
+    def processor_class(self) -> Any:
+        """The class of the model's processor; None where it is not yet known."""
+        return self.kinds()[self._model_type] if self._model_type else None
+
+    def settle(self, settings: dict[str, Any], hf: Any) -> None:
+        """Fill what the processor of transformers, `hf`, knows into an untrained model's config, `settings`."""
+        self.processor_class().settle(settings, hf)
+
+    def restore(self, folder: Path) -> None:
+        """Open what an export folder, or a folder of `from`, holds beside transformers' own files."""
+
+    def recipe_name(self) -> str:
+        return self._model_type or self.type
+
+    @classmethod
+    def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
+        config = keys.get("config")
+        return {**keys, "config": {"model_type": alias, **config}} if isinstance(config, dict) else keys
+
+    @classmethod
+    def can_load(cls, config: dict[str, Any]) -> bool:
+        kind = cls.kinds().get(str(config.get("model_type")))
+        # Models for other purposes, such as Qwen's forced aligner, may have the same `model_type`.
+        return kind is not None and kind.architecture in (config.get("architectures") or [kind.architecture])
+
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        return processor.drop_reason(cut, training)  # type: ignore[no-any-return]

@@ -1,0 +1,25 @@
+"""Building a model that speaks: its codec, then as an audio language model is built."""
+
+from pathlib import Path
+
+from stentor.errors import ConfigError
+from stentor.models.audio_llm.build import build as build_transformers
+from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.omnivoice.build import codec_of, codec_override
+from stentor.models.tts import TTS
+
+
+def build(family: TTS, requirements: TaskRequirements) -> Bundle:
+    """A model ready to train: codec opened or fitted, weights loaded, `init` applied, adapters added, parameters
+    frozen."""
+    if other_terms := [term for term in requirements.terms if term != "codes"]:
+        raise ConfigError(
+            f"A model of type {family.type} is trained with one loss term named `codes`, not {other_terms[0]}: write "
+            "`losses: {codes: model}`, or leave `losses` out."
+        )
+    if family.source is not None:
+        family.restore(Path(family.source))
+        family._codec = codec_override(family, family._codec)
+    else:
+        family._codec = codec_of(family, requirements, Path(family.init) if family.init else None)
+    return build_transformers(family, requirements)

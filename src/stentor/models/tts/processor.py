@@ -1,0 +1,252 @@
+"""What one model of the family is: its prompt, its batches, its loss, how it speaks. Examples become batches here."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stentor.data.batch import Batch, Example
+from stentor.data.cut import text_of
+from stentor.errors import ConfigError
+from stentor.models.codec_processor import CodecProcessor
+from stentor.models.codecs.base import INSIDE, AudioCodec
+from stentor.section.contract import REGISTERED, file_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from lhotse.cut import Cut
+    from torch import Tensor
+
+    from stentor.models.tts import TTSGeneration
+    from stentor.models.tts.modeling import TTSModel
+
+log = logging.getLogger("stentor")
+
+
+@dataclass
+class Sample:
+    """One item of a training batch."""
+
+    ids: list[int]
+    """Tokens of the text, with what stands around it."""
+    codes: np.ndarray
+    """Integers [codebooks, frames]."""
+
+
+@dataclass
+class Prompt:
+    """One utterance to speak."""
+
+    ids: list[int]
+    """Tokens of the text, with what stands around it."""
+    limit: int
+    """Most frames to speak."""
+    codes: np.ndarray | None = None
+    """Integers [codebooks, frames] of the voice."""
+    before: list[int] | None = None
+    """Tokens of the text of these codes. None: they are the beginning of this text."""
+
+
+class TTSProcessor(CodecProcessor, ABC):
+    """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
+
+    A model is a subclass in a module of `kinds/`, or of a plug-in. Hooks are called in this order: `read`, `settle` and
+    `inspect` for configs, `setup` and `model_codec`, then `prompt_ids` and `inputs` for batches, `loss` in training,
+    `utterance` and `generate` in use, `save` for exports. Those that compute (`loss`, `generate`) are methods of the
+    class and see transformers' model alone.
+    """
+
+    model_types: ClassVar[tuple[str, ...]] = ()
+    """`model_type` of the configs of transformers that it serves."""
+    architecture: ClassVar[str]
+    """transformers' class of the whole model."""
+    tokenizer_holds: ClassVar[str]
+    """What the folder `tokenizer` must hold, for messages."""
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Globs on names of parameters that are never trained, such as those of a codec inside the model."""
+    names: ClassVar[tuple[tuple[str, str], ...]] = (("", ""),)
+    """Tensors have the same names with us and with transformers."""
+    lora_targets: ClassVar[tuple[str, ...]] = tuple(f"*.{x}_proj" for x in "qkvo")
+    """What `lora.targets` are where none are given."""
+    blank: ClassVar[int | None] = None
+    """Token in the place of each of a text that guidance guides away from. None: it is never trained without text."""
+    names_voice: ClassVar[bool] = False
+    """Whether its prompt has a place for an `instruct`."""
+    turns: ClassVar[bool] = False
+    """Whether its answers say who speaks; such models transcribe."""
+    kinds: ClassVar[dict[str, type[TTSProcessor]]] = {}
+    """All classes that have `model_types`, by these."""
+
+    longest: int
+    """Most positions of one item, which `setup` sets."""
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        for name in cls.model_types if "model_types" in vars(cls) else ():
+            TTSProcessor.kinds[name] = cls
+            REGISTERED.append(file_of(cls))
+
+    def __init__(self, hf: Any, config: Any, codec: AudioCodec | None, generation: TTSGeneration):
+        """`hf`: what `read` gave; `config`: the model's config of transformers. Raises ConfigError for a codec that is
+        not the model's."""
+        super().__init__(hf.tokenizer, 0, 0)
+        self.hf, self.generation = hf, generation
+        self._generation_config: Any = None
+        self._warned = False
+        self.setup(config)
+        self.entries = self.vocabulary
+        if codec is not None:
+            self.use(codec)
+
+    @classmethod
+    def of(cls, hf: Any, config: Any, family: Any) -> TTSProcessor:
+        """The processor of a model with this config, as the section `family` says."""
+        return cls(hf, config, family._codec, family.generation)
+
+    def use(self, codec: AudioCodec) -> None:
+        """Make the codes with this codec. Raises ConfigError where the model has no room for them."""
+        if codec.codebooks != self.codebooks or codec.vocabulary > self.entries:
+            raise ConfigError(
+                f"model.codec: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, "
+                f"the model {self.codebooks} of {self.entries}: they do not fit. Give the codec that the model was "
+                "trained with."
+            )
+        self.codec, self.vocabulary = codec, codec.vocabulary
+
+    # What a model adds
+
+    @classmethod
+    @abstractmethod
+    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
+        """transformers' processor of a folder or Hub id, or what stands for it, with `tokenizer`; `config` are keys of
+        the model's config. Raises OSError, ValueError or ConfigError when it cannot be had."""
+
+    @classmethod
+    def settle(cls, settings: dict[str, Any], hf: Any, codec: AudioCodec | None) -> None:
+        """Fill what processor and codec know into an untrained model's config, `settings`."""
+
+    @classmethod
+    def inspect(cls, config: Any) -> None:
+        """Raise ConfigError for a transformers config that cannot be worked with."""
+        return
+
+    @abstractmethod
+    def setup(self, config: Any) -> None:
+        """Set `codebooks`, `vocabulary` (codes that the model has room for), `longest` and what else is needed."""
+
+    @abstractmethod
+    def model_codec(self, pretrained: Any) -> AudioCodec:
+        """The codec that came with the model or its processor: a copy of its own, on the CPU."""
+
+    @abstractmethod
+    def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
+        """Tokens of a text to speak, with what stands around it."""
+
+    @abstractmethod
+    def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int]:
+        """(inputs of `loss`, what it sums over) of a training batch, padded at the right. Of an item nothing may
+        depend on the others."""
+
+    @classmethod
+    @abstractmethod
+    def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The loss of transformers' model on a batch as a sum: its own, times what it is divided by there."""
+
+    @classmethod
+    @abstractmethod
+    def generate(cls, pretrained: Any, prompt: Prompt, **options: Any) -> np.ndarray:
+        """Codes [codebooks, frames] of one utterance. `options` are those of transformers' `generate` that the section
+        `generation` sets; chance is that of torch, which was seeded for this utterance."""
+
+    # Model
+
+    def model_of(self, pretrained: Any) -> TTSModel:
+        """The model for training and speaking around transformers' own."""
+        from stentor.models.tts.modeling import TTSModel
+
+        if self.codec is None:
+            self.use(self.model_codec(pretrained))
+        self._generation_config = pretrained.generation_config
+        return TTSModel(pretrained, self)
+
+    def generation_config(self) -> Any:
+        """What transformers' `generate` should do with an export: a GenerationConfig."""
+        return self._generation_config
+
+    # Batches
+
+    def text_ids(self, example: Example) -> list[int]:
+        """Tokens of an example's text under the conditions that the task drew."""
+        conditions = example.extra["conditions"]
+        if not conditions.unconditional:
+            return self.prompt_ids(conditions.text, conditions.instruct)
+        ids = self.prompt_ids(example.text or "", example.extra.get("instruct"))
+        return ids if self.blank is None else [self.blank] * len(ids)
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Positions of one item: text and frames."""
+        return len(self.prompt_ids(text_of(cut) or "", None)) + self.frames(cut, seconds)
+
+    def drop_reason(self, cut: Cut, training: bool = True) -> tuple[str, str] | None:  # type: ignore[override]
+        """See `Family.drop_reason`."""
+        if reason := super().drop_reason(cut):
+            return reason
+        if (tokens := self.tokens(cut, cut.duration)) > self.longest:
+            return "too_long", f"{cut.id}: {tokens} positions of text and frames; the model has {self.longest}."
+        return None
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A training batch. Items whose codes are not the model's, or cannot be made, are listed in `Batch.dropped`.
+        What the task draws about prompts and masks is for other models and not used."""
+        encoded, dropped = self.encoded(examples)
+        if not encoded:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        samples = [Sample(self.text_ids(example), codes) for example, codes in encoded]
+        inputs, count = self.inputs(samples)
+        return Batch(
+            inputs=inputs,
+            counts={"codes": count} if labels else {},
+            ids=[e.id for e, _ in encoded],
+            seconds=sum(e.extra.get("seconds", codes.shape[1] / self.frame_rate) for e, codes in encoded),
+            tokens=sum(len(s.ids) + s.codes.shape[1] for s in samples),
+            num_positions=len(samples) * max(len(s.ids) + s.codes.shape[1] for s in samples),
+            dropped=dropped,
+        )
+
+    # Use
+
+    def utterance(
+        self,
+        text: str,
+        language: str | None = None,
+        instruct: str | None = None,
+        reference: tuple[Any, str] | None = None,
+        frames: int | None = None,
+        denoise: bool = False,
+    ) -> Prompt:
+        """The prompt of an utterance. `reference` is (codes [C, T], their text; empty where they are the beginning of
+        this text). `frames` is a plan only: the model ends by itself, at the latest after twice as many and a second.
+        """
+        if instruct and not self.names_voice and not self._warned:
+            self._warned = True
+            log.warning("The prompt of a %s has no place for an `instruct`: it is not used.", self.model_types[0])
+        assert frames is not None
+        prompt = Prompt(self.prompt_ids(text, instruct), 2 * frames + round(self.frame_rate))
+        if reference is not None:
+            prompt.codes = reference[0]
+            prompt.before = self.prompt_ids(reference[1], instruct) if reference[1].strip() else None
+        return prompt
+
+    # Files
+
+    def save(self, folder: Path) -> None:
+        """Write the files of transformers' processor, and the codec into `audio_tokenizer`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        assert self.codec is not None
+        (folder / INSIDE).mkdir(exist_ok=True)
+        self.codec.save(folder / INSIDE)
+        self.hf.save_pretrained(folder)

@@ -1,0 +1,101 @@
+"""Tiny models of the family `tts`, with their processors and codecs made offline."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from tiny_omnivoice import enlarge
+
+from stentor.data.batch import Example
+from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.tasks.speak import Speak, Spoken, draw
+
+BOOKS, ENTRIES = 4, 32
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+SIZES |= {"head_dim": 8}
+MIMI = {
+    "model_type": "mimi",
+    "sampling_rate": 24000,
+    "num_filters": 4,
+    "num_residual_layers": 1,
+    "upsampling_ratios": [8, 6, 5, 4],
+    "hidden_size": 32,
+    "codebook_size": ENTRIES,
+    "codebook_dim": 16,
+    "vector_quantization_hidden_dimension": 16,
+    "num_quantizers": BOOKS,
+    "num_semantic_quantizers": 1,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 32,
+    "upsample_groups": 32,
+    "sliding_window": 20,
+}
+CSM = {
+    "model_type": "csm",
+    **SIZES,
+    "num_hidden_layers": 2,
+    "num_codebooks": BOOKS,
+    "vocab_size": ENTRIES + 3,
+    "codebook_pad_token_id": ENTRIES + 2,
+    "max_position_embeddings": 512,
+    "depth_decoder_config": {**SIZES, "num_hidden_layers": 1, "max_position_embeddings": BOOKS + 1},
+    "codec_config": MIMI,
+}
+TEXTS = ("one two three", "four", "five six", "seven eight nine zero")
+
+
+def write_csm(folder: Path) -> Path:
+    """A CsmProcessor with a tokenizer of bytes."""
+    from transformers import CsmProcessor, EncodecFeatureExtractor
+
+    tokenizer = byte_tokenizer("<|begin_of_text|>", "<|end_of_text|>", "<|AUDIO|>", "<|audio_eos|>")
+    extractor = EncodecFeatureExtractor(feature_size=1, sampling_rate=24000)
+    CsmProcessor(extractor, tokenizer).save_pretrained(folder)
+    return folder
+
+
+def byte_tokenizer(bos: str, eos: str, *more: str):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learner.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=256, initial_alphabet=alphabet, show_progress=False)
+    learner.train_from_iterator([], trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=learner, bos_token=bos, eos_token=eos, pad_token=eos)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(more)})
+    return tokenizer
+
+
+CONFIGS = {"csm": CSM}
+WRITE = {"csm": write_csm}
+
+
+def build(kind: str, folder: Path, **keys) -> Bundle:
+    """A bundle with weights as large as trained ones, so that differences show."""
+    section = {"type": "tts", "config": CONFIGS[kind], "tokenizer": str(WRITE[kind](folder / kind)), **keys}
+    if "from" in keys:
+        del section["config"], section["tokenizer"]
+    torch.manual_seed(0)
+    bundle = Family.model_validate(section).build(TaskRequirements("speak", ("codes",)))
+    if "from" not in keys:
+        enlarge(bundle.model)
+    return bundle
+
+
+def examples(bundle: Bundle, frames=(17, 5, 30, 11), task: Speak | None = None, seed: int = 0) -> list[Example]:
+    """Items with codes at random."""
+    made = []
+    task = task or Speak(drop_cond_ratio=0.0)
+    for number, (count, text) in enumerate(zip(frames, TEXTS)):
+        rng = np.random.default_rng([seed, number])
+        books, entries = bundle.processor.codebooks, bundle.processor.vocabulary
+        extra = {"codes": rng.integers(0, entries, (books, count)).astype(np.int16), "instruct": None}
+        extra["conditions"] = draw(Spoken(text), task, rng)
+        made.append(Example(f"item{number}", text=text, rng=rng, extra=extra))
+    return made

@@ -249,7 +249,7 @@ def test_what_was_encoded_is_kept(hearing, corpus, monkeypatch):
 
 
 def test_encoding_before_training_stops_in_time(hearing, corpus, monkeypatch):
-    from stentor.models.omnivoice import processor as module
+    from stentor.models import codec_processor as module
 
     other = copy.copy(hearing)
     other._cached, other._bytes = {}, 0

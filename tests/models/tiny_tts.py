@@ -44,6 +44,18 @@ CSM = {
     "depth_decoder_config": {**SIZES, "num_hidden_layers": 1, "max_position_embeddings": BOOKS + 1},
     "codec_config": MIMI,
 }
+DIA = {
+    "model_type": "dia",
+    "encoder_config": {**SIZES, "num_hidden_layers": 2},
+    "decoder_config": {
+        **SIZES,
+        "num_hidden_layers": 2,
+        "cross_num_attention_heads": 4,
+        "cross_num_key_value_heads": 4,
+        "cross_head_dim": 8,
+    },
+    "delay_pattern": [0, 2, 3],
+}
 TEXTS = ("one two three", "four", "five six", "seven eight nine zero")
 
 
@@ -72,8 +84,22 @@ def byte_tokenizer(bos: str, eos: str, *more: str):
     return tokenizer
 
 
-CONFIGS = {"csm": CSM}
-WRITE = {"csm": write_csm}
+def write_dia(folder: Path) -> Path:
+    """A DiaProcessor with a DAC of three codebooks."""
+    from transformers import DacConfig, DacModel, DiaFeatureExtractor, DiaProcessor, DiaTokenizer
+
+    sizes = {"encoder_hidden_size": 8, "decoder_hidden_size": 32, "downsampling_ratios": [4, 5, 8, 8]}
+    torch.manual_seed(0)
+    codec = DacModel(DacConfig(**sizes, n_codebooks=3, codebook_size=ENTRIES, codebook_dim=4, sampling_rate=16000))
+    codec.save_pretrained(folder / "dac")
+    codec = DacModel.from_pretrained(folder / "dac")
+    extractor = DiaFeatureExtractor(sampling_rate=16000, hop_length=1280)
+    DiaProcessor(extractor, DiaTokenizer(), audio_tokenizer=codec).save_pretrained(folder)
+    return folder
+
+
+CONFIGS = {"csm": CSM, "dia": DIA}
+WRITE = {"csm": write_csm, "dia": write_dia}
 
 
 def build(kind: str, folder: Path, **keys) -> Bundle:

@@ -244,9 +244,12 @@ class TTSProcessor(CodecProcessor, ABC):
     # Files
 
     def save(self, folder: Path) -> None:
-        """Write the files of transformers' processor, and the codec into `audio_tokenizer`."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the codec into `audio_tokenizer`, and with `save_hf` the files of transformers' processor."""
         assert self.codec is not None
-        (folder / INSIDE).mkdir(exist_ok=True)
+        (folder / INSIDE).mkdir(parents=True, exist_ok=True)
         self.codec.save(folder / INSIDE)
+        self.save_hf(folder)
+
+    def save_hf(self, folder: Path) -> None:
+        """Write the files of transformers' processor."""
         self.hf.save_pretrained(folder)

@@ -125,3 +125,54 @@ def examples(bundle: Bundle, frames=(17, 5, 30, 11), task: Speak | None = None, 
         extra["conditions"] = draw(Spoken(text), task, rng)
         made.append(Example(f"item{number}", text=text, rng=rng, extra=extra))
     return made
+
+
+# transformers alone
+
+DELAYS = {"delay_pattern": [0, 2, 3], "eos_token_id": ENTRIES, "pad_token_id": ENTRIES + 1, "bos_token_id": ENTRIES + 2}
+DIA_AUDIO = {**DELAYS, "sampling_rate": 16000}
+
+
+def csm_turn(text: str, audio: bool) -> str:
+    return f"<|begin_of_text|>[0]{text}<|end_of_text|>" + "<|AUDIO|><|audio_eos|>" * audio
+
+
+def plain_inputs(kind: str, processor, texts, audios):
+    """A training batch as transformers' processor makes it."""
+    if kind == "csm":
+        return processor(text=[csm_turn(t, True) for t in texts], audio=list(audios), output_labels=True)
+    texts = [f"[S1] {t}" for t in texts]
+    return processor(text=texts, audio=list(audios), output_labels=True, generation=False, **DIA_AUDIO)
+
+
+def csm_said(model, processor, text: str, voice, limit: int) -> np.ndarray:
+    prompt = csm_turn(text, False)
+    inputs = processor(text=[prompt])
+    if voice is not None:
+        inputs = processor(text=[csm_turn(voice[0], True) + prompt], audio=[voice[1]])
+    codes = model.generate(**inputs, max_new_tokens=limit, do_sample=False, depth_decoder_do_sample=False)[0]
+    ends = (codes[:, :-1] == 0).all(-1).nonzero()[:1, 0].tolist()
+    return codes[: ends[0] if ends else None].T.numpy()
+
+
+def dia_said(model, processor, text: str, voice, limit: int) -> np.ndarray:
+    """By transformers' processor too, whose codec is asked what it is to decode."""
+    inputs = processor(text=[f"[S1] {text}"], **DIA_AUDIO)
+    length = None
+    if voice is not None:
+        inputs = processor(text=[f"[S1] {voice[0]} {text}"], audio=[voice[1]], **DIA_AUDIO)
+        length = processor.get_audio_prompt_len(inputs["decoder_attention_mask"], **DELAYS)
+    out = model.generate(**inputs, max_new_tokens=limit + 4, do_sample=False)
+    decode, decoded = processor.audio_tokenizer.decode, []
+
+    def listen(audio_codes):
+        decoded.append(audio_codes)
+        return decode(audio_codes=audio_codes)
+
+    processor.audio_tokenizer.decode = listen
+    processor.batch_decode(out, audio_prompt_len=length, **DELAYS)
+    processor.audio_tokenizer.decode = decode
+    return decoded[0][0].numpy()
+
+
+SAID = {"csm": csm_said, "dia": dia_said}

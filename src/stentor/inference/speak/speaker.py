@@ -49,6 +49,11 @@ class Speaker:
             remark: called with sentences for a person; the default is the log.
         """
         settings = dict(generation or {})
+        if bundle.codebooks is None and (unused := sorted(settings.keys() - {"seed", "compile", "batch_tokens"})):
+            raise ConfigError(
+                f"{unused[0]}: this model makes one frame after the other and has no such setting; `model.generation` "
+                "has those that it has."
+            )
         self.options = {key: settings.pop(key) for key in ("compile", "batch_tokens") if key in settings}
         self.bundle, self.task = bundle, task
         self.codec = bundle.processor.codec  # type: ignore[attr-defined]

@@ -184,7 +184,7 @@ def test_a_codec_that_is_not_the_models_is_refused(bundle, export, tmp_path):
     with pytest.raises(ConfigError, match="was not trained on"):
         build(section["type"], tmp_path, **section)
     section["codec"] = {"type": "mel_rvq", "from": str(tmp_path / "codec")}
-    with pytest.raises(ConfigError, match="7 codebooks of 8 entries, the model .* do not fit"):
+    with pytest.raises(ConfigError, match=r"7 codebooks of 8 entries, the model .* do not fit"):
         build(section["type"], tmp_path, **section)
 
 

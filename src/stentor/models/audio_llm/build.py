@@ -114,8 +114,9 @@ def model_class(kind: type[AudioLLMProcessor]) -> Any:
 
 def processor_of(family: TransformersFamily, kind: type[AudioLLMProcessor], hf: Any, config: Any) -> AudioLLMProcessor:
     """The processor of a model with this config, around that of transformers, `hf`, as the family says."""
-    if family.lora is not None and "targets" not in family.lora.model_fields_set:
-        family.lora.targets = list(kind.lora_targets)
+    lora: Any = family.lora
+    if lora is not None and "targets" not in lora.model_fields_set:
+        lora.targets = list(kind.lora_targets)
     return kind.of(hf, config, family)
 
 

@@ -277,7 +277,7 @@ def styles(requirements: TaskRequirements) -> Iterator[str]:
         yield from (str(value) for key in keys if (value := field_of(cut, key)) not in (None, ""))
 
 
-def codec_of(family: OmniVoice, requirements: TaskRequirements, before: Path | None) -> AudioCodec | None:
+def codec_of(family: Any, requirements: TaskRequirements, before: Path | None) -> AudioCodec | None:
     """The codec of the section `codec`: opened, that of an earlier stage, or fitted on the training audio. None where
     there is no such section."""
     section = family.codec
@@ -322,7 +322,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def codec_override(family: OmniVoice, codec: AudioCodec | None) -> AudioCodec | None:
+def codec_override(family: Any, codec: AudioCodec | None) -> AudioCodec | None:
     """The codec of a model of `from`: that of the section `codec`, or its own. Raises ConfigError for one that would be
     fitted: its codes would mean something else."""
     section = family.codec

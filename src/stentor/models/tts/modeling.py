@@ -50,9 +50,7 @@ class TTSModel(nn.Module):
         them."""
         return {"codes": {"loss": self.kind.loss(self.pretrained, inputs)}}
 
-    def speak(
-        self, prompts: Sequence[Prompt], *, seeds: int | Sequence[int] = 0, **unmasking: Any
-    ) -> list[np.ndarray]:
+    def speak(self, prompts: Sequence[Prompt], *, seeds: int | Sequence[int] = 0, **unmasking: Any) -> list[np.ndarray]:
         """The codes of each prompt, integers [codebooks, frames], at least one frame.
 
         They are spoken one by one, each with its one of `seeds`, so that none depends on the others. Options of models

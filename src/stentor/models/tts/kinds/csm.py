@@ -1,4 +1,4 @@
-"""CSM (Sesame 2025): a language model hears and predicts frames of Mimi, their first codebook by itself, the others with
+"""CSM (Sesame 2025): a language model hears and predicts frames of Mimi, the first codebook by itself, the others with
 a small decoder. Earlier turns, text and audio, are the voice to go on in."""
 
 from __future__ import annotations

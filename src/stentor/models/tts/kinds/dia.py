@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from stentor.models.codecs.base import INSIDE
 from stentor.models.tts.processor import Prompt, Sample, TTSProcessor
@@ -98,12 +98,13 @@ class Dia(TTSProcessor):
     def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> Tensor:
         return pretrained(**inputs, num_items_in_batch=1, use_cache=False).loss
 
-    def utterance(self, text: str, *args: Any, reference: tuple[Any, str] | None = None, **options: Any) -> Prompt:
+    def utterance(self, text: str, *args: Any, **options: Any) -> Prompt:
         """See `TTSProcessor.utterance`; the text of a voice comes before the text, in one."""
+        reference = options.get("reference")
         if reference is not None and reference[1].strip():
             text = f"{reference[1].strip()} {text.strip()}"
-            reference = (reference[0], "")
-        return super().utterance(text, *args, reference=reference, **options)
+            options["reference"] = (reference[0], "")
+        return super().utterance(text, *args, **options)
 
     @classmethod
     def generate(cls, pretrained: Any, prompt: Prompt, **options: Any) -> np.ndarray:
@@ -132,14 +133,13 @@ class Dia(TTSProcessor):
     def save_hf(self, folder: Path) -> None:
         from transformers import DiaProcessor
 
-        parts = (self.hf.feature_extractor, self.tokenizer)
-        if self.codec.type != "dac":  # transformers' processor holds no other
+        parts, codec = (self.hf.feature_extractor, self.tokenizer), cast(Any, self.codec)
+        if codec.type != "dac":  # transformers' processor holds no other
             for part in parts:
                 part.save_pretrained(folder)
             return
-        model = self.codec.model
-        model.name_or_path = str((folder / INSIDE).resolve())
-        DiaProcessor(*parts, audio_tokenizer=model).save_pretrained(folder)
+        codec.model.name_or_path = str((folder / INSIDE).resolve())
+        DiaProcessor(*parts, audio_tokenizer=codec.model).save_pretrained(folder)
 
 
 def delayed(codes: np.ndarray, delays: Sequence[int], begin: int, pad: int, end: int | None = None) -> Tensor:

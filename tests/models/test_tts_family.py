@@ -120,7 +120,7 @@ def test_what_is_spoken_is_what_transformers_says(kind, bundle, plain, voice):
     model, processor = plain
     with torch.no_grad():
         theirs = SAID[kind](model, processor, "one two", ("four", audio) if voice else None, prompt.limit)
-    assert np.array_equal(ours, theirs)
+    assert np.array_equal(ours, theirs.clip(0, bundle.processor.vocabulary - 1))  # untrained, it gives special codes
 
 
 def test_exports_load_again_and_hold_the_codec(bundle, export, kind):

@@ -28,13 +28,13 @@ LEARNS = {  # large enough to learn ten sentences
 }
 
 
-def write_run(folder, name, kind, config, train, **sections):
+def write_run(folder, name, kind, config, manifest, **sections):
     run = {
         "name": name,
         "output": str(folder / "runs"),
         "task": {"type": "speak", "samples": 1, "drop_cond_ratio": 0.0},
         "model": {"type": kind, "config": config, "tokenizer": str(WRITE[kind](folder / "processor"))},
-        "data": {"train": [train], "eval": {"same": train}, "batch_tokens": 4000, "workers": 0},
+        "data": {"train": [manifest], "eval": {"same": manifest}, "batch_tokens": 4000, "workers": 0},
         "optim": {"type": "adamw", "lr": 2e-3, "weight_decay": 0.0},
         "schedule": {"type": "constant", "warmup_steps": 5},
         "train": {"steps": 3, "log_every": 1, "eval_every": 1000, "save_every": 1000, "device": "cpu"},
@@ -76,7 +76,7 @@ def test_speak_and_evaluate_are_as_with_other_models(trained, corpus, tmp_path, 
     for record in records:
         record["audio_path"] = str(corpus / record["audio_path"])
     data.write_text("\n".join(map(json.dumps, records)))
-    assert main(["evaluate", str(trained), "--data", str(data), "--to", str(tmp_path / "evaluation")]) == 0
+    assert main(["evaluate", str(trained), "--data", str(data), "--json", str(tmp_path / "scores.json")]) == 0
 
 
 @pytest.fixture(scope="module")

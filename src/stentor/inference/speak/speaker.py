@@ -75,6 +75,13 @@ class Speaker:
         self._voices: dict[tuple[str, ...], Voice] = {}
         self._warned: set[str] = set()
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the model speaks with: the section `generation` of the task, or of the model where it has its own."""
+        if self.bundle.codebooks is not None:
+            return self.generation.model_dump()
+        return {**self.bundle.family.generation.model_dump(), "seed": self.generation.seed}  # type: ignore[attr-defined]
+
     def voice(
         self,
         reference: str | Path | np.ndarray,

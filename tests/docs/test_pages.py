@@ -62,6 +62,8 @@ def test_command_parses(page, line):
             if not rest:
                 break
             _, command, arguments = command.resolve_command(context, rest)
+    elif program == "python":
+        assert arguments[0] == "-c" and compile(arguments[1], line, "exec")
     elif program == "pip":
         assert arguments[0] == "install"
         assert all((ROOT / a).exists() for a in arguments[1:] if a.startswith("./"))

@@ -120,7 +120,7 @@ def evaluate(
         speaker.codec.to(str(device.device))
         length = options.length if options.length != "auto" else "rule" if listed else "recorded"
         producer = ModelClips(loaded, task, speaker, options.voice, length, options.audio, others_of_speakers(items))
-        settings |= {"length": length, "generation": speaker.generation.model_dump(), "denoise": speaker.denoise}
+        settings |= {"length": length, "generation": speaker.settings, "denoise": speaker.denoise}
     rows = sorted(_rows(producer, items, evaluators, control, str(device.device), task), key=lambda row: row["id"])
     if not rows:
         raise DataError(f"{options.data}: no record could be spoken.")
@@ -130,7 +130,6 @@ def evaluate(
     predictions = [
         Prediction(row["id"], row["reference"], row["output"], row["seconds"], row["record"]) for row in rows
     ]
-<<<<<<< HEAD
     scores |= scorer.score(predictions)
     computing, seconds = control.sum([producer.computing, producer.seconds])
     if loaded is not None:
@@ -138,15 +137,6 @@ def evaluate(
         scores["real_time_factor"] = real_time_factor(computing, seconds)
     settings |= {
         "normalizer": normalizer,
-=======
-    voices = Counter(row["output"]["voice"] for row in rows)
-    settings = {
-        "voices": dict(voices),
-        "length": options.length,
-        "generation": speaker.settings,
-        "denoise": speaker.denoise,
-        "normalizer": options.normalizer,
->>>>>>> 2b2734d (Evaluation of models with a section generation of their own)
         "judges": [evaluator.model_dump(mode="json", by_alias=True) for evaluator in evaluators],
     }
     return SpeechResult(scores, predictions, settings, dropped, scorer)
@@ -191,7 +181,6 @@ def macro_averages(parts: dict[str, Any]) -> dict[str, Score]:
 
 
 def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
-<<<<<<< HEAD
     """The scores for people: what was spoken and how, and a table of the columns that there are."""
     lines = []
     if "list" in how:
@@ -206,11 +195,9 @@ def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
         kinds = {"reference": like, "instruct": "by their instruct", "none": "freely"}
         voices = ", ".join(f"{count} {kinds[kind]}" for kind, count in how["voices"].items())
         length = "recordings" if how["length"] == "recorded" else "duration rule has it"
-        settings = how["generation"]
-        lines.append(
-            f"{records} records spoken ({voices}; as long as the {length}; {settings['steps']} steps, guidance "
-            f"{settings['guidance']:g})  {apart}"
-        )
+        chosen = how["generation"]
+        settings = f"; {chosen['steps']} steps, guidance {chosen['guidance']:g}" if "steps" in chosen else ""
+        lines.append(f"{records} records spoken ({voices}; as long as the {length}{settings})  {apart}")
     if "list" in how and any("wer" in name for name in scores):
         lines.append(f"Error rates after the normaliser {how['normalizer']}.")
     evaluated_scores = {name: score for name, score in scores.items() if name not in APART}
@@ -247,33 +234,14 @@ def _records(
     if not cuts:
         raise DataError(f"{options.data}: there is no record to score.")
     return {}, [Item(cut, 0) for cut in sorted(cuts, key=lambda cut: cut.id)], dropped
-=======
-    """The scores for people: how it was spoken, and a table of three columns."""
-    apart = ("loss", "real_time_factor")
-    kinds = {"reference": "like another recording of the speaker", "instruct": "by their instruct", "none": "freely"}
-    voices = ", ".join(f"{count} {kinds[kind]}" for kind, count in how["voices"].items())
-    length = "as long as the recordings" if how["length"] == "recorded" else "as long as the duration rule has it"
-    chosen = how["generation"]
-    settings = f"; {chosen['steps']} steps, guidance {chosen['guidance']:g}" if "steps" in chosen else ""
-    head = f"{records} records spoken ({voices}; {length}{settings})  " + "  ".join(
-        f"{name.replace('_', ' ')} {figure(name, scores[name].value)}" for name in apart if name in scores
-    )
-    evaluated_scores = {name: score for name, score in scores.items() if name not in apart}
-    return "\n".join([head, *(table(evaluated_scores) if evaluated_scores else [])])
->>>>>>> 2b2734d (Evaluation of models with a section generation of their own)
 
 
 def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:
     trained, changes = loaded.for_speech().generation, {}
     if options.generation is not None:
-<<<<<<< HEAD
-        settings = parse_section(options.generation, Generation, "--generation", settings)
-    return loaded.speaker(settings.model_dump(), recognizer=options.recognizer, denoise=options.denoise)
-=======
         settings = parse_section(options.generation, Generation, "--generation", trained).model_dump()
         changes = {key: value for key, value in settings.items() if value != getattr(trained, key)}
-    return loaded.speaker(changes, denoise=options.denoise)
->>>>>>> 2b2734d (Evaluation of models with a section generation of their own)
+    return loaded.speaker(changes, recognizer=options.recognizer, denoise=options.denoise)
 
 
 def _evaluators(options: EvaluateOptions) -> list[SpeechEvaluator]:

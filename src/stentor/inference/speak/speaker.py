@@ -166,7 +166,8 @@ class Speaker:
     def _instruct(self, instruct: str, text: str) -> str:
         if not instruct.strip():
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
-        instruct = resolve(instruct, text) if self.published else instruct.strip()
+        designed = self.published and self.bundle.codebooks is not None  # other models have words of their own
+        instruct = resolve(instruct, text) if designed else instruct.strip()
         self._warn_unknown("instruct", instruct)
         return instruct
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from stentor.data.augment import Augment
 
 if TYPE_CHECKING:
+    import numpy as np
     from lhotse.cut import Cut
 
 

@@ -11,10 +11,8 @@ from stentor.data.batch import Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
 from stentor.data.cut import field_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
-from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import AudioCodec, at_peak
-from stentor.models.transformer.feature_cache import key_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -149,6 +147,9 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
             )
 
     def cached_features(self, cut: Cut) -> CachedFeatures | None:
+        from stentor.data.load_audio import load_audio
+        from stentor.models.transformer.feature_cache import key_of
+
         assert self.codec is not None
         key = key_of(cut)
         codes = self._cached.get(key)

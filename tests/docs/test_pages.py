@@ -67,6 +67,8 @@ def test_command_parses(page, line):
     elif program == "pip":
         assert arguments[0] == "install"
         assert all((ROOT / a).exists() for a in arguments[1:] if a.startswith("./"))
+    elif program == "python":
+        assert arguments[0] == "-c" and compile(arguments[1], str(page), "exec")
     else:
         raise AssertionError(f"{page}: what is {program}?")
 

@@ -22,6 +22,7 @@ def data(tmp_path_factory):
         speaker = ["low", "high"][i % 2] if i < 8 else "alone"
         write(folder / f"{i}.wav", voiced(1.2 + 0.1 * i, SPEAKERS.get(speaker, 150), seed=i), RATE)
         record = {"id": f"r{i}", "audio_path": f"{i}.wav", "text": "one two three", "speaker": speaker}
+        record["reference"] = "an older text"  # the file of a voice in evaluation lists alone
         lines.append(json.dumps(record | ({"instruct": "female"} if i == 2 else {})))
     (folder / "test.jsonl").write_text("\n".join(lines) + "\n")
     return folder / "test.jsonl"

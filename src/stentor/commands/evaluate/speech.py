@@ -107,6 +107,11 @@ def evaluate(
     control = Communicator(device.num_processes)
     scores, items, dropped = _records(loaded, source, device, control, options, task)
     check_references(items, loaded is not None and options.recognizer is None)
+    if relative := [e.type for e in evaluators if e.relative and any(reference_of(item) for item in items)]:
+        raise ConfigError(
+            f"The embedder {relative[0]} tells voices in relation to many recordings of each; the references of a list "
+            "are compared one by one. Name an x-vector model with --embedder, or `--judge type=wavlm_ecapa,from=...`."
+        )
     listed = source.facts() if isinstance(source, SpeechList) else None
     settings: dict[str, Any] = {} if listed is None else {"list": {**listed, "items": len(items)}}
     producer: FileClips | ModelClips

@@ -50,9 +50,10 @@ def is_recorded(item: Item) -> bool:
 
 
 def reference_of(item: Item) -> str | None:
-    """The file of the reference that the record names."""
+    """The file of the reference that a line of an evaluation list names, which is absolute there; in other sources
+    `reference` is a field like any."""
     reference = field_of(item.cut, "reference")
-    return reference if isinstance(reference, str) else None
+    return reference if isinstance(reference, str) and Path(reference).is_absolute() else None
 
 
 @contextmanager

@@ -26,6 +26,8 @@ SLOW = (
     "whisper_librispeech",
     "words_speech_llm",
     "omnivoice_multilingual",
+    "english_voice",
+    "english_voice_adapt",
     "omnivoice_finetune",
     "digits_whisper_left_out",
     "diarize_typical",

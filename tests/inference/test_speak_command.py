@@ -13,7 +13,8 @@ from speaking import RATE, TEXTS, make_model, voiced
 
 import stentor
 from stentor.audio.io import read, write
-from stentor.inference.speak import Utterance, speak
+from stentor.inference.speak import Utterance
+from stentor.inference.speak.pieces import speak
 from stentor.tasks.speak.duration import estimate, frames_of
 
 

@@ -1,21 +1,14 @@
-"""Synthesis of texts of any length, in the voice of a recording, in a described one or in the model's own."""
+"""Utterances: what is to be spoken and how, checked against what a model can write; and synthetic speech."""
 
-import itertools
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError, DataError
-from stentor.inference.speak.postprocess import concatenate, normalize_loudness, trim_silence
 from stentor.inference.speak.voice import Voice
 from stentor.models.base import Bundle
-from stentor.tasks.speak.chunks import chunks
-from stentor.tasks.speak.duration import estimate, frames_of
-from stentor.tasks.speak.generation import Generation
 
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
 LONGEST_DURATION = 3600.0
@@ -55,26 +48,15 @@ class Speech:
     rate: int
     """Hz."""
     codes: np.ndarray
-    """Integers [codebooks, frames] that the model made, before anything was trimmed; of long texts one part after the
+    """Integers [codebooks, frames] that the model made, before anything was trimmed; of long texts one piece after the
     other."""
     texts: list[str]
-    """The parts that the text was spoken in."""
+    """The pieces that the text was spoken in."""
     seed: int
 
     @property
     def seconds(self) -> float:
         return len(self.audio) / self.rate
-
-
-@dataclass(eq=False)
-class _Part:
-    utterance: int
-    """Number of its utterance."""
-    number: int
-    """Its own among the parts of that."""
-    text: str
-    frames: int
-    codes: np.ndarray | None = None
 
 
 def check(utterance: Utterance, bundle: Bundle) -> list[str]:
@@ -131,91 +113,6 @@ def spelled(text: str, bundle: Bundle) -> tuple[str, str]:
 def flat(text: str, bundle: Bundle) -> str:
     """`spelled`, on one line."""
     return " ".join(spelled(text, bundle)[0].split())
-
-
-def speak(
-    bundle: Bundle,
-    utterances: Sequence[Utterance],
-    generation: Generation,
-    finish: bool = True,
-    denoise: bool = False,
-    **options: Any,
-) -> Iterator[Speech]:
-    """Each utterance spoken, in their order.
-
-    Long texts are divided at punctuation; without a voice, the first part is the voice of the others. An utterance does
-    not depend on the others: it has a seed of its own, and its parts have consecutive ones. With `finish` silence at
-    the ends is trimmed to 0.1 s and faded (not where a duration was asked for), and the level is that of ordinary
-    speech; without, it is as the codec gives it. `denoise` asks for clean speech after noisy voices, of models that
-    have learned that. `options` go to the model's `speak`.
-    """
-    processor: Any = bundle.processor
-    model: Any = bundle.model
-    codec = processor.codec
-    # Of each utterance with a voice: (codec tokens, their text).
-    references = [
-        (u.voice.codes, flat(u.voice.text, bundle)) if isinstance(u.voice, Voice) else None for u in utterances
-    ]
-    parts_of = [_divide(i, u, references[i], bundle) for i, u in enumerate(utterances)]
-    settings = {**generation.arguments(), **options}
-
-    def synthesize(parts: list[_Part]) -> None:
-        prompts, seeds = [], []
-        for part in parts:
-            utterance, first = utterances[part.utterance], parts_of[part.utterance][0]
-            reference = references[part.utterance]
-            prompt = {"language": utterance.language, "instruct": utterance.instruct, "frames": part.frames}
-            prompt["denoise"] = denoise and reference is not None
-            before = (first.codes, first.text) if reference is None and part.number else reference
-            prompts.append(processor.utterance(part.text, reference=before, **prompt))
-            seeds.append(_seed(utterance, generation) + part.number)
-        for part, codes in zip(parts, model.speak(prompts, seeds=seeds, **settings)):
-            part.codes = codes
-
-    # Parts that need no codes of other parts go together.
-    synthesize([part for parts, voice in zip(parts_of, references) for part in (parts if voice else parts[:1])])
-    if later := [part for parts in parts_of for part in parts if part.codes is None]:
-        synthesize(later)
-    for utterance, parts in zip(utterances, parts_of):
-        texts = [part.text for part in parts]
-        audios = codec.decode([part.codes for part in parts])
-        if finish:
-            pauses = utterance.duration is None
-            if pauses:
-                audios = [trim_silence(audio, codec.sample_rate) for audio in audios]
-            audio = normalize_loudness(concatenate(audios, codec.sample_rate, texts, pauses))
-        else:
-            audio = np.concatenate(audios)
-        codes = np.concatenate([part.codes for part in parts], axis=1)  # type: ignore[misc]  # all are spoken
-        yield Speech(audio, codec.sample_rate, codes, texts, _seed(utterance, generation))
-
-
-def _seed(utterance: Utterance, generation: Generation) -> int:
-    return generation.seed if utterance.seed is None else utterance.seed
-
-
-def _divide(number: int, utterance: Utterance, reference: tuple[np.ndarray, str] | None, bundle: Bundle) -> list[_Part]:
-    text, duration = spelled(utterance.text, bundle)[0], utterance.duration
-    processor: Any = bundle.processor
-    frame_rate, pace = processor.codec.frame_rate, processor.pace
-    reference_text, reference_seconds = None, None
-    if reference is not None:
-        reference_text, reference_seconds = reference[1], reference[0].shape[1] / frame_rate
-
-    def seconds(part: str) -> float:
-        if duration is not None:
-            return duration * weight(part) / weight(text)
-        return estimate(part, reference_text, reference_seconds, utterance.speed, pace)
-
-    parts = [" ".join(part.split()) for part in chunks(text, seconds)]
-    if duration is None:
-        frames = [frames_of(seconds(part), frame_rate) for part in parts]
-    else:
-        # Shared out by weight, all of it.
-        shares = list(itertools.accumulate(map(weight, parts), initial=0.0))
-        ends = [int(duration * frame_rate * share / shares[-1] + 1e-9) for share in shares]
-        frames = [max(1, end - start) for start, end in itertools.pairwise(ends)]
-    return [_Part(number, i, *part) for i, part in enumerate(zip(parts, frames))]
 
 
 def printed(characters: str) -> str:

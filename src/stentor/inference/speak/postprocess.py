@@ -1,20 +1,27 @@
-"""Postprocessing of synthetic speech: silence at its ends, fades, pauses between parts, loudness."""
+"""Postprocessing of synthetic speech: silence at its ends and within, fades, pauses between pieces, loudness."""
 
-from collections.abc import Sequence
+import itertools
 
 import numpy as np
 
-from stentor.data.activity import loud_spans
+from stentor.data.activity import join_spans, loud_spans
 
 MARGIN = 0.1
 """Seconds of silence, faded in and out, that are left or added before and after speech."""
 SEAM = 0.005
-"""Seconds that are faded where parts meet without a pause."""
+"""Seconds that are faded where pieces meet without a pause."""
 LEVEL, PEAK = 0.1, 0.95
 """Root mean square of the loud parts, and the largest sample, that speech is given."""
-AFTER_SENTENCE, AFTER_CLAUSE = 0.35, 0.2
-"""Seconds between parts after the end of a sentence, and elsewhere; the margins are part of it."""
-ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")
+MOST_GAIN = 4.0
+"""How much more, or less, a piece is amplified than the first one."""
+KNEE = 0.8
+"""Where the limiter begins."""
+LONGEST_SILENCE = 1.0
+"""Seconds of silence within speech; OmniVoice keeps half a second at either side."""
+AFTER_PARAGRAPH, AFTER_SENTENCE, AFTER_CLAUSE, AFTER_WORD = 0.6, 0.35, 0.2, 0.1
+"""Seconds between pieces, by what ends there; the margins are part of it."""
+ENDS = tuple(".!?…。！？｡।॥؟۔።။។")
+COMMAS = tuple(",;:—–،؛，；：、､")
 
 
 def trim_silence(audio: np.ndarray, rate: int) -> np.ndarray:
@@ -29,30 +36,88 @@ def trim_silence(audio: np.ndarray, rate: int) -> np.ndarray:
     return np.pad(_faded(speech, before, after), (margin - before, margin - after))
 
 
-def concatenate(audios: Sequence[np.ndarray], rate: int, texts: Sequence[str], pauses: bool = True) -> np.ndarray:
-    """Parts one after the other: with `pauses`, as long as the punctuation at the end of each text asks for, beyond the
-    margins that `trim_silence` left; without, for parts of a requested duration."""
-    seam = round(SEAM * rate)
-    pieces: list[np.ndarray] = []
-    for i, (audio, text) in enumerate(zip(audios, texts)):
-        pieces.append(audio if pauses else _faded(audio, seam, seam))
-        if pauses and i < len(audios) - 1:
-            pause = AFTER_SENTENCE if text.rstrip("\"'”’)]」』").endswith(ENDS) else AFTER_CLAUSE
-            pieces.append(np.zeros(max(0, round((pause - 2 * MARGIN) * rate)), np.float32))
-    return np.concatenate(pieces)
+def shorten_silence(audio: np.ndarray, rate: int) -> np.ndarray:
+    """Float32 [samples] with silences within speech of no more than `LONGEST_SILENCE` seconds: their middle goes."""
+    spans = join_spans(loud_spans(audio, rate), LONGEST_SILENCE)
+    out, seam, half = audio, round(SEAM * rate), LONGEST_SILENCE / 2
+    for (_, before), (after, _) in reversed(list(itertools.pairwise(spans))):
+        out = _crossfade(out[: round((before + half) * rate) + seam], out[round((after - half) * rate) :], seam)
+    return out
 
 
-def normalize_loudness(audio: np.ndarray) -> np.ndarray:
-    """Float32 [samples] with an RMS of 0.1 over what is loud (within 40 dB of the loudest 20 ms), its peak at most
-    0.95; silence stays silence."""
+class Joiner:
+    """Joins the pieces of one utterance, which come one by one.
+
+    With `pauses` (not where a duration was asked for) each is trimmed, and after it there is as much silence as its
+    punctuation asks for; where a sentence goes on, the silence around the cut is cross-faded. All pieces have the level
+    of the first one, which is `level`, an RMS, as far as its peak allows.
+    """
+
+    def __init__(self, rate: int, pauses: bool = True, level: float = LEVEL):
+        self.rate, self.pauses, self.level = rate, pauses, level
+        self.gain: float | None = None
+        self.rest = np.zeros(0, np.float32)
+
+    def add(self, audio: np.ndarray, text: str, last: bool) -> np.ndarray:
+        """Float32 [samples] that are complete with the next piece, float32 [samples], of which the end of its text is
+        given."""
+        if not self.pauses:
+            return _faded(self._levelled(audio), round(SEAM * self.rate), round(SEAM * self.rate))
+        piece = self._levelled(trim_silence(shorten_silence(audio, self.rate), self.rate))
+        piece = _overlapped(self.rest, piece)
+        between = 0 if last else round((pause_after(text) - 2 * MARGIN) * self.rate)
+        complete = len(piece) + min(between, 0)
+        self.rest = piece[complete:]
+        return np.pad(piece[:complete], (0, max(between, 0)))
+
+    def _levelled(self, audio: np.ndarray) -> np.ndarray:
+        rms, peak = loudness(audio), float(np.abs(audio).max(initial=0.0))
+        if not rms:
+            return audio
+        if self.gain is None:
+            self.gain = min(self.level / rms, PEAK / peak)
+            self.level = self.gain * rms
+        gain = min(max(self.level / rms, self.gain / MOST_GAIN), self.gain * MOST_GAIN)
+        return _limited(audio * np.float32(gain))
+
+
+def pause_after(text: str) -> float:
+    """Seconds of silence that the end of a text asks for."""
+    ended = text.rstrip().rstrip("\"'”’»)]」』")
+    if text.endswith("\n"):
+        return AFTER_PARAGRAPH
+    return AFTER_SENTENCE if ended.endswith(ENDS) else AFTER_CLAUSE if ended.endswith(COMMAS) else AFTER_WORD
+
+
+def loudness(audio: np.ndarray) -> float:
+    """RMS of [samples] over what is loud: within 40 dB of the loudest 20 ms (at 24 kHz). 0 of silence."""
     size = 480
     frames = np.pad(audio, (0, -len(audio) % size)).reshape(-1, size)
     power = np.square(frames, dtype=np.float64).mean(1)
     loudest = power.max(initial=0.0)
-    if loudest <= 1e-10:
+    return 0.0 if loudest <= 1e-10 else float(np.sqrt(power[power > 1e-4 * loudest].mean()))
+
+
+def _limited(audio: np.ndarray) -> np.ndarray:
+    """Peaks beyond `PEAK` bent below it, and what is under `KNEE` left as it is."""
+    size = np.abs(audio)
+    if size.max(initial=0.0) <= PEAK + 1e-6:
         return audio
-    rms = float(np.sqrt(power[power > 1e-4 * loudest].mean()))
-    return audio * np.float32(min(LEVEL / rms, PEAK / float(np.abs(audio).max())))
+    room = PEAK - KNEE
+    return np.where(size <= KNEE, audio, np.sign(audio) * (KNEE + room * np.tanh((size - KNEE) / room)))
+
+
+def _overlapped(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The sum of the end of a piece and the beginning of the next, both faded already."""
+    out = after.copy()
+    out[: len(before)] += before[: len(out)]
+    return out
+
+
+def _crossfade(before: np.ndarray, after: np.ndarray, size: int) -> np.ndarray:
+    """One after the other, overlapping by so many samples."""
+    seam = _faded(before[-size:], 0, size) + _faded(after[:size], size, 0)
+    return np.concatenate([before[:-size], seam, after[size:]])
 
 
 def _faded(audio: np.ndarray, before: int, after: int) -> np.ndarray:

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from stentor.errors import ConfigError
-from stentor.inference.speak import Speech, Utterance, check, printed, speak, spelled
+from stentor.inference.speak import Speech, Utterance, check, printed, spelled
+from stentor.inference.speak.pieces import speak, speak_stream
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
 from stentor.inference.speak.voice import Voice, load_voice
 from stentor.models.base import Bundle
@@ -131,6 +132,16 @@ class Speaker:
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
         """Each utterance spoken, in their order."""
+        learned = self._learned(utterances)
+        return speak(self.bundle, learned, self.generation, finish, self.denoise, **self.options)
+
+    def stream(self, utterance: Utterance, finish: bool = True, early: bool = True) -> Iterator[Speech]:
+        """One utterance, piece by piece; see `stentor.inference.speak.pieces.speak_stream`."""
+        (learned,) = self._learned([utterance])
+        return speak_stream(self.bundle, learned, self.generation, finish, self.denoise, early, **self.options)
+
+    def _learned(self, utterances: Sequence[Utterance]) -> list[Utterance]:
+        """The utterances with what the model was told of language and voice in training."""
         learned = [
             replace(u, **self.task.learned_style(u.language, u.instruct, self.model_section)) for u in utterances
         ]
@@ -142,7 +153,7 @@ class Speaker:
                     f"This model was fine-tuned without the {name} of its records (`task.{name}_ratio: 0`): it knows "
                     "what the model that it began from learned of them, and may have forgotten some of it."
                 )
-        return speak(self.bundle, learned, self.generation, finish, self.denoise, **self.options)
+        return learned
 
     def _language(self, language: str | None) -> str | None:
         if language is not None and not language.strip():

@@ -1,70 +1,154 @@
-"""Text chunks: long texts in parts that a model can speak in one go."""
+"""Text chunks: long texts in parts that a model can speak in one go, planned on one estimate of all of it."""
 
+import itertools
 import re
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+
+from stentor.data.speaking_rate import weight
 
 LONGEST = 30.0
 """Seconds that are spoken in one go; what takes longer is divided."""
-TARGET, SLACK = 15.0, 1.3
-"""Seconds of a part of a text that is divided, and how many times as long one may be."""
+TARGET = 15.0
+"""Seconds of a part of a text that is divided."""
+MOST = 1.2
+"""How many times as long as wished for a part may be."""
+PARAGRAPH, SENTENCE, CLAUSE, WORD, LETTER = 0.0, 0.1, 0.35, 1.0, 3.0
+"""What dividing there costs, beside the squared relative deviation of a part from its target length."""
+FORCED = 0.02
+"""... between words or letters where nothing better comes for longer than a part may be."""
+FINE = 4
+"""Clauses are only divided where they are longer than the shortest target by this."""
+HEADING = 40
+"""Characters below which a line without a full stop is a heading or a verse, and not the line of a paragraph."""
 
-# Where a text may be divided, best first: paragraphs, sentences, clauses, words. A mark of Latin punctuation only ends
-# something before a space (3.14, a.m., example.com), an abbreviation or an initial ends nothing.
-PARAGRAPH = re.compile(r"(?<=\n)\s*(?=\S)")
-SENTENCE = re.compile(r"(?<=[.!?…।؟۔]['\"”’)\]])\s+|(?<=[.!?…।؟۔])\s+|(?<=[。！？][」』”’])|(?<=[。！？])(?![」』”’])")
-CLAUSE = re.compile(r"(?<=[,;:—–،؛])\s+|(?<=[，；：、])")
-WORD = re.compile(r"\s+")
-ABBREVIATION = re.compile(
-    r"(?:^|[\s(\[\"“])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|z\.B|d\.h|No|Nr|Fig|approx|ca|bzw|usw|M|Mme)\.$"
+CLOSING = "\"'”’»)\\]」』》）】"
+END = re.compile(rf"[.!?…।॥؟۔።။។][{CLOSING}]*\s+|[。！？｡][{CLOSING}]*\s*")
+# Thai, Lao, Tibetan, Burmese and Khmer have spaces between clauses only.
+COMMA = re.compile(r"[,;:،؛](?=\s)\s+|[—–](?=\s)\s+|[，；：、､]\s*|(?<=[\u0e00-\u109f\u1780-\u17ff])\s+")
+# French has spaces before some marks; a Japanese word seldom goes on with another script after hiragana.
+SPACE = re.compile(r"\s+(?![?!:;»%])|(?<=[ぁ-ん])(?=[一-鿿ァ-ヺ])")
+LAST_WORD = re.compile(rf"[^\s({CLOSING[0]}“„«\[¿¡]*$")
+PREPOSED = "เแโใไເແໂໃໄ"
+"""Vowels that are written before their consonant."""
+ABBREVIATIONS = frozenset(
+    "prof rev hon pres gov capt gen sen rep col maj cmdr co corp inc est dept ave etc approx fig def ca al eds vol "
+    "jan feb apr aug sept oct nov dec mme mlle ing sra dra srta dott sig av ud uds ul inz им ул тыс млн руб см др пр "
+    "ee uu bzw usw evtl inkl vgl tel abs art no nos num nº".split()
 )
+"""Abbreviations that hold a vowel and mostly have something after them; in lower case."""
 
 
-def chunks(text: str, seconds: Callable[[str], float], longest: float = LONGEST, target: float = TARGET) -> list[str]:
-    """The text in parts of about `target` seconds (by `seconds`, the duration rule), or whole when it takes no more
-    than `longest`. Divided at the ends of paragraphs and sentences where possible, else at commas, else between words,
-    else anywhere. Nothing but white space is lost between parts."""
+def chunks(
+    text: str,
+    seconds: Callable[[str], float],
+    threshold: float = LONGEST,
+    duration: float = TARGET,
+    ramp: Sequence[float] = (),
+) -> list[str]:
+    """The text in parts of about `duration` seconds, at most a fifth more, or in one where it takes no more than
+    `threshold` by `seconds`, the duration rule. The first parts are to last as `ramp` says.
+
+    Parts share out the seconds of all of it by weight. Divided at the ends of paragraphs and sentences where possible,
+    else at commas, else between words, else anywhere, as near these lengths as that allows. Nothing but white space is
+    lost between parts; one that ends a paragraph ends with a line end.
+    """
     text = text.strip()
-    if not text or seconds(text) <= longest:
-        return [text] if text else []
-    pieces = _pieces(text, seconds, target)
-    total = sum(map(seconds, pieces))
-    # Parts of about equal length: a short last one would be spoken in another tone.
-    even = total / max(1, round(total / target))
-    parts: list[str] = []
-    part, done, start = "", 0.0, 0.0
-    for piece in pieces:
-        length = seconds(piece)
-        if part and (done + length / 2 > even * (len(parts) + 1) or done + length - start > SLACK * target):
-            parts.append(part)
-            part, start = "", done
-        part += piece
-        done += length
-    return [part.strip() for part in [*parts, part] if part.strip()]
-
-
-def _pieces(text: str, seconds: Callable[[str], float], target: float) -> list[str]:
-    """The text cut as finely as is needed to have nothing longer than `target`; each with the space after it."""
-    pieces = [text]
-    for boundary in (PARAGRAPH, SENTENCE, CLAUSE, WORD):
-        pieces = [
-            part for piece in pieces for part in ([piece] if seconds(piece) <= target else _split(piece, boundary))
-        ]
-    return [part for piece in pieces for part in _halved(piece, seconds, target)]
-
-
-def _split(text: str, boundary: re.Pattern[str]) -> list[str]:
-    parts, start = [], 0
-    for match in boundary.finditer(text):
-        before = text[start : match.start()]
-        if not before.strip() or (boundary is SENTENCE and ABBREVIATION.search(before)):
-            continue
-        parts.append(text[start : match.end()])
-        start = match.end()
-    return [part for part in [*parts, text[start:]] if part]
-
-
-def _halved(text: str, seconds: Callable[[str], float], target: float) -> list[str]:
-    if seconds(text) <= target or len(text) < 2:
+    if not text:
+        return []
+    total = seconds(text)
+    if total <= threshold or not weight(text):
         return [text]
-    middle = len(text) // 2
-    return [*_halved(text[:middle], seconds, target), *_halved(text[middle:], seconds, target)]
+    rate = total / weight(text)
+    finest, most = min([*ramp, duration]) / FINE / rate, MOST * duration / rate
+    places = [(0, PARAGRAPH), *_places(text, finest, most), (len(text), PARAGRAPH)]
+    atoms = [text[start:end] for (start, _), (end, _) in itertools.pairwise(places)]
+    times = list(itertools.accumulate((weight(atom) * rate for atom in atoms), initial=0.0))
+    cuts = _best([*ramp, duration], MOST * duration, times, [cost for _, cost in places])
+    parts = [text[places[i][0] : places[j][0]] for i, j in itertools.pairwise(cuts)]
+    return [part.strip() + ("\n" if "\n" in part[len(part.rstrip()) :] else "") for part in parts if part.strip()]
+
+
+def _best(targets: list[float], most: float, times: list[float], costs: list[float]) -> list[int]:
+    """Indices of `times` (the seconds at each place) at which dividing costs least, the first and the last included.
+    The last of `targets`, the lengths of the parts, is for all that follow."""
+    # Of each place, by the number of parts before it as far as the targets go: cost, place before, parts before that.
+    best: list[dict[int, tuple[float, int, int]]] = [{} for _ in times]
+    best[0][0] = (0.0, 0, 0)
+    for i, states in enumerate(best):
+        for parts, (cost, _, _) in states.items():
+            target, number = targets[parts], min(parts + 1, len(targets) - 1)
+            for j in range(i + 1, len(times)):
+                length = times[j] - times[i]
+                if length > most and j > i + 1:
+                    break
+                total = cost + (length / target - 1) ** 2 + costs[j]
+                if number not in best[j] or total < best[j][number][0]:
+                    best[j][number] = (total, i, parts)
+    place, parts = len(times) - 1, min(best[-1], key=lambda number: best[-1][number][0])
+    cuts = [place]
+    while place:
+        _, place, parts = best[place][parts]
+        cuts.append(place)
+    return cuts[::-1]
+
+
+def _places(text: str, finest: float, most: float) -> Iterator[tuple[int, float]]:
+    """Where the text may be divided: (start of what comes after, cost); words and letters only within what has more
+    weight than `finest`."""
+    coarse: dict[int, float] = {}
+    cased = any(map(str.isupper, text))
+    for cost, boundary in ((CLAUSE, COMMA), (SENTENCE, END)):
+        coarse |= {m.end(): cost for m in boundary.finditer(text) if cost == CLAUSE or ends_sentence(text, m, cased)}
+    for match in re.finditer(r"\s*\n\s*", text):
+        coarse[match.end()] = _line_end(text, match, coarse.get(match.end()))
+    start = 0
+    for end in [*sorted(coarse.keys() - {len(text)}), len(text)]:
+        words = [m.end() for m in SPACE.finditer(text, start, end) if start < m.end() < end]
+        yield from _inside(text, [start, *words, end], finest, most)
+        if end < len(text):
+            yield end, coarse[end]
+        start = end
+
+
+def _inside(text: str, words: list[int], finest: float, most: float) -> Iterator[tuple[int, float]]:
+    """Places within a clause, by the places of its words."""
+    clause = weight(text[words[0] : words[-1]])
+    for start, end in itertools.pairwise(words) if clause > finest else ():
+        word = weight(text[start:end])
+        for i in range(start + 1, end) if word > finest else ():
+            if unicodedata.category(text[i])[0] not in "MPZ" and text[i - 1] not in PREPOSED:
+                yield i, LETTER if word <= most else FORCED
+        if end < words[-1]:
+            yield end, WORD if clause <= most else FORCED
+
+
+def _line_end(text: str, match: re.Match[str], cost: float | None) -> float:
+    """Of a line end that may be a wrapped line's."""
+    if cost == SENTENCE or match[0].count("\n") > 1:
+        return PARAGRAPH
+    line, after = text[text.rfind("\n", 0, match.start()) + 1 : match.start()], text[match.end() : match.end() + 1]
+    return PARAGRAPH if len(line) < HEADING and not after.islower() and cost is None else cost or WORD
+
+
+def ends_sentence(text: str, match: re.Match[str], cased: bool = True) -> bool:
+    """Whether a match of `END` ends a sentence, as far as that is sure without knowing the language.
+
+    An end that is missed costs little, a sentence that is torn apart much: abbreviations (a word without a vowel, or
+    of `ABBREVIATIONS`), initials, short ordinals, and what goes on in lower case (of a
+    text with capitals, `cased`) end nothing.
+    """
+    after = text[match.end() : match.end() + 2].lstrip("\"'“„«(¿¡")[:1]
+    if (cased and after.islower()) or re.match("[。！？｡]['”’」』][ぁ-ん]", text[match.start() : match.start() + 3]):
+        return False
+    if match[0][0] != ".":
+        return True
+    last = LAST_WORD.search(text, max(0, match.start() - 40), match.start())
+    word = unicodedata.normalize("NFKD", last[0].lower() if last else "")
+    letters = "".join(c for c in word if unicodedata.category(c)[0] != "M")
+    if not letters or letters.endswith("."):
+        return True
+    vowelless = letters.isascii() and letters.isalpha() and not re.search("[aeiouy]", letters)
+    inner = "." in letters and re.sub("[.-]", "", letters).isalpha() and len(letters) < 8
+    short = len(letters) == 1 or (letters.isdigit() and len(letters) < 3)
+    return not (vowelless or inner or short or re.sub("^(l|d|dell|all)['’]", "", letters) in ABBREVIATIONS)

@@ -26,6 +26,11 @@ class Generation(Section):
     seed: int = Field(default=0, ge=0)
     """Same seed, same speech. An item of a set draws from this and its id."""
 
+    chunk_duration: float = Field(default=15.0, ge=1)
+    """Seconds of a piece of a text that is too long to be spoken in one go; none is a fifth longer."""
+    chunk_threshold: float = Field(default=30.0, ge=0)
+    """Seconds that are still spoken in one go."""
+
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of a model's `speak`, beside the seeds."""
-        return self.model_dump(exclude={"seed"})
+        """Keyword arguments of a model's `speak`, beside the seeds; pieces are not its business."""
+        return self.model_dump(exclude={"seed", "chunk_duration", "chunk_threshold"})

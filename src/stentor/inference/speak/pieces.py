@@ -1,0 +1,163 @@
+"""Synthesis of texts of any length, piece by piece: in the voice of a recording, in a described one or in the model's
+own."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stentor.data.speaking_rate import weight
+from stentor.inference.speak import Speech, Utterance, flat, spelled
+from stentor.inference.speak.postprocess import LEVEL, Joiner
+from stentor.inference.speak.voice import Voice
+from stentor.models.base import Bundle
+from stentor.tasks.speak.chunks import MOST, chunks
+from stentor.tasks.speak.duration import estimate, frames_of
+from stentor.tasks.speak.generation import Generation
+
+RAMP = (3.0, 6.0, 12.0)
+"""Seconds of the first pieces of a stream: the first comes early, and while one is heard the next can be made."""
+TOGETHER = 8
+"""Pieces of a text that are made and held at a time, where nobody waits for the first."""
+
+
+@dataclass(eq=False)
+class _Piece:
+    number: int
+    text: str
+    end: str
+    """How it ends, line end included: what the pause after it goes by."""
+    frames: int
+    codes: np.ndarray | None = None
+
+
+class _Job:
+    """An utterance on its way. Without a voice, its first piece is the voice of the others."""
+
+    def __init__(self, utterance: Utterance, bundle: Bundle, generation: Generation, finish: bool, early: bool = False):
+        processor: Any = bundle.processor
+        self.utterance, self.processor, self.codec = utterance, processor, processor.codec
+        voice = utterance.voice
+        # (codec tokens, their text)
+        self.reference = (voice.codes, flat(voice.text, bundle)) if isinstance(voice, Voice) else None
+        self.seed = generation.seed if utterance.seed is None else utterance.seed
+        self.pieces = _plan(utterance, self.reference, bundle, generation, early)
+        level = LEVEL * min(1.0, (getattr(voice, "rms", None) or LEVEL) / LEVEL)
+        self.joiner = Joiner(self.codec.sample_rate, utterance.duration is None, level) if finish else None
+
+    def prompt(self, piece: _Piece, denoise: bool) -> Any:
+        first = self.pieces[0]
+        reference = (first.codes, first.text) if self.reference is None and piece.number else self.reference
+        style = {"language": self.utterance.language, "instruct": self.utterance.instruct}
+        denoise = denoise and self.reference is not None
+        return self.processor.utterance(piece.text, reference=reference, frames=piece.frames, denoise=denoise, **style)
+
+    def audio(self, piece: _Piece) -> np.ndarray:
+        """What can be heard after this piece was made; to be asked for in order."""
+        (audio,) = self.codec.decode([piece.codes])
+        return audio if self.joiner is None else self.joiner.add(audio, piece.end, piece is self.pieces[-1])
+
+
+def speak(
+    bundle: Bundle,
+    utterances: Sequence[Utterance],
+    generation: Generation,
+    finish: bool = True,
+    denoise: bool = False,
+    **options: Any,
+) -> Iterator[Speech]:
+    """Each utterance spoken, in their order.
+
+    Long texts are spoken in pieces (see `stentor.tasks.speak.chunks`); without a voice, the first piece is the voice of
+    the others. An utterance does not depend on the others: it has a seed of its own, and its pieces have consecutive
+    ones. With `finish` silence at the ends of pieces is trimmed to 0.1 s and faded, long silence in them shortened (not
+    where a duration was asked for), and the level of each is that of ordinary speech, or of the recording of a quieter
+    voice; without, it is as the codec gives it. `denoise` asks for clean speech after noisy voices, of models that have
+    learned that. `options` go to the model's `speak`.
+    """
+    jobs = [_Job(utterance, bundle, generation, finish) for utterance in utterances]
+    settings = {**generation.arguments(), **options}
+    # Pieces that need no codes of other pieces go together.
+    begun = [(job, piece) for job in jobs for piece in (job.pieces if job.reference else job.pieces[:1])]
+    _synthesize(bundle, begun, denoise, settings)
+    _synthesize(bundle, [(j, p) for j in jobs for p in j.pieces if p.codes is None], denoise, settings)
+    for job in jobs:
+        audio = np.concatenate([job.audio(piece) for piece in job.pieces])
+        codes = np.concatenate([piece.codes for piece in job.pieces], axis=1)  # type: ignore[misc]  # all are spoken
+        yield Speech(audio, job.codec.sample_rate, codes, [piece.text for piece in job.pieces], job.seed)
+
+
+def speak_stream(
+    bundle: Bundle,
+    utterance: Utterance,
+    generation: Generation,
+    finish: bool = True,
+    denoise: bool = False,
+    early: bool = True,
+    **options: Any,
+) -> Iterator[Speech]:
+    """One utterance, piece by piece: laid end to end their audio is what `speak` gives for the same pieces, sample by
+    sample. No more than `TOGETHER` pieces are held.
+
+    With `early` the first pieces are short, and each is given as soon as it is made; without, the pieces are those of
+    `speak`. Parameters as there.
+    """
+    job = _Job(utterance, bundle, generation, finish, early)
+    settings = {**generation.arguments(), **options}
+    size = 1 if early else TOGETHER
+    for group in [job.pieces[:1], *itertools.batched(job.pieces[1:], size)]:
+        _synthesize(bundle, [(job, piece) for piece in group], denoise, settings)
+        for piece in group:
+            assert piece.codes is not None
+            yield Speech(job.audio(piece), job.codec.sample_rate, piece.codes, [piece.text], job.seed)
+            if piece.number:
+                piece.codes = None
+
+
+def _synthesize(
+    bundle: Bundle, pieces: Sequence[tuple[_Job, _Piece]], denoise: bool, settings: dict[str, Any]
+) -> None:
+    if not pieces:
+        return
+    model: Any = bundle.model
+    prompts = [job.prompt(piece, denoise) for job, piece in pieces]
+    seeds = [job.seed + piece.number for job, piece in pieces]
+    for (_, piece), codes in zip(pieces, model.speak(prompts, seeds=seeds, **settings)):
+        piece.codes = codes
+
+
+def _plan(
+    utterance: Utterance,
+    reference: tuple[np.ndarray, str] | None,
+    bundle: Bundle,
+    generation: Generation,
+    early: bool,
+) -> list[_Piece]:
+    processor: Any = bundle.processor
+    frame_rate, duration = processor.codec.frame_rate, utterance.duration
+    reference_text, reference_seconds = None, None
+    if reference is not None:
+        reference_text, reference_seconds = reference[1], reference[0].shape[1] / frame_rate
+
+    def seconds(part: str) -> float:
+        return estimate(part, reference_text, reference_seconds, utterance.speed, processor.pace)
+
+    # In the case that it was written in: capitals tell where sentences begin.
+    unknown = spelled(utterance.text, bundle)[1]
+    text = "".join(c for c in utterance.text if c not in unknown)
+    ramp = [length for length in RAMP if early and length < generation.chunk_duration]
+    threshold = min([generation.chunk_threshold, *(MOST * length for length in ramp)])
+    total = seconds if duration is None else lambda _: duration
+    parts = [(flat(part, bundle), part) for part in chunks(text, total, threshold, generation.chunk_duration, ramp)]
+    parts = [(text, end) for text, end in parts if text]
+    if duration is None:
+        most = MOST * generation.chunk_duration if len(parts) > 1 else float("inf")
+        frames = [frames_of(min(seconds(text), most), frame_rate) for text, _ in parts]
+    else:
+        # Shared out by weight, all of it.
+        shares = list(itertools.accumulate((weight(text) for text, _ in parts), initial=0.0))
+        ends = [int(duration * frame_rate * share / shares[-1] + 1e-9) for share in shares]
+        frames = [max(1, end - start) for start, end in itertools.pairwise(ends)]
+    return [_Piece(i, text, end[-8:], count) for i, ((text, end), count) in enumerate(zip(parts, frames))]

@@ -14,7 +14,8 @@ class SpeakOptions:
 
     model: str = Argument("Run folder, export folder or Hub id.")
     text: str | None = Argument("What to say, of any length; `-` reads it from standard input.", None)
-    out: str | None = Option("The file to write: .wav, .flac or .ogg. With --from: a folder.")
+    out: str | None = Option("The file to write: .wav, .flac or .ogg; `-` is a pipe. With --from: a folder.")
+    stream: bool = Flag("The first words early: short pieces first, each written as it is made.")
     reference: str | None = Option("A recording of the voice to speak in, 3 to 10 s.")
     reference_text: str | None = Option("What is said in the reference.")
     recognizer: str | None = Option("A model that writes down what is said in it, where that is not given.")
@@ -27,6 +28,8 @@ class SpeakOptions:
     seed: int | None = Option("Same seed, same speech.")
     steps: int | None = Option("Passes through the model; fewer are faster.", min=1)
     guidance: float | None = Option("How closely text and voice are followed; 0: half the work.", min=0.0)
+    chunk_duration: float | None = Option("Seconds of the pieces that long texts are spoken in.", min=1.0)
+    chunk_threshold: float | None = Option("Seconds that are still spoken in one piece.", min=0.0)
     normalize: bool = Flag("Write numbers, dates and money in words (needs stentor[speak]).")
     denoise: bool | None = Option(
         "Clean speech from a noisy reference, if the model can.", None, "--denoise/--no-denoise"
@@ -36,7 +39,7 @@ class SpeakOptions:
         "JSONL with a `text` a line; `id`, `voice`, `reference`, `instruct` ... too.", None, "--from"
     )
     processes: int = Option("With --from: that share the lines, each on one of the GPUs.", 1, min=1)
-    format: str = Option("With --from: wav, flac or ogg.", "wav")
+    format: str = Option("With --from: wav, flac or ogg; of a pipe: wav, or pcm for bare 16-bit samples.", "wav")
     force: bool = Flag("Write over what is there already; with --from: speak it again.")
     compile: bool = Flag("Through torch.compile: slow start, then fast.")
     device: str = Option(DEVICE, "auto")

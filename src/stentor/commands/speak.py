@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stentor.audio.io import WRITTEN
+from stentor.audio.writer import PIPED, open_writer
 from stentor.commands.file_progress import make_folder
 from stentor.commands.speak_lines import read_lines
 from stentor.commands.speak_many import open_speaker, speak_many, timing
+from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
@@ -19,6 +23,8 @@ from stentor.inference.speak.voice import load_voice, save_voice, voice_file
 if TYPE_CHECKING:
     from stentor.cli.speak import SpeakOptions
 
+PIPE = "-"
+"""Standard output, as `--out`."""
 SHARED = ("text", "voice", "language", "instruct", "duration", "speed", "seed", "reference", "reference_text")
 """Fields of an utterance that are options of the command."""
 
@@ -47,8 +53,11 @@ def _check(options: SpeakOptions) -> None:
         raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
     if options.processes > 1 and options.from_ is None:
         raise ConfigError("--processes share the lines of a file: give one with --from.")
-    if options.format not in WRITTEN:
-        raise ConfigError(f"Unknown --format {options.format}; known: {', '.join(WRITTEN)}.")
+    if options.stream and options.text is None:
+        raise ConfigError("--stream is for one TEXT: --from speaks many at a time.")
+    known = PIPED if options.text is not None and options.out == PIPE else tuple(WRITTEN)
+    if options.format not in known:
+        raise ConfigError(f"Unknown --format {options.format}; known: {', '.join(known)}.")
     if options.text == "-":
         options.text = sys.stdin.read()
     if options.text is not None and not options.text.strip():
@@ -70,6 +79,10 @@ def _check_out(options: SpeakOptions) -> None:
         where = "a folder" if options.from_ is not None else "a file, such as --out speech.wav"
         raise ConfigError(f"Say where the speech goes: {where}{' with --out' if options.from_ else ''}.")
     out = Path(options.out)
+    if options.text is not None and options.out == PIPE:
+        if sys.stdout.isatty():
+            raise ConfigError("--out - writes audio to a pipe, and this is a terminal: add `| ffplay -nodisp -i -`.")
+        return
     if options.text is not None:
         if out.is_dir():
             raise ConfigError(f"--out {out} is a folder: give a file, such as {out / 'speech.wav'}.")
@@ -92,17 +105,33 @@ def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
     else:  # such as one of OmniVoice's
         voice = load_voice(options.voice or "", speaker.codec, speaker.voices)
     path = save_voice(voice, options.save_voice, speaker.codec)
-    print(f"{path}: a voice of {voice.frames / speaker.codec.frame_rate:.1f} s, for --voice {options.save_voice}")
+    line = f"{path}: a voice of {voice.frames / speaker.codec.frame_rate:.1f} s, for --voice {options.save_voice}"
+    print(line, file=sys.stderr if options.out == PIPE else sys.stdout)
 
 
 def _one(options: SpeakOptions, speaker: Speaker) -> None:
-    from stentor.audio.io import write
-
     assert options.out is not None
     shared = {name: getattr(options, name) for name in SHARED if getattr(options, name) is not None}
-    asked = speaker.prepare(Utterance(**shared))
-    began = time.perf_counter()
-    speech = next(speaker.speak([asked], not options.raw))
-    took = time.perf_counter() - began
-    write(options.out, speech.audio, speech.rate)
-    print(timing(options.out, speech.seconds, took))
+    utterance = speaker.prepare(Utterance(**shared))
+    began, first, samples = time.perf_counter(), 0.0, 0
+    rate = speaker.codec.sample_rate
+    with _destination(options) as (path, kind), open_writer(path, rate, kind) as write:
+        for piece in speaker.stream(utterance, not options.raw, options.stream):
+            write(piece.audio)
+            first = first or time.perf_counter() - began
+            samples += len(piece.audio)
+    line = timing(options.out, samples / rate, time.perf_counter() - began)
+    line += f", the first after {first:.2f} s" if options.stream else ""
+    print(line, file=sys.stderr if options.out == PIPE else sys.stdout)
+
+
+@contextmanager
+def _destination(options: SpeakOptions) -> Iterator[tuple[str | Path, str]]:
+    """Where one text goes and in which format. A file appears when it is complete; streamed, it grows in its place."""
+    assert options.out is not None
+    if options.out == PIPE:
+        yield PIPE, options.format
+        return
+    path = Path(options.out)
+    with nullcontext(path) if options.stream else atomic_path(path) as place:
+        yield place, path.suffix.lower().lstrip(".")

@@ -33,7 +33,8 @@ def open_speaker(options: SpeakOptions, device: str, remark: Remark) -> Speaker:
     """The model of the command with its settings. Raises ConfigError."""
     from stentor.inference.load import load
 
-    changes = {"steps": options.steps, "guidance": options.guidance, "compile": options.compile or None}
+    settings = ("steps", "guidance", "chunk_duration", "chunk_threshold")
+    changes = {**{key: getattr(options, key) for key in settings}, "compile": options.compile or None}
     generation = {key: value for key, value in changes.items() if value is not None}
     return load(options.model, device).speaker(
         generation, options.recognizer, options.normalize, options.denoise, remark

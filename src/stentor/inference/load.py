@@ -167,10 +167,31 @@ class Model:
 
         Raises ConfigError, DataError and AudioError.
         """
+        options |= {"recognizer": recognizer, "normalize": normalize, "denoise": denoise}
+        speaker, utterance = self._utterance(text, voice, reference, options)
+        return next(speaker.speak([utterance], finish))
+
+    def speak_stream(
+        self,
+        text: str,
+        voice: Voice | str | Path | None = None,
+        reference: str | Path | np.ndarray | None = None,
+        *,
+        finish: bool = True,
+        **options: Any,
+    ) -> Iterator[tuple[np.ndarray, int]]:
+        """A text of any length, spoken piece by piece: (float32 [samples], Hz), each as soon as it is made, to be laid
+        end to end. The first is short, so that it comes early. Parameters and errors as in `speak`."""
+        speaker, utterance = self._utterance(text, voice, reference, options)
+        return ((piece.audio, piece.rate) for piece in speaker.stream(utterance, finish))
+
+    def _utterance(self, text: str, voice: Any, reference: Any, options: dict[str, Any]) -> tuple[Speaker, Utterance]:
+        """An utterance that is prepared, and what speaks it; parameters as in `speak`."""
+        shared = {name: options.pop(name) for name in ("recognizer", "normalize", "denoise") if name in options}
         names = {field.name for field in fields(Utterance)} & options.keys()
         utterance = Utterance(text, voice, reference=reference, **{name: options.pop(name) for name in names})
-        speaker = self.speaker(options, recognizer, normalize, denoise)
-        return next(speaker.speak([speaker.prepare(utterance)], finish))
+        speaker = self.speaker(options, **shared)
+        return speaker, speaker.prepare(utterance)
 
     def speaker(self, *args: Any, **options: Any) -> Speaker:
         """The model as a `SpeakerLabels` with these options; raises ConfigError when it does not speak."""

@@ -107,7 +107,8 @@ def speak_stream(
     job = _Job(utterance, bundle, generation, finish, early)
     settings = {**generation.arguments(), **options}
     size = 1 if early else TOGETHER
-    for group in [job.pieces[:1], *itertools.batched(job.pieces[1:], size)]:
+    for start in [0, *range(1, len(job.pieces), size)]:
+        group = job.pieces[start : start + size if start else 1]
         _synthesize(bundle, [(job, piece) for piece in group], denoise, settings)
         for piece in group:
             assert piece.codes is not None
@@ -116,9 +117,7 @@ def speak_stream(
                 piece.codes = None
 
 
-def _synthesize(
-    bundle: Bundle, pieces: Sequence[tuple[_Job, _Piece]], denoise: bool, settings: dict[str, Any]
-) -> None:
+def _synthesize(bundle: Bundle, pieces: Sequence[tuple[_Job, _Piece]], denoise: bool, settings: dict[str, Any]) -> None:
     if not pieces:
         return
     model: Any = bundle.model
@@ -129,11 +128,7 @@ def _synthesize(
 
 
 def _plan(
-    utterance: Utterance,
-    reference: tuple[np.ndarray, str] | None,
-    bundle: Bundle,
-    generation: Generation,
-    early: bool,
+    utterance: Utterance, reference: tuple[np.ndarray, str] | None, bundle: Bundle, generation: Generation, early: bool
 ) -> list[_Piece]:
     processor: Any = bundle.processor
     frame_rate, duration = processor.codec.frame_rate, utterance.duration

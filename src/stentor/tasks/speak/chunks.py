@@ -31,10 +31,10 @@ SPACE = re.compile(r"\s+(?![?!:;»%])|(?<=[ぁ-ん])(?=[一-鿿ァ-ヺ])")
 LAST_WORD = re.compile(rf"[^\s({CLOSING[0]}“„«\[¿¡]*$")
 PREPOSED = "เแโใไເແໂໃໄ"
 """Vowels that are written before their consonant."""
-ABBREVIATIONS = frozenset(
-    "prof rev hon pres gov capt gen sen rep col maj cmdr co corp inc est dept ave etc approx fig def ca al eds vol "
-    "jan feb apr aug sept oct nov dec mme mlle ing sra dra srta dott sig av ud uds ul inz им ул тыс млн руб см др пр "
-    "ee uu bzw usw evtl inkl vgl tel abs art no nos num nº".split()
+ABBREVIATIONS = re.compile(
+    "prof|rev|hon|pres|gov|capt|gen|sen|rep|col|maj|cmdr|co|corp|inc|est|dept|ave|etc|approx|fig|def|ca|al|eds|vol|"
+    "jan|feb|apr|aug|sept|oct|nov|dec|mme|mlle|ing|sra|dra|srta|dott|sig|av|ud|uds|ul|inz|им|ул|тыс|млн|руб|см|др|пр|"
+    "ee|uu|bzw|usw|evtl|inkl|vgl|tel|abs|art|no|nos|num|nº"
 )
 """Abbreviations that hold a vowel and mostly have something after them; in lower case."""
 
@@ -144,11 +144,11 @@ def ends_sentence(text: str, match: re.Match[str], cased: bool = True) -> bool:
     if match[0][0] != ".":
         return True
     last = LAST_WORD.search(text, max(0, match.start() - 40), match.start())
-    word = unicodedata.normalize("NFKD", last[0].lower() if last else "")
+    word = unicodedata.normalize("NFKD", last[0].lower().replace("’", "'") if last else "")
     letters = "".join(c for c in word if unicodedata.category(c)[0] != "M")
     if not letters or letters.endswith("."):
         return True
     vowelless = letters.isascii() and letters.isalpha() and not re.search("[aeiouy]", letters)
     inner = "." in letters and re.sub("[.-]", "", letters).isalpha() and len(letters) < 8
     short = len(letters) == 1 or (letters.isdigit() and len(letters) < 3)
-    return not (vowelless or inner or short or re.sub("^(l|d|dell|all)['’]", "", letters) in ABBREVIATIONS)
+    return not (vowelless or inner or short or ABBREVIATIONS.fullmatch(letters.removeprefix("l'")))

@@ -13,7 +13,7 @@ TARGET = 15.0
 """Seconds of a part of a text that is divided."""
 MOST = 1.2
 """How many times as long as wished for a part may be."""
-PARAGRAPH, SENTENCE, CLAUSE, WORD, LETTER = 0.0, 0.1, 0.35, 1.0, 3.0
+PARAGRAPH, SENTENCE, CLAUSE, WORD, LETTER = -0.3, 0.1, 0.35, 1.0, 3.0
 """What dividing there costs, beside the squared relative deviation of a part from its target length."""
 FORCED = 0.02
 """... between words or letters where nothing better comes for longer than a part may be."""
@@ -29,8 +29,8 @@ COMMA = re.compile(r"[,;:،؛](?=\s)\s+|[—–](?=\s)\s+|[，；：、､]\s*|(
 # French has spaces before some marks; a Japanese word seldom goes on with another script after hiragana.
 SPACE = re.compile(r"\s+(?![?!:;»%])|(?<=[ぁ-ん])(?=[一-鿿ァ-ヺ])")
 LAST_WORD = re.compile(rf"[^\s({CLOSING[0]}“„«\[¿¡]*$")
-PREPOSED = "เแโใไເແໂໃໄ"
-"""Vowels that are written before their consonant."""
+PREPOSED, POSTPOSED = "เแโใไເແໂໃໄ", "ะาำๅๆຯະາຳໆฯ"
+"""Vowels that are written before their consonant, and what is written after one."""
 ABBREVIATIONS = re.compile(
     "prof|rev|hon|pres|gov|capt|gen|sen|rep|col|maj|cmdr|co|corp|inc|est|dept|ave|etc|approx|fig|def|ca|al|eds|vol|"
     "jan|feb|apr|aug|sept|oct|nov|dec|mme|mlle|ing|sra|dra|srta|dott|sig|av|ud|uds|ul|inz|им|ул|тыс|млн|руб|см|др|пр|"
@@ -117,7 +117,11 @@ def _inside(text: str, words: list[int], finest: float, most: float) -> Iterator
     for start, end in itertools.pairwise(words) if clause > finest else ():
         word = weight(text[start:end])
         for i in range(start + 1, end) if word > finest else ():
-            if unicodedata.category(text[i])[0] not in "MPZ" and text[i - 1] not in PREPOSED:
+            if (
+                unicodedata.category(text[i])[0] not in "MPZ"
+                and text[i] not in POSTPOSED
+                and text[i - 1] not in PREPOSED
+            ):
                 yield i, LETTER if word <= most else FORCED
         if end < words[-1]:
             yield end, WORD if clause <= most else FORCED

@@ -14,10 +14,10 @@ SENTENCES = [
     "$3.50, i.e. less than Mr. O'Neil paid.|Is that so?|Yes!",
     'See e.g. chapter 4.2.1 for the U.S. army.|"Stop!" he said.|He lives in St. Louis with Prof. Jones and Mrs. Miller.'
     "|Fig. 3 shows it, cf. No. 7.",
-    "Acme Inc. sells tools.|Version 2.0 came on Jan. 5, 2020.|Wait... what happened?|(He left.)|Write to a.b@example.org "
-    "now.",
-    "Am 3. Mai kamen z. B. Dr. Meier und Frau Prof. Schmidt.|Das waren ca. 20 Leute, d. h. zu viele.|Wir treffen uns am "
-    "1. Januar um 8 Uhr.|Gut.",
+    "Acme Inc. sells tools.|Version 2.0 came on Jan. 5, 2020.|Wait... what happened?|(He left.)|Write to "
+    "a.b@example.org now.",
+    "Am 3. Mai kamen z. B. Dr. Meier und Frau Prof. Schmidt.|Das waren ca. 20 Leute, d. h. zu viele.|Wir treffen uns "
+    "am 1. Januar um 8 Uhr.|Gut.",
     "M. Dupont est arrivé à huit heures.|Mme. Martin l'attendait, p. ex. avec J.-P. Durand.|C'est vrai ?|Oui !",
     "El Sr. García vive en EE. UU. desde 1990.|¿Quién es?|La Dra. López, p. ej., lo sabe.",
     "Il sig. Rossi e la dott.ssa Bianchi arrivano.|L'art. 5 non vale.|Vero?",

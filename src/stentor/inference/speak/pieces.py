@@ -40,11 +40,13 @@ class _Job:
         processor: Any = bundle.processor
         self.utterance, self.processor, self.codec = utterance, processor, processor.codec
         voice = utterance.voice
-        # (codec tokens, their text)
-        self.reference = (voice.codes, flat(voice.text, bundle)) if isinstance(voice, Voice) else None
+        self.reference: tuple[np.ndarray, str] | None = None  # codec tokens, their text
+        level = LEVEL
+        if isinstance(voice, Voice):
+            self.reference = (voice.codes, flat(voice.text, bundle))
+            level = min(LEVEL, voice.rms or LEVEL)
         self.seed = generation.seed if utterance.seed is None else utterance.seed
         self.pieces = _plan(utterance, self.reference, bundle, generation, early)
-        level = LEVEL * min(1.0, (getattr(voice, "rms", None) or LEVEL) / LEVEL)
         self.joiner = Joiner(self.codec.sample_rate, utterance.duration is None, level) if finish else None
 
     def prompt(self, piece: _Piece, denoise: bool) -> Any:

@@ -37,6 +37,9 @@ class Utterance:
     """What is said in it. None: it is transcribed."""
     reference_rate: int | None = None
     """Hz of the array."""
+    follows: bool = True
+    """Without a voice: whether the first piece of a long text is the voice of the others. False for models that have
+    learned no recording beside an instruct."""
 
 
 @dataclass

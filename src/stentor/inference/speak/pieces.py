@@ -34,7 +34,7 @@ class _Piece:
 
 
 class _Job:
-    """An utterance on its way. Without a voice, its first piece is the voice of the others."""
+    """An utterance on its way. Without a voice, its first piece is the voice of the others (see `Utterance.follows`)."""
 
     def __init__(self, utterance: Utterance, bundle: Bundle, generation: Generation, finish: bool, early: bool = False):
         processor: Any = bundle.processor
@@ -45,13 +45,14 @@ class _Job:
         if isinstance(voice, Voice):
             self.reference = (voice.codes, flat(voice.text, bundle))
             level = min(LEVEL, voice.rms or LEVEL)
+        self.follows = self.reference is None and utterance.follows
         self.seed = generation.seed if utterance.seed is None else utterance.seed
         self.pieces = _plan(utterance, self.reference, bundle, generation, early)
         self.joiner = Joiner(self.codec.sample_rate, utterance.duration is None, level) if finish else None
 
     def prompt(self, piece: _Piece, denoise: bool) -> Any:
         first = self.pieces[0]
-        reference = (first.codes, first.text) if self.reference is None and piece.number else self.reference
+        reference = (first.codes, first.text) if self.follows and piece.number else self.reference
         style = {"language": self.utterance.language, "instruct": self.utterance.instruct}
         denoise = denoise and self.reference is not None
         return self.processor.utterance(piece.text, reference=reference, frames=piece.frames, denoise=denoise, **style)
@@ -82,7 +83,7 @@ def speak(
     jobs = [_Job(utterance, bundle, generation, finish) for utterance in utterances]
     settings = {**generation.arguments(), **options}
     # Pieces that need no codes of other pieces go together.
-    begun = [(job, piece) for job in jobs for piece in (job.pieces if job.reference else job.pieces[:1])]
+    begun = [(job, piece) for job in jobs for piece in (job.pieces[:1] if job.follows else job.pieces)]
     _synthesize(bundle, begun, denoise, settings)
     _synthesize(bundle, [(j, p) for j in jobs for p in j.pieces if p.codes is None], denoise, settings)
     for job in jobs:

@@ -153,6 +153,8 @@ class Speaker:
                     f"This model was fine-tuned without the {name} of its records (`task.{name}_ratio: 0`): it knows "
                     "what the model that it began from learned of them, and may have forgotten some of it."
                 )
+        if self.task.only_instruct_ratio == 1 and not self.model_section.get("from"):
+            learned = [replace(u, follows=u.instruct is None) for u in learned]
         return learned
 
     def _language(self, language: str | None) -> str | None:

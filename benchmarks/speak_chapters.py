@@ -3,17 +3,19 @@
     python benchmarks/speak_chapters.py --model RUN --recognizer RUN [--characters 20000] [--instruct VOICE]
         [--chunk-duration 15] [--stream]
 
-The text is of digit strings and short commands in sentences and paragraphs, which models of `recipes/speak_tiny.yaml` and
-of `stentor quickstart` know. It is written to a file piece by piece, as `stentor speak` does, and the recogniser then
-reads that file, joins and all.
+The text is of digit strings and short commands in sentences and paragraphs, which models of `recipes/speak_tiny.yaml`
+and of `stentor quickstart` know. It is written to a file piece by piece, as `stentor speak` does, and the recogniser reads
+that file, joins and all; and the same sentences, spoken one by one.
 """
 
 import argparse
 import itertools
 import os
 import random
+import re
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ from stentor.inference.speak import Utterance
 from stentor.inference.speak.postprocess import loudness
 from stentor.metrics.wer import word_errors
 from stentor.sources.phrases import command, digit_string
+
+LEAST, MOST = 24, 38
+"""Characters of a sentence."""
 
 
 def main() -> None:
@@ -44,7 +49,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chapters.wav"
         row = speak(args, text, path)
-        row["wer"] = error_rate(args.recognizer, text, path)
+        row["wer"] = error_rate(args.recognizer, text, [path])
+        print(row, flush=True)
+        row["wer_one_by_one"] = error_rate(args.recognizer, text, one_by_one(args, text))
     print(row)
     write("speak_chapters", [row], characters=len(text), chunk_duration=args.chunk_duration, threads=args.threads)
 
@@ -55,9 +62,16 @@ def chapters(characters: int) -> str:
     for number, name in enumerate(("one", "two", "three"), 1):
         text += f"{name}\n\n"
         while len(text) < characters * number / 3:
-            sentences = [command(rng) if rng.random() < 0.7 else digit_string(rng, 2, 5) for _ in range(5)]
-            text += " ".join(f"{sentence}." for sentence in sentences) + "\n\n"
+            text += " ".join(f"{sentence(rng)}." for _ in range(5)) + "\n\n"
     return text
+
+
+def sentence(rng: random.Random) -> str:
+    """Of about two seconds, as the model has learned them."""
+    while True:
+        text = command(rng) if rng.random() < 0.7 else digit_string(rng, 5, 5)
+        if LEAST <= len(text) <= MOST:
+            return text
 
 
 def speak(args: argparse.Namespace, text: str, path: Path) -> dict[str, Any]:
@@ -106,10 +120,17 @@ def largest_step(levels: list[float]) -> float:
     return round(max(abs(after - before) for before, after in itertools.pairwise(levels)), 2)
 
 
-def error_rate(recognizer: str, text: str, path: Path) -> str:
-    """Errors over words, of all of the file."""
-    answer = stentor.load(recognizer, "cpu").transcribe(path).text
-    words = " ".join(text.lower().replace(".", " ").split())
+def one_by_one(args: argparse.Namespace, text: str) -> Iterator[np.ndarray]:
+    speaker = stentor.load(args.model, "cpu").speaker()
+    for part in filter(None, re.split(r"[.\s]*\n\n|\. ", text)):
+        yield next(speaker.speak([speaker.prepare(Utterance(part, instruct=args.instruct))])).audio
+
+
+def error_rate(recognizer: str, text: str, recordings: Iterable[Path | np.ndarray]) -> str:
+    """Errors over words, of all of the recordings; arrays are at 16 kHz."""
+    model = stentor.load(recognizer, "cpu")
+    answer = " ".join(transcript.text for transcript in model.transcribe_many(recordings, 16_000))
+    words = " ".join(text.replace(".", " ").split())
     errors = int(word_errors([(words, answer.lower())])[:, :3].sum())
     return f"{100 * errors / len(words.split()):.2f} % ({errors}/{len(words.split())})"
 

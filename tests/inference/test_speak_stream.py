@@ -125,6 +125,25 @@ def test_a_described_voice_goes_on_in_its_first_piece():
     assert all(p.reference[1] == first.text and (p.reference[0] == 1).all() for p in others)
 
 
+def test_a_model_that_learned_no_recording_beside_an_instruct_goes_on_by_the_instruct(model, monkeypatch):
+    references, real = [], type(model.bundle.processor).utterance
+
+    def seen(self, text, **options):
+        references.append(options["reference"])
+        return real(self, text, **options)
+
+    monkeypatch.setattr(type(model.bundle.processor), "utterance", seen)
+    for ratio, alone in ((0.5, False), (1.0, True)):
+        speaker = model.speaker({**SMALL, "chunk_threshold": 3.0})
+        speaker.task = speaker.task.model_copy(update={"only_instruct_ratio": ratio})
+        whole = next(speaker.speak([speaker.prepare(Utterance(TEXT, instruct="quick"))]))
+        assert len(references) == len(whole.texts) > 1 and all(r is None for r in references[1:]) == alone
+        references.clear()
+        list(speaker.stream(speaker.prepare(Utterance(TEXT)), early=False))
+        assert all(r is not None for r in references[1:]), "without an instruct the first piece is the voice"
+        references.clear()
+
+
 def test_no_level_step_and_no_click_where_pieces_of_real_speech_meet():
     """Built-in voices through a fitted codec, each piece up to 6 dB louder or softer than it should be."""
     from stentor.audio.synth import say

@@ -4,8 +4,8 @@
         [--chunk-duration 15] [--stream]
 
 The text is of digit strings and short commands in sentences and paragraphs, which models of `recipes/speak_tiny.yaml`
-and of `stentor quickstart` know. It is written to a file piece by piece, as `stentor speak` does, and the recogniser reads
-that file, joins and all; and the same sentences, spoken one by one.
+and of `stentor quickstart` know. It is written to a file piece by piece, as `stentor speak` does, and the recogniser
+reads that file, joins and all; and the same sentences, spoken one by one.
 """
 
 import argparse

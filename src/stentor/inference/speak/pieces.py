@@ -34,7 +34,7 @@ class _Piece:
 
 
 class _Job:
-    """An utterance on its way. Without a voice, its first piece is the voice of the others (see `Utterance.follows`)."""
+    """An utterance on its way. Without a voice its first piece is that of the others, see `Utterance.follows`."""
 
     def __init__(self, utterance: Utterance, bundle: Bundle, generation: Generation, finish: bool, early: bool = False):
         processor: Any = bundle.processor

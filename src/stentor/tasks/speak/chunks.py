@@ -19,7 +19,8 @@ PARAGRAPH, SENTENCE, CLAUSE, WORD, LETTER = -0.3, 0.1, 0.35, 1.0, 3.0
 FORCED = 0.02
 """... between words or letters where nothing better comes for longer than a part may be."""
 LEAST = 2.0
-"""Seconds of a part below which it costs 1 more: it would be spoken in another tone, and is no voice for others."""
+"""Seconds of a part below which it costs 1 more (or half its target, where that is less): it would be spoken in another
+tone, and is no voice for others."""
 FINE = 4
 """Clauses are only divided where they are longer than the shortest target by this."""
 HEADING = 40
@@ -85,7 +86,7 @@ def _best(targets: list[float], most: float, times: list[float], costs: list[flo
                 length = times[j] - times[i]
                 if length > most and j > i + 1:
                     break
-                total = cost + math.log(max(length, 1e-3) / target) ** 2 + costs[j] + (length < LEAST)
+                total = cost + math.log(max(length, 1e-3) / target) ** 2 + costs[j] + (length < min(LEAST, target / 2))
                 if number not in best[j] or total < best[j][number][0]:
                     best[j][number] = (total, i, parts)
     place, parts = len(times) - 1, min(best[-1], key=lambda number: best[-1][number][0])

@@ -264,7 +264,7 @@ def test_scores_and_their_table(ctc):
     measured = scores(rows, ["one two", "one three"], [None] * 2, ["a", "b"], normalizer="none")
     assert list(measured) == ["wer", "wer_real", "cer", "cer_real", "mos"]
     head, wer, _, mos = table(measured)
-    assert head.split() == ["synthetic", "codec", "real"]
+    assert head.split() == ["synthetic", "real"]
     assert wer.split()[:3] == ["wer", "25.00", "%"] and wer.split()[-3:] == ["–", "0.00", "%"]
     assert mos.split()[:2] == ["mos", "3.5"]
 

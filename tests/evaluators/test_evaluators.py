@@ -265,8 +265,8 @@ def test_scores_and_their_table(ctc):
     assert list(measured) == ["wer", "wer_real", "cer", "cer_real", "mos"]
     head, wer, _, mos = table(measured)
     assert head.split() == ["synthetic", "real"]
-    assert wer.split()[:3] == ["wer", "25.00", "%"] and wer.split()[-3:] == ["–", "0.00", "%"]
-    assert mos.split()[:2] == ["mos", "3.5"]
+    assert wer.split()[:3] == ["wer", "25.00", "%"] and wer.split()[-2:] == ["0.00", "%"]
+    assert mos.split()[:2] == ["mos", "3.5"] and mos.endswith("–")
 
 
 def test_sections_say_what_is_wrong():

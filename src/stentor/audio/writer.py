@@ -79,11 +79,5 @@ def _quantised(audio: np.ndarray) -> np.ndarray:
 def _header(rate: int, size: int = MOST - 36) -> bytes:
     """Of a WAV file with so many bytes of 16-bit mono audio."""
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
-    unknown = size == MOST - 36
-    return (
-        b"RIFF"
-        + struct.pack("<I", size + 36)
-        + b"WAVE"
-        + form
-        + struct.pack("<4sI", b"data", MOST if unknown else size)
-    )
+    data = MOST if size == MOST - 36 else size
+    return struct.pack("<4sI4s", b"RIFF", size + 36, b"WAVE") + form + struct.pack("<4sI", b"data", data)

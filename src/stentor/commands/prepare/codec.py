@@ -57,6 +57,7 @@ def prepare_codec(options: CodecOptions) -> None:
         print(f"{section.type} fitted on {reader.read:,} records ({reader.seconds / 3600:.2f} h).", flush=True)
     else:
         codec = section.open(device)
+    codec.require_tokens()
     with atomic_path(to) as part:
         codec.save(part)
         clips = (audio for audio in reader.audios(held_out, codec.sample_rate) if len(audio) >= codec.hop)

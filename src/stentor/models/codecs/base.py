@@ -44,8 +44,9 @@ class AudioCodec:
     """Samples of one frame."""
     codebooks: int
     """Codes of each frame, the most important one first."""
-    vocabulary: int
-    """Entries of each codebook. Codes are 0 ... vocabulary - 1; a model's MASK is not among them."""
+    vocabulary: int | None
+    """Entries of each codebook. Codes are 0 ... vocabulary - 1; a model's MASK is not among them. None: there are no
+    entries, each "code" is a real number."""
     device: str = "cpu"
     """Where it computes."""
 
@@ -56,9 +57,11 @@ class AudioCodec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of codes: int16, or int32 where a codebook has more entries than int16 can number."""
+        """Of codes: int16, or int32 where a codebook has more entries than int16 can number; of real ones float32."""
         import numpy as np
 
+        if self.vocabulary is None:
+            return np.dtype(np.float32)
         return np.dtype(np.int16 if self.vocabulary <= INT16 else np.int32)
 
     def frames(self, samples: int) -> int:
@@ -102,14 +105,30 @@ class AudioCodec:
                     "frames].",
                     "wrong_shape",
                 )
-            if clip.min() < 0 or clip.max() >= self.vocabulary:
-                raise AudioError(
-                    f"{subject} go from {clip.min()} to {clip.max()}; those of the codec {self.type} are 0 to "
-                    f"{self.vocabulary - 1}.",
-                    "wrong_range",
-                )
+            self.check_range(clip, f"{subject} go", f"those of the codec {self.type}")
         with self._exactly():
             return self._decode(codes) if codes else []
+
+    def check_range(self, codes: np.ndarray, subject: str, expected: str) -> None:
+        """Raises AudioError (`wrong_range`) for codes that the codec does not have; `subject` ("The codes go") and
+        `expected` ("this model's") are parts of its sentence."""
+        import numpy as np
+
+        if self.vocabulary is None and not np.isfinite(codes).all():
+            raise AudioError(f"{subject} beyond all numbers: they hold NaN or infinite values.", "wrong_range")
+        if self.vocabulary is not None and (codes.min() < 0 or codes.max() >= self.vocabulary):
+            raise AudioError(
+                f"{subject} from {codes.min()} to {codes.max()}; {expected} are 0 to {self.vocabulary - 1}.",
+                "wrong_range",
+            )
+
+    def require_tokens(self) -> None:
+        """Raises ConfigError for a codec whose codes are real numbers: shards and their statistics hold integers."""
+        if self.vocabulary is None:
+            raise ConfigError(
+                f"The codec {self.type} makes no tokens, its codes are real numbers: train on the recordings "
+                "themselves, which are encoded as they are read."
+            )
 
     def _exactly(self) -> AbstractContextManager[Any]:
         """No autocast: codes must be the same wherever they are made, also while a model trains in bfloat16."""

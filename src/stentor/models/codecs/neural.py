@@ -29,7 +29,8 @@ class CodecGeometry:
     hop: int
     codebooks: int
     """The number that is used, of those that it has."""
-    vocabulary: int
+    vocabulary: int | None
+    """None: of a codec whose codes are real numbers."""
 
 
 class Neural(Codec):
@@ -52,7 +53,7 @@ class Neural(Codec):
         raise NotImplementedError
 
     def wave(self, model: Any, codes: Tensor) -> Tensor:
-        """Samples [about frames * hop] of int64 codes [1, codebooks, frames]."""
+        """Samples [about frames * hop] of codes [1, codebooks, frames], int64 or, of real ones, float32."""
         raise NotImplementedError
 
     def read(self, folder: Path) -> AudioCodec:
@@ -151,9 +152,10 @@ class NeuralCodec(AudioCodec):
         import torch
 
         audios = []
+        kind = np.int64 if self.vocabulary is not None else np.float32
         with torch.inference_mode():
             for clip in codes:
-                ids = torch.as_tensor(clip.astype(np.int64), device=self.device)[None]
+                ids = torch.as_tensor(clip.astype(kind), device=self.device)[None]
                 wave = self.section.wave(self.model, ids)[: clip.shape[1] * self.hop]
                 # Transposed convolutions of odd strides end a few samples early.
                 missing = clip.shape[1] * self.hop - len(wave)

@@ -66,6 +66,7 @@ def _audios(plan: ShardPlan, rate: int) -> Iterator[np.ndarray]:
 def codec_facts(name: str) -> dict[str, Any]:
     """Format of the codec, of a folder with a digest of its files. Raises ConfigError when there is none."""
     codec = open_codec(name)
+    codec.require_tokens()
     facts = {key: getattr(codec, key) for key in ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")}
     if Path(name).is_dir():
         digest = hashlib.sha256()

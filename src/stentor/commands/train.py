@@ -78,7 +78,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     torch.manual_seed(config.train.seed)
     bundle = build_model(config, requirements)
     check_weights(bundle.model.named_parameters(), "model")
-    losses = expanded(sections, bundle.codebooks)
+    losses = expanded(sections, bundle.codebooks, bundle.loss_parts)
     processor, family = bundle.processor, bundle.family
 
     def drop_reason(cut: Cut, training: bool) -> tuple[str, str] | None:

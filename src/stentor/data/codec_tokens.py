@@ -23,8 +23,8 @@ class AcceptsCodecTokens:
 
     codebooks: int
     """Codebooks that the model takes."""
-    vocabulary: int
-    """Entries of each codebook; codes are 0 ... vocabulary - 1."""
+    vocabulary: int | None
+    """Entries of each codebook; codes are 0 ... vocabulary - 1. None: there are no entries, each is a real number."""
 
 
 def has_codes(cut: Cut) -> bool:

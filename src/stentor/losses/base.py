@@ -73,6 +73,16 @@ class Loss(Choice):
         return value
 
 
-def expanded(losses: Mapping[str, Loss], codebooks: int | None) -> dict[str, Loss]:
-    """All terms that a model's forward returns and the engine divides, from those of the section `losses:`."""
-    return {term: part for name, loss in losses.items() for term, part in loss.terms(name, codebooks).items()}
+def expanded(
+    losses: Mapping[str, Loss], codebooks: int | None, parts: Mapping[str, float] | None = None
+) -> dict[str, Loss]:
+    """All terms that a model's forward returns and the engine divides, from those of the section `losses:`; `parts` are
+    `Bundle.loss_parts`."""
+    terms = {term: part for name, loss in losses.items() for term, part in loss.terms(name, codebooks).items()}
+    if not parts:
+        return terms
+    return {
+        f"{term}_{part}": loss.model_copy(update={"weight": weight * loss.weight})
+        for term, loss in terms.items()
+        for part, weight in parts.items()
+    }

@@ -9,7 +9,7 @@ must pickle.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +97,11 @@ class Bundle:
     inference only."""
     codebooks: int | None = None
     """Codebooks of the codec whose tokens the model predicts: losses have one term for each. None for other models."""
+    @property
+    def loss_parts(self) -> Mapping[str, float]:
+        """Of a model that computes its loss itself: the terms that this is the sum of, each divided by a count of its
+        own, with their weights. Empty: it is one term."""
+        return getattr(self.processor, "loss_parts", {})
 
     def parts(self) -> dict[str, torch.nn.Module]:
         """Named top-level parts of the model, for the table of trainable parameters."""

@@ -12,7 +12,7 @@ from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
 from stentor.data.cut import field_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import AudioError, ConfigError
-from stentor.models.codecs.base import AudioCodec, at_peak
+from stentor.models.codecs.base import AudioCodec, at_peak, check_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,8 +42,8 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
     pace: SpeakingRate | None = None
     """Of the training records, for the length of what is spoken."""
 
-    def __init__(self, tokenizer: Any, codebooks: int, vocabulary: int, codec: AudioCodec | None = None):
-        """`tokenizer`: of transformers; `vocabulary`: entries of a codebook without special ones."""
+    def __init__(self, tokenizer: Any, codebooks: int, vocabulary: int | None, codec: AudioCodec | None = None):
+        """`tokenizer`: of transformers; `vocabulary`: entries of a codebook without special ones; None: each "code" is a real number."""
         self.tokenizer = tokenizer
         self.codebooks, self.vocabulary = codebooks, vocabulary
         self.codec = codec
@@ -140,11 +140,7 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
                 f"The codes have the shape {list(codes.shape)}; this model takes [{self.codebooks}, frames].",
                 "wrong_shape",
             )
-        if codes.min() < 0 or codes.max() >= self.vocabulary:
-            raise AudioError(
-                f"The codes go from {codes.min()} to {codes.max()}; this model's are 0 to {self.vocabulary - 1}.",
-                "wrong_range",
-            )
+        check_range(codes, self.vocabulary, "The codes go", "this model's")
 
     def cached_features(self, cut: Cut) -> CachedFeatures | None:
         from stentor.data.load_audio import load_audio

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from stentor.data.file_modes import follow_umask
-from stentor.errors import ConfigError, DataError
+from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.speak import voice_clone_prompt
 from stentor.models.codecs.base import AudioCodec
 
@@ -192,11 +192,11 @@ def _from_prompt(path: Path, codec: AudioCodec) -> Voice:
 
 def _checked(voice: Voice, path: Path, codec: AudioCodec) -> Voice:
     """The voice, with codes of the codec's type. Raises DataError when they are not the codec's."""
-    codes = voice.codes
-    good = codes.ndim == 2 and codes.shape[0] == codec.codebooks and codes.shape[1] > 0 and codes.dtype.kind in "iu"
-    if not good or codes.min() < 0 or codes.max() >= codec.vocabulary:
-        raise DataError(f"The voice {path} is damaged: its codes do not fit the codec. Save it again.")
-    return replace(voice, codes=codes.astype(codec.dtype))
+    try:
+        codec.check(voice.codes)
+    except AudioError as error:
+        raise DataError(f"The voice {path} is damaged: its codes do not fit the codec. Save it again.") from error
+    return replace(voice, codes=voice.codes.astype(codec.dtype))
 
 
 def voice_file(path: str | Path) -> Path:

@@ -95,32 +95,22 @@ class AudioCodec:
         The same for a clip alone or among others, and in each call. Raises AudioError with the reason `wrong_shape`
         or `wrong_range`.
         """
-        import numpy as np
-
         for number, clip in enumerate(codes):
-            subject = f"Codes {number + 1} of {len(codes)}" if len(codes) > 1 else "The codes"
-            if np.ndim(clip) != 2 or len(clip) != self.codebooks or not clip.shape[1]:
-                raise AudioError(
-                    f"{subject} have the shape {list(np.shape(clip))}; the codec {self.type} takes [{self.codebooks}, "
-                    "frames].",
-                    "wrong_shape",
-                )
-            self.check_range(clip, f"{subject} go", f"those of the codec {self.type}")
+            self.check(clip, f"Codes {number + 1} of {len(codes)}" if len(codes) > 1 else "The codes")
         with self._exactly():
             return self._decode(codes) if codes else []
 
-    def check_range(self, codes: np.ndarray, subject: str, expected: str) -> None:
-        """Raises AudioError (`wrong_range`) for codes that the codec does not have; `subject` ("The codes go") and
-        `expected` ("this model's") are parts of its sentence."""
+    def check(self, codes: np.ndarray, subject: str = "The codes") -> None:
+        """Raises AudioError as `decode`; `subject` begins its sentence."""
         import numpy as np
 
-        if self.vocabulary is None and not np.isfinite(codes).all():
-            raise AudioError(f"{subject} beyond all numbers: they hold NaN or infinite values.", "wrong_range")
-        if self.vocabulary is not None and (codes.min() < 0 or codes.max() >= self.vocabulary):
+        if np.ndim(codes) != 2 or len(codes) != self.codebooks or not codes.shape[1]:
             raise AudioError(
-                f"{subject} from {codes.min()} to {codes.max()}; {expected} are 0 to {self.vocabulary - 1}.",
-                "wrong_range",
+                f"{subject} have the shape {list(np.shape(codes))}; the codec {self.type} takes [{self.codebooks}, "
+                "frames].",
+                "wrong_shape",
             )
+        check_range(codes, self.vocabulary, f"{subject} go", f"those of the codec {self.type}")
 
     def require_tokens(self) -> None:
         """Raises ConfigError for a codec whose codes are real numbers: shards and their statistics hold integers."""
@@ -207,6 +197,19 @@ def at_peak(audio: np.ndarray, peak: float = PEAK) -> np.ndarray:
 
     highest = float(np.abs(audio).max(initial=0.0))
     return audio * np.float32(peak / highest) if highest > 0 else audio
+
+
+def check_range(codes: np.ndarray, vocabulary: int | None, subject: str, expected: str) -> None:
+    """Raises AudioError for codes that are none of so many entries (None: no real numbers); `subject` ("The codes go")
+    and `expected` ("this model's") are parts of its sentence."""
+    import numpy as np
+
+    if vocabulary is None and not (codes.dtype.kind == "f" and np.isfinite(codes).all()):
+        raise AudioError(f"{subject} beyond {expected}, which are finite real numbers.", "wrong_range")
+    if vocabulary is not None and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() >= vocabulary):
+        raise AudioError(
+            f"{subject} from {codes.min()} to {codes.max()}; {expected} are 0 to {vocabulary - 1}.", "wrong_range"
+        )
 
 
 def open_codec(name: str, device: str = "cpu") -> AudioCodec:

@@ -293,7 +293,7 @@ def codec_of(family: Any, requirements: TaskRequirements, before: Path | None) -
             )
         if family._codec is None:
             with one_thread():  # sums in one order: the same codec on each process, and when the run is resumed
-                family._codec = section.fit(training_audio(section, requirements))
+                family._codec = section.fit(training_audio(section.type, section.rate, requirements))
         return family._codec
     return section.open()
 
@@ -338,31 +338,31 @@ def codec_override(family: Any, codec: AudioCodec | None) -> AudioCodec | None:
     return section.open()
 
 
-def training_audio(section: Codec, requirements: TaskRequirements) -> Iterator[np.ndarray]:
-    """Audio of at most `FIT_SECONDS` of the training records, in an order that is theirs alone. Raises ConfigError
-    where there is none."""
+def training_audio(codec: str, rate: int, requirements: TaskRequirements) -> Iterator[np.ndarray]:
+    """Audio at a rate for a type of codec, of at most `FIT_SECONDS` of the training records, in an order that is theirs
+    alone. Raises ConfigError where there is none."""
     cuts = list(requirements.cuts() if requirements.cuts is not None else ())
     tokens = sum(map(has_codes, cuts))
     if 0 < tokens < len(cuts):
         raise ConfigError(
-            f"model.codec: {tokens:,} training records are codec tokens already, which a {section.type} that is fitted "
+            f"model.codec: {tokens:,} training records are codec tokens already, which a {codec} that is fitted "
             "on the others would not know: give the folder of their codec as `from`."
         )
     cuts = cuts if not tokens else []
     seconds = 0.0
     for cut in sorted(cuts, key=lambda cut: hashlib.blake2b(cut.id.encode(), digest_size=8).digest()):
         try:
-            audio = load_audio(cut, section.rate)
+            audio = load_audio(cut, rate)
         except AudioError:  # counted where it is read for training
             continue
-        if len(audio) >= section.rate // 10:
+        if len(audio) >= rate // 10:
             seconds += cut.duration
             yield at_peak(audio)
         if seconds >= FIT_SECONDS:
             return
     if not seconds:
         raise ConfigError(
-            f"model.codec: {section.type} is fitted on training audio, and there is none: give `from`, the folder of a "
+            f"model.codec: {codec} is fitted on training audio, and there is none: give `from`, the folder of a "
             "codec made by `stentor prepare codec DATA --to FOLDER`."
         )
 

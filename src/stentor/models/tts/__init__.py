@@ -49,6 +49,11 @@ class TTSGeneration(Section):
     without it too (Dia). 1: not at all."""
 
 
+    flow_steps: int | None = Field(None, ge=1)
+    """Steps from noise to the next frame, of models with continuous codes (Pocket TTS). More: closer to what was
+    learned."""
+
+
 class TTS(TransformersFamily):
     """A pretrained model that speaks, full or with LoRA: CSM, Dia and others. Which one it is follows from its
     `model_type`."""
@@ -60,7 +65,7 @@ class TTS(TransformersFamily):
     """Low-rank adapters. Null: all weights are trained but those in `freeze`, and a codec's."""
     generation: TTSGeneration = TTSGeneration()
     """How the next frame is chosen; `task.generation` is about models that fill in masks."""
-    aliases: ClassVar[tuple[str, ...]] = ("csm", "dia", "higgs_audio_v2", "pocket_tts")
+    aliases: ClassVar[tuple[str, ...]] = ("csm", "dia", "higgs_audio_v2", "pocket_tts", "gradium_phonon_tts")
     tasks: ClassVar[tuple[str, ...]] = ("speak",)
     implementation: ClassVar[str | None] = __name__
     example: ClassVar[str] = "{model_type: csm, hidden_size: 64}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.build import build as build_transformers
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.omnivoice.build import codec_of, codec_override
+from stentor.models.omnivoice.build import codec_of, codec_override, training_audio
 from stentor.models.tts import TTS
 
 
@@ -22,4 +22,9 @@ def build(family: TTS, requirements: TaskRequirements) -> Bundle:
         family._codec = codec_override(family, family._codec)
     else:
         family._codec = codec_of(family, requirements, Path(family.init) if family.init else None)
-    return build_transformers(family, requirements)
+    bundle = build_transformers(family, requirements)
+    codec = bundle.processor.codec
+    if family.source is None and family.init is None and requirements.cuts is not None and codec is not None:
+        audios = training_audio(codec.type, codec.sample_rate, requirements)
+        bundle.processor.fit(bundle.model.pretrained, audios)
+    return bundle

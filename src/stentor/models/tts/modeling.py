@@ -46,9 +46,11 @@ class TTSModel(nn.Module):
         return self
 
     def forward(self, **inputs: Tensor) -> dict[str, dict[str, Tensor]]:
-        """Arguments of the loss term `codes`, which the model computes itself; inputs as `TTSProcessor.collate` makes
-        them."""
-        return {"codes": {"loss": self.kind.loss(self.pretrained, inputs)}}
+        """Arguments of the loss term `codes`, or its parts, which the model computes itself; inputs as
+        `TTSProcessor.collate` makes them."""
+        loss = self.kind.loss(self.pretrained, inputs)
+        parts = {f"codes_{part}": term for part, term in loss.items()} if isinstance(loss, dict) else {"codes": loss}
+        return {term: {"loss": value} for term, value in parts.items()}
 
     def speak(self, prompts: Sequence[Prompt], *, seeds: int | Sequence[int] = 0, **unmasking: Any) -> list[np.ndarray]:
         """The codes of each prompt, integers [codebooks, frames], at least one frame.
@@ -64,7 +66,7 @@ class TTSModel(nn.Module):
                 torch.manual_seed(seed)
                 codes = self.kind.generate(self.pretrained, prompt, **self.options)
             codes = codes if codes.shape[1] else np.zeros((len(codes), 1), codes.dtype)
-            spoken.append(codes.clip(0, self.codes_end - 1))
+            spoken.append(codes if self.codes_end is None else codes.clip(0, self.codes_end - 1))
         return spoken
 
 
@@ -74,6 +76,8 @@ def options_of(generation: Any) -> dict[str, Any]:
     temperature = settings.pop("temperature", None)
     if "guidance" in settings:
         settings["guidance_scale"] = settings.pop("guidance")
+    if "flow_steps" in settings:
+        settings["num_flow_steps"] = settings.pop("flow_steps")
     if temperature is not None:
         settings |= {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
     return settings

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Batch, Example
@@ -34,7 +36,9 @@ class Sample:
     ids: list[int]
     """Tokens of the text, with what stands around it."""
     codes: np.ndarray
-    """Integers [codebooks, frames]."""
+    """Integers [codebooks, frames]; of codecs without entries real numbers."""
+    rng: np.random.Generator
+    """The item's own chance, the same each time."""
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Prompt:
     """Integers [codebooks, frames] of the voice."""
     before: list[int] | None = None
     """Tokens of the text of these codes. None: they are the beginning of this text."""
+    after: int = 0
+    """Frames to speak after the one that ends it, of models that end so (Pocket TTS)."""
 
 
 class TTSProcessor(CodecProcessor, ABC):
@@ -76,6 +82,8 @@ class TTSProcessor(CodecProcessor, ABC):
     """Token in the place of each of a text that guidance guides away from. None: it is never trained without text."""
     names_voice: ClassVar[bool] = False
     """Whether its prompt has a place for an `instruct`."""
+    continues: ClassVar[bool] = True
+    """Whether it can go on from codes that are the beginning of the text, as samples of an evaluation do."""
     turns: ClassVar[bool] = False
     """Whether its answers say who speaks; such models transcribe."""
     kinds: ClassVar[dict[str, type[TTSProcessor]]] = {}
@@ -83,6 +91,10 @@ class TTSProcessor(CodecProcessor, ABC):
 
     longest: int
     """Most positions of one item, which `setup` sets."""
+
+    loss_parts: Mapping[str, float] = MappingProxyType({})
+    """Terms that the model's loss is the sum of, each divided by a count of its own, with their weights. Empty: it is
+    one term. Where there are some, what `inputs` counts and `loss` sums has these keys."""
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -109,7 +121,9 @@ class TTSProcessor(CodecProcessor, ABC):
 
     def use(self, codec: AudioCodec) -> None:
         """Make the codes with this codec. Raises ConfigError where the model has no room for them."""
-        if codec.codebooks != self.codebooks or codec.vocabulary > self.entries:
+        real = None in (codec.vocabulary, self.entries)
+        fits = codec.vocabulary == self.entries if real else codec.vocabulary <= self.entries  # type: ignore[operator]
+        if codec.codebooks != self.codebooks or not fits:
             raise ConfigError(
                 f"model.codec: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, "
                 f"the model {self.codebooks} of {self.entries}: they do not fit. Give the codec that the model was "
@@ -142,18 +156,22 @@ class TTSProcessor(CodecProcessor, ABC):
     def model_codec(self, pretrained: Any) -> AudioCodec:
         """The codec that came with the model or its processor: a copy of its own, on the CPU."""
 
+    def fit(self, pretrained: Any, audios: Iterator[np.ndarray]) -> None:
+        """Set what an untrained model takes from the training audio, float32 [samples] at the codec's rate."""
+        return
+
     @abstractmethod
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
         """Tokens of a text to speak, with what stands around it."""
 
     @abstractmethod
-    def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int]:
+    def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int | dict[str, int]]:
         """(inputs of `loss`, what it sums over) of a training batch, padded at the right. Of an item nothing may
         depend on the others."""
 
     @classmethod
     @abstractmethod
-    def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> Tensor:
+    def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
         """The loss of transformers' model on a batch as a sum: its own, times what it is divided by there."""
 
     @classmethod
@@ -205,11 +223,12 @@ class TTSProcessor(CodecProcessor, ABC):
         encoded, dropped = self.encoded(examples)
         if not encoded:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
-        samples = [Sample(self.text_ids(example), codes) for example, codes in encoded]
+        samples = [Sample(self.text_ids(e), codes, copy.deepcopy(e.rng)) for e, codes in encoded]  # type: ignore[arg-type]
         inputs, count = self.inputs(samples)
+        counts = {f"codes_{part}": n for part, n in count.items()} if isinstance(count, dict) else {"codes": count}
         return Batch(
             inputs=inputs,
-            counts={"codes": count} if labels else {},
+            counts=counts if labels else {},
             ids=[e.id for e, _ in encoded],
             seconds=sum(e.extra.get("seconds", codes.shape[1] / self.frame_rate) for e, codes in encoded),
             tokens=sum(len(s.ids) + s.codes.shape[1] for s in samples),

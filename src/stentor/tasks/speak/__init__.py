@@ -213,7 +213,8 @@ class Speak(Task):
         if processor.codec is None:
             return [{"silent": "the model has no codec"} for _ in examples]
         codes = [processor.codes(e) for e in examples]
-        prompts = [self._prompt_frames(e, c.shape[1]) for e, c in zip(examples, codes, strict=True)]
+        continues = getattr(processor, "continues", True)
+        prompts = [self._prompt_frames(e, c.shape[1]) * continues for e, c in zip(examples, codes, strict=True)]
         section = bundle.family.model_dump(by_alias=True)
         utterances = [
             processor.utterance(

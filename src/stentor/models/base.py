@@ -97,6 +97,7 @@ class Bundle:
     inference only."""
     codebooks: int | None = None
     """Codebooks of the codec whose tokens the model predicts: losses have one term for each. None for other models."""
+
     @property
     def loss_parts(self) -> Mapping[str, float]:
         """Of a model that computes its loss itself: the terms that this is the sum of, each divided by a count of its

@@ -48,7 +48,6 @@ class TTSGeneration(Section):
     """How much further the text is followed than a model would that had not been told it, of models that were trained
     without it too (Dia). 1: not at all."""
 
-
     flow_steps: int | None = Field(None, ge=1)
     """Steps from noise to the next frame, of models with continuous codes (Pocket TTS). More: closer to what was
     learned."""

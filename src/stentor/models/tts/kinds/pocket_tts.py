@@ -168,7 +168,10 @@ class PocketTTS(TTSProcessor):
         inputs["frames_after_eos"] = torch.tensor([prompt.after])
         if prompt.codes is not None:
             latents = torch.as_tensor(prompt.codes.T.copy(), device=device)[None]
-            inputs |= {"audio_prompt_latents": latents, "audio_prompt_latents_mask": latents.new_ones(latents.shape[:2])}
+            inputs |= {
+                "audio_prompt_latents": latents,
+                "audio_prompt_latents_mask": latents.new_ones(latents.shape[:2]),
+            }
         out = pretrained.generate(**inputs, max_new_tokens=prompt.limit, return_dict_in_generate=True, **options)
         return out.audio_latents[0].T.float().cpu().numpy()  # type: ignore[no-any-return]
 

@@ -43,7 +43,8 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
     """Of the training records, for the length of what is spoken."""
 
     def __init__(self, tokenizer: Any, codebooks: int, vocabulary: int | None, codec: AudioCodec | None = None):
-        """`tokenizer`: of transformers; `vocabulary`: entries of a codebook without special ones; None: each "code" is a real number."""
+        """`tokenizer`: of transformers; `vocabulary`: entries of a codebook without special ones, None of codecs whose
+        codes are real numbers."""
         self.tokenizer = tokenizer
         self.codebooks, self.vocabulary = codebooks, vocabulary
         self.codec = codec

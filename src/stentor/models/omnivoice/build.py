@@ -20,7 +20,7 @@ from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.codec_processor import check_codec
-from stentor.models.codecs.base import AudioCodec, Codec, at_peak, open_codec
+from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
 from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel

@@ -27,6 +27,8 @@ SAME_SIZES = {
     "voxtral_mini": "VoxtralForConditionalGeneration",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "wav2vec2": "Wav2Vec2ForCTC",
+    "dia": "DiaForConditionalGeneration",
+    "pocket_tts": "PocketTTSForConditionalGeneration",
 }
 """Models whose checkpoint has the sizes that transformers' class has by default."""
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from tiny_tts import CONFIGS, WRITE
+import tiny_tts_frames as frames
+from tiny_tts import CONFIGS as OF_TOKENS
+from tiny_tts import WRITE as WRITE_OF_TOKENS
 
 from stentor.audio.io import read
 from stentor.cli import main
@@ -14,7 +16,14 @@ from stentor.inference.load import load
 from stentor.models.codecs.base import at_peak
 
 torch.set_num_threads(1)
+CONFIGS = {**OF_TOKENS, **{kind: frames.CONFIGS[kind] for kind in ("higgs_audio_v2", "pocket_tts")}}
+WRITE = {
+    **WRITE_OF_TOKENS,
+    "higgs_audio_v2": frames.write_higgs,
+    "pocket_tts": lambda folder: frames.write_pocket(folder, frames.POCKET_TOKENS),
+}
 KINDS = tuple(CONFIGS)
+TERMS = {"pocket_tts": {"codes_flow", "codes_end"}}
 SENTENCES = ("one", "two", "three", "four", "five", "turn left", "turn right", "go on", "stop", "lights off")
 WIDE = {"hidden_size": 96, "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 24}
 CROSS = {"cross_num_attention_heads": 4, "cross_num_key_value_heads": 4, "cross_head_dim": 24}
@@ -25,6 +34,8 @@ LEARNS = {  # large enough to learn ten sentences
         "encoder_config": {**CONFIGS["dia"]["encoder_config"], **WIDE},
         "decoder_config": {**CONFIGS["dia"]["decoder_config"], **WIDE, **CROSS},
     },
+    "higgs_audio_v2": CONFIGS["higgs_audio_v2"],
+    "pocket_tts": CONFIGS["pocket_tts"],
 }
 
 
@@ -47,17 +58,22 @@ def write_run(folder, name, kind, config, manifest, **sections):
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def trained(request, corpus, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(kind, corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(kind)
     manifest = {"type": "jsonl", "path": str(corpus / "dev.jsonl")}
-    path = write_run(folder, "run", request.param, CONFIGS[request.param], manifest)
+    path = write_run(folder, "run", kind, CONFIGS[kind], manifest)
     assert main(["train", str(path)]) == 0
     return folder / "runs" / "run"
 
 
-def test_a_run_scores_its_loss_and_speaks_a_sample(trained, rows):
+def test_a_run_scores_its_loss_and_speaks_a_sample(kind, trained, rows):
     scores = json.loads((trained / "results.json").read_text())["eval"]["same"]
-    assert set(scores["loss"]["details"]["targets"]) == {"codes"}
+    assert set(scores["loss"]["details"]["targets"]) == TERMS.get(kind, {"codes"})
     losses = [row["train/loss"] for row in rows(trained)]
     assert losses[-1] < losses[0]
     predictions = [json.loads(line) for line in (trained / "predictions" / "same.jsonl").read_text().splitlines()]
@@ -95,17 +111,19 @@ def ten(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("codec", ["its own", "mel_rvq"])
-def test_ten_sentences_by_heart(kind, codec, ten, tmp_path):
+@pytest.mark.parametrize(
+    ("of", "codec"),
+    [("csm", "its own"), ("dia", "its own"), ("csm", "mel_rvq"), ("dia", "mel_rvq"), ("higgs_audio_v2", "its own")],
+)
+def test_ten_sentences_by_heart(of, codec, ten, tmp_path):
     """What is spoken has the codes of the recordings, so that it sounds as they do through the codec: a recogniser
     reads the one as the other."""
-    model, config = {}, LEARNS[kind]
+    model, config = {}, LEARNS[of]
     if codec == "mel_rvq":
         model = {"codec": {"type": "mel_rvq", "stack": 4, "codebooks": 3, "entries": 64}}
         config = {k: v for k, v in config.items() if k not in ("num_codebooks", "vocab_size", "codebook_pad_token_id")}
     manifest = {"type": "jsonl", "path": str(ten)}
-    path = write_run(tmp_path, "heart", kind, config, manifest, model=model, train={"steps": 300})
+    path = write_run(tmp_path, "heart", of, config, manifest, model=model, train={"steps": 300})
     assert main(["train", str(path)]) == 0
     bundle = load(str(tmp_path / "runs" / "heart")).bundle
     codec, right = bundle.processor.codec, 0
@@ -115,3 +133,31 @@ def test_ten_sentences_by_heart(kind, codec, ten, tmp_path):
         (spoken,) = bundle.model.speak([prompt])
         right += np.array_equal(spoken, codes)
     assert right == len(SENTENCES)
+
+
+@pytest.mark.slow
+def test_ten_sentences_in_latents(ten, tmp_path):
+    """Of Pocket TTS, whose codes are real numbers: what is spoken is nearest to its own recording, frame by frame, and
+    ends where that does."""
+    path = write_run(
+        tmp_path,
+        "heart",
+        "pocket_tts",
+        LEARNS["pocket_tts"],
+        {"type": "jsonl", "path": str(ten)},
+        model={"generation": {"temperature": 0.0, "flow_steps": 4}},
+        optim={"lr": 3e-3},
+        schedule={"type": "cosine"},
+        train={"steps": 400},
+    )
+    assert main(["train", str(path)]) == 0
+    bundle = load(str(tmp_path / "runs" / "heart")).bundle
+    codec = bundle.processor.codec
+    audios = [at_peak(read(ten.parent / f"{number}.wav", rate=codec.sample_rate)) for number in range(len(SENTENCES))]
+    latents = codec.encode(audios)
+    deviation = np.concatenate(latents, 1).std(1)[:, None]
+    for number, text in enumerate(SENTENCES):
+        (spoken,) = bundle.model.speak([bundle.processor.utterance(text, frames=latents[number].shape[1])])
+        assert 0 <= spoken.shape[1] - latents[number].shape[1] <= 6, text  # some frames follow the end
+        away = [np.abs((spoken[:, : c.shape[1]] - c[:, : spoken.shape[1]]) / deviation).mean() for c in latents]
+        assert away[number] == min(away) and away[number] < 0.3, text

@@ -95,6 +95,19 @@ def test_speak_and_evaluate_are_as_with_other_models(trained, corpus, tmp_path, 
     assert main(["evaluate", str(trained), "--data", str(data), "--json", str(tmp_path / "scores.json")]) == 0
 
 
+@pytest.mark.slow
+def test_adapters_are_trained_and_spoken_with(kind, trained, corpus, tmp_path):
+    path = write_run(tmp_path, "lora", kind, CONFIGS[kind], {"type": "jsonl", "path": str(corpus / "dev.jsonl")})
+    run = json.loads(path.read_text())
+    run["model"] = {"type": "tts", "from": str(trained / "export"), "lora": {"rank": 4}}
+    path.write_text(json.dumps(run))
+    assert main(["train", str(path)]) == 0
+    folder = tmp_path / "runs" / "lora"
+    assert list((folder / "export").glob("adapter_model*")) and not list((folder / "export").glob("model*.safetensors"))
+    assert main(["speak", str(folder), "one two", "--out", str(tmp_path / "a.wav")]) == 0
+    assert len(soundfile.read(tmp_path / "a.wav")[0]) > 0
+
+
 @pytest.fixture(scope="module")
 def ten(tmp_path_factory):
     """A manifest of ten sentences of the built-in voice."""

@@ -212,7 +212,7 @@ def test_exports_speak_the_same_in_plain_transformers(bundles, kind, tmp_path):
         assert np.allclose(codes, here, rtol=1e-3, atol=0.05) and codes.shape[0] == bundle.processor.codebooks
         audio = loaded.processor.codec.decode([codes])[0]
         expected = plain_speech(kind, folder, loaded.processor.codec, "one two three", reference)
-        assert np.abs(audio - expected).max() < 1e-5
+        assert np.abs(audio - expected).max() < 1e-3
 
 
 @pytest.mark.parametrize("kind", ["higgs_audio_v2", "pocket_tts"])

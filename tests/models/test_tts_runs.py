@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import soundfile
-import torch
 import tiny_tts_frames as frames
+import torch
 from tiny_tts import CONFIGS as OF_TOKENS
 from tiny_tts import WRITE as WRITE_OF_TOKENS
 

@@ -112,13 +112,15 @@ class AudioCodec:
             )
         check_range(codes, self.vocabulary, f"{subject} go", f"those of the codec {self.type}")
 
-    def require_tokens(self) -> None:
-        """Raises ConfigError for a codec whose codes are real numbers: shards and their statistics hold integers."""
+    def require_tokens(self) -> int:
+        """Its entries. Raises ConfigError for a codec whose codes are real numbers: shards and other models hold
+        integers."""
         if self.vocabulary is None:
             raise ConfigError(
                 f"The codec {self.type} makes no tokens, its codes are real numbers: train on the recordings "
-                "themselves, which are encoded as they are read."
+                "themselves, which are encoded as they are read, and a model that predicts such."
             )
+        return self.vocabulary
 
     def _exactly(self) -> AbstractContextManager[Any]:
         """No autocast: codes must be the same wherever they are made, also while a model trains in bfloat16."""

@@ -61,7 +61,8 @@ def resynthesis(
     import numpy as np
 
     distance, frames, samples, clips = 0.0, 0, 0, 0
-    counts = np.zeros((codec.codebooks, codec.vocabulary), np.int64)
+    entries = codec.require_tokens()
+    counts = np.zeros((codec.codebooks, entries), np.int64)
     for audio in audios:
         [codes] = codec.encode([audio])
         decoded = codec.decode([codes])[0][: len(audio)]
@@ -79,7 +80,7 @@ def resynthesis(
         clips,
         samples / codec.sample_rate,
         distance / max(frames, 1),
-        codec.frame_rate * codec.codebooks * math.log2(codec.vocabulary),
+        codec.frame_rate * codec.codebooks * math.log2(entries),
         [float(share) for share in np.exp(entropy) / codec.vocabulary],
     )
 

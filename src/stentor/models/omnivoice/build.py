@@ -140,7 +140,7 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
         config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
     codec = codec_of(family, requirements, before)
     codebooks = family.codebooks or (codec.codebooks if codec else CODEBOOKS)
-    entries = family.entries or (codec.vocabulary if codec else ENTRIES)
+    entries = family.entries or (codec.require_tokens() if codec else ENTRIES)
     if part.source is None:
         llm = backbone(config, "model.llm")
     else:

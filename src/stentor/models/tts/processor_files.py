@@ -27,7 +27,7 @@ class ProcessorFiles:
         if not self.tokenizer.chat_template:
             raise ValueError(f"{name} has no chat template")
         path = cached_file(name, SETTINGS, **options)
-        self.settings = json.loads(Path(path).read_text(encoding="utf-8"))
+        self.settings = json.loads(Path(str(path)).read_text(encoding="utf-8"))
         # An export has its codec beside it, whatever the settings name.
         self.codec_name = str(Path(name) / INSIDE) if (Path(name) / INSIDE).is_dir() else self.settings[CODEC][WHERE]
 

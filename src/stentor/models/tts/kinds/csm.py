@@ -42,8 +42,8 @@ class Csm(TTSProcessor):
         settings.setdefault("bos_token_id", tokenizer.bos_token_id)
         settings.setdefault("pad_token_id", hf.audio_token_id)
         if codec is not None:
-            settings |= {"num_codebooks": codec.codebooks, "vocab_size": codec.vocabulary + 3}
-            settings.setdefault("codebook_pad_token_id", codec.vocabulary + 2)
+            settings |= {"num_codebooks": codec.codebooks, "vocab_size": codec.require_tokens() + 3}
+            settings.setdefault("codebook_pad_token_id", codec.require_tokens() + 2)
         # The decoder reads the backbone's states and embeddings.
         shared = {"backbone_hidden_size": "hidden_size", "num_codebooks": "num_codebooks", "vocab_size": "vocab_size"}
         depth = {theirs: settings[ours] for theirs, ours in shared.items() if ours in settings}

@@ -44,7 +44,7 @@ class Dia(TTSProcessor):
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any, codec: AudioCodec | None) -> None:
         if codec is not None:
-            books, entries = codec.codebooks, codec.vocabulary
+            books, entries = codec.codebooks, codec.require_tokens()
         else:
             books, entries = hf.audio_tokenizer.config.n_codebooks, hf.audio_tokenizer.config.codebook_size
         settings.setdefault("delay_pattern", [DELAYS[min(c, 8)] + max(0, c - 8) for c in range(books)])

@@ -16,6 +16,8 @@ MOST_GAIN = 4.0
 """How much more, or less, a piece is amplified than the first one."""
 KNEE = 0.8
 """Where the limiter begins."""
+LIMITED = 4
+"""How often the gain of a piece is set anew, as the limiter takes some of it away again."""
 LONGEST_SILENCE = 1.0
 """Seconds of silence within speech; OmniVoice keeps half a second at either side."""
 AFTER_PARAGRAPH, AFTER_SENTENCE, AFTER_CLAUSE, AFTER_WORD = 0.6, 0.35, 0.2, 0.1
@@ -77,8 +79,11 @@ class Joiner:
         if self.gain is None:
             self.gain = min(self.level / rms, PEAK / peak)
             self.level = self.gain * rms
-        gain = min(max(self.level / rms, self.gain / MOST_GAIN), self.gain * MOST_GAIN)
-        return _limited(audio * np.float32(gain))
+        gain, least, most = self.level / rms, self.gain / MOST_GAIN, self.gain * MOST_GAIN
+        for _ in range(LIMITED):
+            out = _limited(audio * np.float32(min(max(gain, least), most)))
+            gain *= self.level / loudness(out)
+        return out
 
 
 def pause_after(text: str) -> float:

@@ -36,6 +36,7 @@ def build(folder: Path) -> None:
     from stentor.models.codecs.base import open_codec
 
     make_model(folder / "model")
+    make_model(folder / "published", published=True)
     write(folder / "anna.wav", voiced(2), RATE)
     write(folder / "short.wav", voiced(0.1), RATE)
     write(folder / "long.wav", voiced(180), RATE)

@@ -300,6 +300,8 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         {"id": "r", "text": "a", "reference": "no.wav", "reference_text": "b"},
         {"id": "s", "text": "a", "speed": 9},
         {"id": "t", "text": "a", "reference_text": "b"},
+        {"id": "", "text": "a"},
+        {"id": 100 * "ä!", "text": "a"},
         {"id": "last", "text": "two"},
     )
     code, printed, err = run(talker, "--from", texts, "--out", tmp_path / "out")
@@ -319,10 +321,12 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         "12: The speed 9 is not between 0.25 and 4.",
         "13: There is a text of a reference",
     ]
-    assert [a.startswith(b) for a, b in zip(messages, starts)] == [True] * 12, messages
+    messages = sorted(messages[:-1], key=lambda message: int(message.partition(":")[0])) + messages[-1:]
+    starts += ["14: the line has the id '', which is no name for a file.", "15: the line has the id 'ä!ä!"]
+    assert [a.startswith(b) for a, b in zip(messages, starts)] == [True] * 14, messages
     assert messages[-1] == (
-        "stentor: 12 of 14 lines could not be spoken: "
-        + ", ".join(f"line {n}" for n in range(2, 14))
+        "stentor: 14 of 16 lines could not be spoken: "
+        + ", ".join(f"line {n}" for n in range(2, 16))
         + ". The reasons are above; the others are done."
     )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["good.wav", "last.wav", "speech.jsonl"]

@@ -115,6 +115,13 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     ):
         with pytest.raises(DataError, match=reason):
             load_voice(prompt(path, **changes), codec)
+    far = files[program].replace(b"QK\x00", b"Q\x8a\x10" + (10**30).to_bytes(16, "little"))  # the offset of the numbers
+    assert far != files[program]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**files, program: far}.items():
+            archive.writestr(name, data)
+    with pytest.raises(DataError, match="damaged"):
+        load_voice(path, codec)
     for codes in (CODES + 1000, CODES[:4]):
         with pytest.raises(DataError, match="its codes do not fit the codec"):
             load_voice(prompt(path, codes), codec)
@@ -176,6 +183,9 @@ def test_voices_go_along_to_the_hub_without_paths(model, tmp_path):
     assert "Voices go along with the model: anna. Publish only those whose speakers agree to it." in remarks
     assert json.loads((tmp_path / "sent" / "voices" / "anna.json").read_text())["source"] == "anna.wav"
     assert "/home/me" in (model / "voices" / "anna.json").read_text()
+    prompt(model / "voices" / "ben.pt")
+    with pytest.raises(ConfigError, match=r"ben\.pt may be a pickle.* anew with --voice and --save-voice"):
+        build(model, tmp_path / "again")
 
 
 def many_lines(path, count):
@@ -193,6 +203,7 @@ def same_folders(one, other):
         assert np.abs(read(path) - read(other / path.name)).max() <= 2 / 32768
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_lines(talker, speak, tmp_path):
     texts = many_lines(tmp_path / "t.jsonl", 6)
     answers = [

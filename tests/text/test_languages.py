@@ -50,7 +50,9 @@ def test_codes(name, code):
 
 def test_what_is_not_in_it_stays_and_is_named():
     assert known_code("Klingon-A") == "Klingon-A" and find("klingon") is None
-    assert unknown_language("Germn") == "There is no language 'Germn': did you mean de (German) or gej (Gen)?"
+    assert known_code("") == "" and find(" ") is None and find("-x") is None
+    assert unknown_language("Germn").startswith("There is no language 'Germn': did you mean de (German) or ")
+    assert unknown_language("FR3").endswith("did you mean fr (French)?")
     assert unknown_language("finish").endswith("did you mean fi (Finnish) or ga (Irish)?")
     assert unknown_language("klingon").endswith("give a code such as en or cmn, or an English name.")
 

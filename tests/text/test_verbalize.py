@@ -10,6 +10,7 @@ from stentor.errors import ConfigError
 
 FLOOR = {"en": 40, "zh": 25, "de": 22, "fr": 20, "es": 20, "it": 15, "pt": 15, "ru": 14, "ja": 15, "hi": 13}
 """Lines of the page that are right; `docs/speak.md` has the figures of other packages."""
+DIGITS = "jeden dwa trzy cztery pięć sześć siedem osiem dziewięć zero jeden dwa trzy cztery pięć sześć".split()
 
 
 @pytest.fixture
@@ -49,7 +50,18 @@ def test_hard_lines_are_read_as_people_do(normalize):
         ("en", "MP3 and 4x4", "MP three and four x four"),
         ("en", "1,000,000,000 of 9876543210", "one billion of nine eight seven six five four three two one zero"),
         ("en", "3.14 or -5", "three point one four or minus five"),
+        ("en", "-$5, £1.50 and $0.01", "minus five dollars, one pound and fifty pence and zero dollars and one cent"),
+        ("en", "$3bn, $20k, €1.5 m", "three billion dollars, twenty thousand dollars, one point five million euros"),
+        ("en", "12:30:45 or 3:1", "twelve:thirty:forty five or three to one"),
+        ("de", "-5,20 €", "minus fünf Euro zwanzig Cent"),
         ("zh", "你好 ZHE2 [laughter] 5", "你好 ZHE2 [laughter] 五"),
+        ("zh", '他说"5" a\\b ', '他说"五" a\\b '),
+        ("ja", ' 彼は"5"と', ' 彼は"五"と'),
+        ("xx", "x² is no number in words", "x² is no number in words"),
+        ("tr", "1.2.3", "bir iki üç"),
+        ("pl", "100000000012345678901234561.2.3", " ".join(["jeden", *["zero"] * 9, *DIGITS, "jeden dwa trzy"])),
+        (None, "Hello. 5", "Hello. five"),
+        (None, "I", "I"),
         ("sv", "den 2026-11-21", "den tjugoförsta november tjugohundratjugosex"),
         ("fi", "25 % ja 10 km", "kaksikymmentäviisi prosenttia ja kymmenen kilometriä"),
         ("ko", "없다", "없다"),

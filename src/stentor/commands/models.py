@@ -11,7 +11,7 @@ from stentor.commands.plan.suggest import method_of, suggest
 from stentor.config.load import dump, load_text
 from stentor.engine.standing_memory import standing
 from stentor.errors import ConfigError
-from stentor.metrics.format import count
+from stentor.metrics.format import count, text_table
 from stentor.models.catalogue import FULL, LORA, KnownModel, known_models
 from stentor.tasks.base import Task
 from stentor.text.languages import language_code
@@ -91,13 +91,11 @@ def show_table(filters: Filters, as_json: bool) -> None:
     if not rows:
         print("No known model does all of that: leave out a filter.")
         return
-    cells = [_cells(row) for row in rows]
-    widths = [max(len(line[i]) for line in [HEAD, *cells]) for i in range(len(HEAD))]
-    for line in [HEAD, *cells]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     print(
+        *text_table([HEAD, *map(_cells, rows)]),
         "\nLoRA, full: GiB that training takes without its batches, which stentor train run.yaml --plan-only adds.\n"
-        "The run file of one: stentor models show MODEL > run.yaml"
+        "The run file of one: stentor models show MODEL > run.yaml",
+        sep="\n",
     )
 
 

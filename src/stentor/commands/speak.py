@@ -30,7 +30,7 @@ SHARED = ("text", "voice", "language", "instruct", "duration", "speed", "seed", 
 
 
 def speak_files(options: SpeakOptions) -> None:
-    """Speak and write. Raises ConfigError for options that do not go together, and what `SpeakerLabels` raises; of many
+    """Speak and write. Raises ConfigError for options that do not go together, and what `Speaker` raises; of many
     texts, those that cannot be spoken are named on standard error, and DataError is raised at the end."""
     _check(options)
     lines = None if options.from_ is None else read_lines(options.from_)

@@ -40,6 +40,8 @@ TYPES: dict[str, tuple[type, ...]] = {
 """Keys of a line that mean something here; null is as if the key were not there."""
 ALIASES = {"ref_audio": "reference", "ref_text": "reference_text", "language_id": "language"}
 """OmniVoice's names."""
+LONGEST_ID = 200
+"""Bytes of an `id`: names of files have 255."""
 IGNORED = ("speaker", "audio_path", "start", "words", "segments", "uem", "text_pinyin", "language_name")
 """Other keys of manifests and of OmniVoice's lists, which may stand there."""
 
@@ -94,7 +96,8 @@ def _problem(line: TextLine, seen: dict[str, int]) -> str | None:
         value = line.record.get(key)
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
             return f"has {json.dumps(value, ensure_ascii=False)[:40]} as `{key}`, which must be {_named(kinds)}"
-    if Path(line.id).name != line.id or line.id.startswith(".") or not line.id.isprintable():
+    named = Path(line.id).name == line.id and line.id.isprintable() and len(line.id.encode()) <= LONGEST_ID
+    if not line.id or not named or line.id.startswith("."):
         return f"has the id {line.id!r}, which is no name for a file"
     first = seen.setdefault(line.id.lower(), line.number)
     return None if first == line.number else f"has the id {line.id!r} of line {first}"

@@ -67,8 +67,8 @@ class LinesWorker:
 
     def setup(self, device: str) -> None:
         self.messages: list[str] = []
-        speaker = open_speaker(self.options, device, lambda sentence: self.messages.append(f"warning: {sentence}"))
-        self.defaults = _Defaults(self.options, speaker, Path(self.options.from_ or "").parent)
+        self.speaker = open_speaker(self.options, device, lambda text: self.messages.append(f"warning: {text}"))
+        self.seed = self.speaker.generation.seed if self.options.seed is None else self.options.seed
 
     def process(self, group: Sequence[TextLine]) -> SpokenLines:
         """Each line into DIR/ID.wav, which depends on nothing but the line."""
@@ -78,12 +78,12 @@ class LinesWorker:
         prepared: list[tuple[TextLine, Utterance]] = []
         for line in group:
             try:
-                prepared.append((line, self.defaults.utterance(line)))
+                prepared.append((line, self._utterance(line)))
             except StentorError as error:
                 spoken.failed.append(line.number)
                 self.messages.append(f"{self.options.from_}:{line.number}: {error}")
         utterances = [utterance for _, utterance in prepared]
-        for (line, _), speech in zip(prepared, self.defaults.speaker.speak(utterances, not self.options.raw)):
+        for (line, _), speech in zip(prepared, self.speaker.speak(utterances, not self.options.raw)):
             path = _path(self.options, line)
             write(path, speech.audio, speech.rate)
             spoken.records[line.number] = _record(line, path.name, speech.seconds)
@@ -92,72 +92,15 @@ class LinesWorker:
         spoken.messages, self.messages = self.messages, []
         return spoken
 
-
-def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
-    """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept, so that the same
-    command goes on where it was stopped, with any number of processes. Lines that cannot be spoken are named on
-    standard error, and DataError is raised at the end."""
-    assert options.out is not None
-    folder = Path(options.out)
-    failed, todo = [line.number for line in lines if line.problem is not None], list[TextLine]()
-    seconds, took = 0.0, 0.0
-    records: dict[int, dict[str, Any]] = {}
-    with FileProgress(len(lines), "speaking") as bar:
-        for line in lines:
-            if line.problem is not None:
-                bar.print(f"stentor: {options.from_}:{line.number}: {line.problem}", error=True)
-            elif not options.force and (record := _former_record(_path(options, line), line)) is not None:
-                records[line.number] = record
-            else:
-                todo.append(line)
-                continue
-            bar.add_file()
-        unchanged = len(records)
-        size = min(BATCH, -(-len(todo) // options.processes)) or 1
-        devices = device_names(options.device) if options.processes > 1 else [options.device]
-        executor = LocalExecutor(options.processes, devices, options.plugin)
-        groups = [todo[i : i + size] for i in range(0, len(todo), size)]
-        for group, spoken in zip(groups, executor.map(LinesWorker(options), groups, lambda: False)):
-            for message in dict.fromkeys(spoken.messages):
-                bar.print(f"stentor: {message}", error=True)
-            records |= spoken.records
-            failed += spoken.failed
-            seconds += spoken.seconds
-            took += spoken.took / min(options.processes, len(groups))
-            bar.add_seconds(spoken.seconds)
-            for _ in group:
-                bar.add_file()
-    with atomic_path(folder / MANIFEST) as part:
-        rows = [json.dumps(records[number], ensure_ascii=False) + "\n" for number in sorted(records)]
-        part.write_text("".join(rows), encoding="utf-8")
-    if new := len(records) - unchanged:
-        print(timing(f"{folder}: {new} spoken", seconds, took))
-    if unchanged:
-        print(f"{folder}: {unchanged} kept as they are; --force speaks them again")
-    named = [f"line {number}" for number in sorted(failed)]
-    check_failed(named, len(lines), "lines could not be spoken", most=20)
-
-
-def _path(options: SpeakOptions, line: TextLine) -> Path:
-    return Path(options.out or "") / f"{line.id}.{options.format}"
-
-
-class _Defaults:
-    """What the command's options say for the lines that do not."""
-
-    def __init__(self, options: SpeakOptions, speaker: Speaker, folder: Path):
-        self.options, self.speaker, self.folder = options, speaker, folder
-        self.seed = speaker.generation.seed if options.seed is None else options.seed
-
-    def utterance(self, line: TextLine) -> Utterance:
+    def _utterance(self, line: TextLine) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
         record, options = line.record, self.options
         voice, reference = record.get("voice"), record.get("reference")
         reference_text = record.get("reference_text")
         if voice is not None and voice not in voice_names(self.speaker.voices):
-            voice = self._path(voice)
+            voice = self._resolve(voice)
         if reference is not None:
-            reference = self._path(reference)
+            reference = self._resolve(reference)
         if voice is None and reference is None:
             voice, reference = options.voice, options.reference
             reference_text = options.reference_text if reference_text is None else reference_text
@@ -179,10 +122,61 @@ class _Defaults:
             )
         )
 
-    def _path(self, written: str) -> str:
+    def _resolve(self, written: str) -> str:
         """As in manifests: relative to the file's folder; or, as in OmniVoice, to the working directory."""
-        beside = self.folder / written
+        beside = Path(self.options.from_ or "").parent / written
         return written if Path(written).exists() and not beside.exists() else str(beside)
+
+
+def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
+    """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept, so that the same
+    command goes on where it was stopped, with any number of processes. Lines that cannot be spoken are named on
+    standard error, and DataError is raised at the end."""
+    assert options.out is not None
+    folder = Path(options.out)
+    failed, todo = [line.number for line in lines if line.problem is not None], list[TextLine]()
+    seconds, took = 0.0, 0.0
+    records: dict[int, dict[str, Any]] = {}
+    printed: set[str] = set()  # each process warns of the model once
+    with FileProgress(len(lines), "speaking") as bar:
+        for line in lines:
+            if line.problem is not None:
+                bar.print(f"stentor: {options.from_}:{line.number}: {line.problem}", error=True)
+            elif not options.force and (record := _former_record(_path(options, line), line)) is not None:
+                records[line.number] = record
+            else:
+                todo.append(line)
+                continue
+            bar.add_file()
+        unchanged = len(records)
+        size = min(BATCH, -(-len(todo) // options.processes)) or 1
+        devices = device_names(options.device) if options.processes > 1 else [options.device]
+        executor = LocalExecutor(options.processes, devices, options.plugin)
+        groups = [todo[i : i + size] for i in range(0, len(todo), size)]
+        for group, spoken in zip(groups, executor.map(LinesWorker(options), groups, lambda: False)):
+            for message in dict.fromkeys(m for m in spoken.messages if m not in printed):
+                printed.add(message)
+                bar.print(f"stentor: {message}", error=True)
+            records |= spoken.records
+            failed += spoken.failed
+            seconds += spoken.seconds
+            took += spoken.took / min(options.processes, len(groups))
+            bar.add_seconds(spoken.seconds)
+            for _ in group:
+                bar.add_file()
+    with atomic_path(folder / MANIFEST) as part:
+        rows = [json.dumps(records[number], ensure_ascii=False) + "\n" for number in sorted(records)]
+        part.write_text("".join(rows), encoding="utf-8")
+    if new := len(records) - unchanged:
+        print(timing(f"{folder}: {new} spoken", seconds, took))
+    if unchanged:
+        print(f"{folder}: {unchanged} kept as they are; --force speaks them again")
+    named = [f"line {number}" for number in sorted(failed)]
+    check_failed(named, len(lines), "lines could not be spoken", most=20)
+
+
+def _path(options: SpeakOptions, line: TextLine) -> Path:
+    return Path(options.out or "") / f"{line.id}.{options.format}"
 
 
 NOT_KEPT = ("reference", "reference_text", "voice", "speed", "seed", "audio_path", "start", "duration", "words")

@@ -11,6 +11,7 @@ from stentor.commands.file_progress import check_failed
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.inference.speak.voice import VOICES, describe_voice, voice_names
+from stentor.metrics.format import text_table
 
 if TYPE_CHECKING:
     from stentor.cli.voices import VoicesOptions
@@ -42,9 +43,7 @@ def list_voices(options: VoicesOptions) -> None:
             text = " ".join(voice["text"].split())
             short = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
             rows.append((voice["name"], f"{voice['seconds']:.1f}", voice["language"] or "-", voice["codec"], short))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-        for row in rows:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(*text_table(rows), sep="\n")
     check_failed(failed, len(names), "voices cannot be read")
 
 

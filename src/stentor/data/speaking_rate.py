@@ -15,48 +15,19 @@ if TYPE_CHECKING:
 
 MOST, LEAST = 5000, 20
 """Records that a speaking rate is fitted to at most, and at least."""
-LETTER, DIGIT, PUNCTUATION, SPACE, MARK = 1.0, 3.5, 0.5, 0.2, 0.0
-HAN, HANGUL, KANA, INDIC, ABJAD = 3.0, 2.5, 2.2, 1.8, 1.5
-SCRIPTS: tuple[tuple[int, float], ...] = (
-    (0x058F, LETTER),
-    (0x08FF, ABJAD),
-    (0x0DFF, INDIC),
-    (0x0EFF, ABJAD),
-    (0x109F, INDIC),
-    (0x10FF, LETTER),
-    (0x11FF, HANGUL),
-    (0x139F, HAN),
-    (0x177F, LETTER),
-    (0x17FF, INDIC),
-    (0x18FF, LETTER),
-    (0x1C7F, INDIC),
-    (0x1CBF, LETTER),
-    (0x1CFF, INDIC),
-    (0x1EFF, LETTER),
-    (0x30FF, KANA),
-    (0x312F, HAN),
-    (0x318F, HANGUL),
-    (0xA4CF, HAN),
-    (0xA7FF, LETTER),
-    (0xA82F, INDIC),
-    (0xA87F, LETTER),
-    (0xA95F, INDIC),
-    (0xA97F, HANGUL),
-    (0xAAFF, INDIC),
-    (0xAB2F, HAN),
-    (0xABBF, LETTER),
-    (0xABFF, INDIC),
-    (0xD7AF, HANGUL),
-    (0xFAFF, HAN),
-    (0xFDFF, ABJAD),
-    (0xFE6F, LETTER),
-    (0xFEFF, ABJAD),
-    (0xFFEF, LETTER),
-)
-"""Last code point of each stretch of Unicode and the weight of a letter in it, as OmniVoice has it
+LETTER, DIGIT, PUNCTUATION, SPACE, MARK, HAN = 1.0, 3.5, 0.5, 0.2, 0.0, 3.0
+OF_SCRIPT = {"letter": LETTER, "han": HAN, "hangul": 2.5, "kana": 2.2, "indic": 1.8, "abjad": 1.5}
+STRETCHES = """
+058F letter  08FF abjad  0DFF indic  0EFF abjad  109F indic  10FF letter  11FF hangul  139F han  177F letter
+17FF indic  18FF letter  1C7F indic  1CBF letter  1CFF indic  1EFF letter  30FF kana  312F han  318F hangul
+A4CF han  A7FF letter  A82F indic  A87F letter  A95F indic  A97F hangul  AAFF indic  AB2F han  ABBF letter
+ABFF indic  D7AF hangul  FAFF han  FDFF abjad  FE6F letter  FEFF abjad  FFEF letter
+"""
+"""Last code point of each stretch of Unicode and the script that its letters weigh as, as OmniVoice has it
 (k2-fsa/OmniVoice, omnivoice/utils/duration.py); letters behind the last one count `HAN` in the planes of Chinese
 characters, else `LETTER`."""
-LASTS = [last for last, _ in SCRIPTS]
+LASTS = [int(last, 16) for last in STRETCHES.split()[::2]]
+WEIGHTS = [OF_SCRIPT[script] for script in STRETCHES.split()[1::2]]
 TATWEEL = "\u0640"
 """Lengthens an Arabic word in writing alone."""
 
@@ -78,8 +49,8 @@ def _weight(character: str) -> float:
     if kind[0] in "PS":
         return PUNCTUATION
     index = bisect_left(LASTS, ord(character))
-    if index < len(SCRIPTS):
-        return SCRIPTS[index][1]
+    if index < len(WEIGHTS):
+        return WEIGHTS[index]
     return HAN if ord(character) >= 0x20000 else LETTER
 
 

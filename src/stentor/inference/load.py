@@ -194,7 +194,7 @@ class Model:
         return speaker, speaker.prepare(utterance)
 
     def speaker(self, *args: Any, **options: Any) -> Speaker:
-        """The model as a `SpeakerLabels` with these options; raises ConfigError when it does not speak."""
+        """The model as a `Speaker` with these options; raises ConfigError when it does not speak."""
         speaker = Speaker(self.bundle, self.for_speech(), self.training, *args, **options)
         speaker.voices = self.folder / VOICES
         return speaker

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 ERROR_RATES = frozenset({"wer", "cer", "mer", "der", "jer", "ser", "eer", "cpwer", "tcpwer"})
@@ -28,6 +28,12 @@ MINOR = frozenset(
     }
 )
 """Metrics that say nearly the same as another one: left out where there is little room."""
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines of text, each column as wide as its longest cell."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def label(metric: str) -> str:

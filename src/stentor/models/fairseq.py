@@ -46,15 +46,15 @@ def wave_encoder(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
     transformer layers too, as the published large ones do. Raises ConfigError where tensors are missing.
     """
     import torch
-    from transformers import Wav2Vec2Config, Wav2Vec2Model, WavLMConfig, WavLMModel
+    from transformers import Wav2Vec2Model, WavLMModel
 
     try:
         settings = _settings(tensors)
     except KeyError as error:
         raise ConfigError(f"{where}: the tensor {error.args[0]} is missing, which fairseq's encoders have.") from None
-    kinds: tuple[Any, Any] = (WavLMConfig, WavLMModel) if POSITIONS in tensors else (Wav2Vec2Config, Wav2Vec2Model)
+    kind: Any = WavLMModel if POSITIONS in tensors else Wav2Vec2Model
     with torch.device("meta"):
-        model = kinds[1](kinds[0](**settings))
+        model = kind(kind.config_class(**settings))
     state = {_rename(name): tensor for name, tensor in tensors.items()}
     fits = {n: state[n] for n, t in model.state_dict().items() if n in state and state[n].shape == t.shape}
     if missing := sorted(set(model.state_dict()) - set(fits)):
@@ -92,7 +92,6 @@ def _settings(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 def _rename(name: str) -> str:
     for pattern, replacement in RENAMES:
-        name, count = re.subn(pattern, replacement, name)
-        if count:
-            break
+        if re.search(pattern, name):
+            return re.sub(pattern, replacement, name)
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
         return path
     if path.suffix in endings:
         raise ConfigError(f"{where}.from: there is no file {path}.")
-    folder = Path(reach(part, where, lambda name, options: _folder(name, endings, options)))
+    folder = path if path.is_dir() else Path(reach(part, where, partial(_download, endings)))
     for ending in endings:
         files = sorted(folder.glob(f"*{ending}"))
         if len(files) > 1:
@@ -40,11 +41,9 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
     raise ConfigError(f"{where}.from: {part.source} has no file {' or '.join(endings)}.")
 
 
-def _folder(name: str, endings: Sequence[str], options: dict[str, Any]) -> str:
+def _download(endings: Sequence[str], name: str, options: dict[str, Any]) -> str:
     from huggingface_hub import snapshot_download
 
-    if Path(name).is_dir():
-        return name
     return str(snapshot_download(name, allow_patterns=[f"*{ending}" for ending in endings], **options))
 
 

@@ -120,7 +120,8 @@ def check(export: Path) -> None:
     for path in export.rglob("*"):
         if path.suffix in PICKLES and not (ct2 and path.name == "model.bin"):
             raise ConfigError(
-                f"{path} may be a pickle, which runs code when it is loaded: export the model with `stentor export`."
+                f"{path} may be a pickle, which runs code when it is loaded: export the model with `stentor export`, "
+                "save a voice of OmniVoice's anew with --voice and --save-voice."
             )
     if not weights:
         raise ConfigError(f"{export} holds no weights (*.safetensors): train the model until it has saved an export.")

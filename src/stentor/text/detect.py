@@ -26,7 +26,8 @@ SCRIPTS = {
 letters of their own, and then the language that is written most."""
 LATIN = ["en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "no", "fi", "pl", "cs", "hu", "ro", "tr", "id", "vi"]
 """Languages that are told apart by their words."""
-FALLBACK = "en"
+FALLBACK, MARGIN = "en", 2.0
+"""A text of a word or two, of which no language is likelier by so much (in log probability), is taken for this one."""
 
 
 def detect(text: str) -> str:
@@ -36,7 +37,11 @@ def detect(text: str) -> str:
             return code
     # Addresses say nothing about the language that they stand in.
     plain = re.sub(r"\S*(?:@|://|www\.)\S*|[\d\W_]+", " ", text).strip()
-    return str(_identifier().classify(plain)[0]) if plain else FALLBACK
+    if not plain:
+        return FALLBACK
+    scores = dict(_identifier().rank(plain))
+    likeliest = max(scores, key=scores.__getitem__)
+    return str(likeliest) if scores[likeliest] > scores[FALLBACK] + MARGIN else FALLBACK
 
 
 @cache

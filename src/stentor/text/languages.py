@@ -39,7 +39,7 @@ def table() -> dict[str, Language]:
 def _names() -> dict[str, Language]:
     names: dict[str, Language] = {}
     for row in table().values():
-        for name in (row.code, row.iso639_3, row.name, *row.others.split("|")):
+        for name in filter(None, (row.code, row.iso639_3, row.name, *row.others.split("|"))):
             names.setdefault(_plain(name), row)
     return names
 
@@ -69,12 +69,8 @@ def known_code(language: str) -> str:
 
 def unknown_language(language: str) -> str:
     """A sentence about a language that is not in the table, with names and codes that look like it."""
-    names = {row.name: row for row in table().values()} | {name: row for name, row in _names().items() if len(name) > 3}
-    near = [names[n] for n in difflib.get_close_matches(language.strip(), names, 5, 0.7)]
-    near += [names[n] for n in difflib.get_close_matches(language.strip().title(), names, 5, 0.7)]
-    if len(language.strip()) < 4:
-        near += [table()[c] for c in difflib.get_close_matches(language.strip().lower(), table(), 3, 0.6)]
-    offer = " or ".join(f"{row.code} ({row.name})" for row in list(dict.fromkeys(near))[:3])
+    near = dict.fromkeys(_names()[name] for name in difflib.get_close_matches(_plain(language), _names(), 5, 0.7))
+    offer = " or ".join(f"{row.code} ({row.name})" for row in list(near)[:3])
     advice = f"did you mean {offer}?" if offer else "give a code such as en or cmn, or an English name."
     return f"There is no language {language!r}: {advice}"
 

@@ -97,12 +97,12 @@ class NumberReader:
             *self._written_dates(names),
             (r"(?<![\d:.,])([01]?\d|2[0-3]):([0-5]\d)(?![\d:])", lambda m: self._time(int(m[1]), int(m[2]))),
             (r"\b(\d\d?)\.([0-5]\d)(?= [ap] m\b)", lambda m: self._time(int(m[1]), int(m[2]))),
-            (rf"({SIGN}){SPACE}?({n})( [mb]illion\b)?(?!\d)", lambda m: self._money(m[2], m[1], m[3] or "")),
-            (rf"{alone}({n}){SPACE}?({SIGN})", lambda m: self._money(m[1], m[2])),
+            (rf"((?<![\w.,)])[-−])?({SIGN}){SPACE}?({n})( (?:[mb]illion|thousand)\b)?(?!\d)", self._priced),
+            (rf"{alone}([-−]?{n}){SPACE}?({SIGN})", lambda m: self._money(m[1], m[2])),
             *self._phones(),
             (rf"{alone}(\d+)((?:\.\d+){{2,}})", self._version),
             (rf"(?<![\w.,–-])({n}){SPACE}?[-–]{SPACE}?(?={n}(?![\w–-]))", self._between("to")),
-            (rf"{alone}({n}):(?=\d+{end})", self._between("ratio")),
+            (rf"(?<![\w.,:])({n}):(?=\d+(?![\w/]|:\d))", self._between("ratio")),
             (rf"{alone}([-−]?{n}){SPACE}?({'|'.join(map(re.escape, self.units))}){end}", self._measure),
         ]
         if "ordinals" in words:
@@ -184,8 +184,8 @@ class NumberReader:
     def _version(self, match: re.Match[str]) -> str:
         if re.fullmatch(self.number, match[0]) is not None:  # 1.234.567
             return match[0]
-        dot = f" {self.words.get('version', self.words.get('dot', ''))} "
-        return dot.join(self._spell(int(part)) for part in match[0].split("."))
+        dot = self.words.get("version", self.words.get("dot"))
+        return (f" {dot} " if dot else " ").join(map(self._number, match[0].split(".")))
 
     def _between(self, name: str) -> Callable[[re.Match[str]], str]:
         word = self.words.get(name)
@@ -269,10 +269,13 @@ class NumberReader:
             return f"{spoken} {match[2]}"
         return re.sub(r"\s+", " ", name.replace("#", spoken)) if "#" in name else f"{spoken} {name}"
 
+    def _priced(self, match: re.Match[str]) -> str:
+        return self._money((match[1] or "") + match[3], match[2], match[4] or "")
+
     def _money(self, written: str, sign: str, magnitude: str = "") -> str:
         from babel.numbers import get_currency_name
 
-        digits = self.group.sub("", written).replace(self.point, ".")
+        digits = self.group.sub("", written).replace(self.point, ".").replace("−", "-")
         integer, _, cents = digits.partition(".")
         exact = len(cents) == 2 and not magnitude
         count = Decimal(digits) if not exact else int(integer)
@@ -282,8 +285,10 @@ class NumberReader:
         name = names if which is None else parts[0] if which == "first" or parts[-1].isupper() else parts[-1]
         if not exact:
             return f"{self._number(written)}{magnitude} {name}"
-        spoken = f"{self._spell(int(integer))} {name}"
-        rest = self.words.get("cents", "{}").format(self._spell(int(cents)))
+        spoken = f"{self._number(integer)} {name}"
+        rest = self.words.get("pence" if sign == "£" else "cents", "{}").format(self._spell(int(cents)))
+        if int(cents) == 1:
+            rest = rest.removesuffix("s")
         return f"{spoken} {rest}" if int(cents) else spoken
 
     def _address(self, written: str) -> str:

@@ -42,18 +42,14 @@ def normalize(text: str, language: str | None) -> str:
     code = language_code(language) or "en"
     chinese = code in ("zh", "yue")
     verbatim = VERBATIM_CHINESE if chinese else VERBATIM
-    read = grammar("zh" if chinese else "ja") if chinese or code == "ja" else None
     parts = verbatim.split(text)
-    for i in range(0, len(parts), 2):
-        part = parts[i]
-        if not part.strip():
-            continue
-        if read is None:
-            if any(c.isdigit() for c in part) or code in spoken_words():
-                parts[i] = reader(code).read(part)
-        else:
-            blank = len(part) - len(part.lstrip())
-            parts[i] = part[:blank] + read(part.strip()) + part[len(part.rstrip()) :]
+    if chinese or code == "ja":
+        read = grammar("zh" if chinese else "ja")
+    elif code in spoken_words() or any(c.isdecimal() for part in parts[::2] for c in part):
+        read = reader(code).read
+    else:
+        return text
+    parts[::2] = map(read, parts[::2])
     return "".join(parts)
 
 
@@ -64,10 +60,13 @@ def grammar(language: str) -> Callable[[str], str]:
 
     apply = Normalizer(lang=language, operator="tn").normalize
 
-    def read(text: str) -> str:
+    def read(match: re.Match[str]) -> str:
+        text = match[0]
         if language == "zh":
             text = re.sub(r"(?<=\w)@(?=\w)", "艾特", text)
             text = re.sub(r"(?<=[A-Za-z])\.(?=[A-Za-z])", "点", text)
-        return str(apply(re.sub(r"(\d+(?:\.\d+)?)℃", r"\1度", text) if language == "ja" else text))
+        else:
+            text = re.sub(r"(\d+(?:\.\d+)?)℃", r"\1度", text)
+        return re.sub(r'\\(["\\])', r"\1", str(apply(text)))  # it escapes these two
 
-    return read
+    return lambda text: re.sub(r"\S(?:.*\S)?", read, text, flags=re.DOTALL)  # spaces at the ends stay

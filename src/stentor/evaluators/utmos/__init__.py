@@ -33,22 +33,21 @@ class Utmos(SpeechEvaluator):
     gives: ClassVar = "quality"
 
     def load(self, device: str = "cpu") -> LoadedEvaluator:
-        from stentor.models.published_weights import weights_file
+        from stentor.evaluators.utmos.modeling import StrongLearner
+        from stentor.inference.load import pick_device
+        from stentor.models.published_weights import read_tensors, weights_file
 
         path = weights_file(self, self.type, (".safetensors", ".onnx"))
-        predict = _network(path, device) if path.suffix == ".onnx" else self._strong_learner(path, device)
+        predict: Callable[[np.ndarray], float]
+        if path.suffix == ".onnx":
+            predict = _network(path, device)
+        else:
+            predict = StrongLearner(read_tensors(path, self.type), pick_device(device), str(path))
 
         def evaluate(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[float]:
             return [predict(audio) for audio in audios]
 
         return LoadedEvaluator(RATE, evaluate)
-
-    def _strong_learner(self, path: Path, device: str) -> Callable[[np.ndarray], float]:
-        from stentor.evaluators.utmos.modeling import StrongLearner
-        from stentor.inference.load import pick_device
-        from stentor.models.published_weights import read_tensors
-
-        return StrongLearner(read_tensors(path, self.type), pick_device(device), str(path))
 
 
 def _network(path: Path, device: str) -> Callable[[np.ndarray], float]:

@@ -32,7 +32,7 @@ class Utterance:
     seed: int | None = None
     """None: that of the generation settings."""
     reference: str | Path | np.ndarray | None = None
-    """A recording of the voice, a file or an array; `SpeakerLabels.prepare` makes `voice` of it."""
+    """A recording of the voice, a file or an array; `Speaker.prepare` makes `voice` of it."""
     reference_text: str | None = None
     """What is said in it. None: it is transcribed."""
     reference_rate: int | None = None

@@ -115,7 +115,8 @@ class Speaker:
         language = self._language(utterance.language)
         instruct = None if utterance.instruct is None else self._instruct(utterance.instruct, text)
         if self.normalize:
-            text = normalize(text, language)
+            named = find(utterance.language or "")  # also one that the model was not trained on
+            text = normalize(text, named.code if named else language)
         utterance = replace(utterance, text=text, language=language, instruct=instruct)
         for sentence in check(utterance, self.bundle):
             self.remark(sentence)
@@ -177,10 +178,10 @@ class Speaker:
         return row.code
 
     def _instruct(self, instruct: str, text: str) -> str:
-        if not instruct.strip():
-            raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
         designed = self.published and self.bundle.codebooks is not None  # other models have words of their own
         instruct = resolve(instruct, text) if designed else instruct.strip()
+        if not instruct:
+            raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
         self._warn_unknown("instruct", instruct)
         return instruct
 

@@ -130,20 +130,24 @@ def voice_names(folder: Path | None) -> list[str]:
 
 
 def describe_voice(path: Path) -> dict[str, Any]:
-    """`name`, `seconds`, `language`, `codec` and `text` of a voice, by its path, of any codec. Raises as `load_voice`
+    """`name`, `seconds`, `language`, `text` and `codec` of a voice, by its path, of any codec. Raises as `load_voice`
     does."""
     base = find_voice(path)
     if base.suffix == voice_clone_prompt.SUFFIX:
         codes, text, _ = _read_prompt(base)
-        facts = {"seconds": round(codes.shape[1] / voice_clone_prompt.FRAME_RATE, 3), "language": None}
-        return {"name": base.stem, **facts, "codec": voice_clone_prompt.CODEC, "text": text}
-    metadata = _read(base)[1]
+        seconds = round(codes.shape[1] / voice_clone_prompt.FRAME_RATE, 3)
+        return {
+            "name": base.stem,
+            "seconds": seconds,
+            "language": None,
+            "text": text,
+            "codec": voice_clone_prompt.CODEC,
+        }
+    facts = _read(base)[1]
     return {
         "name": base.name,
-        "seconds": metadata["seconds"],
-        "language": metadata["language"],
-        "codec": metadata["codec"]["type"],
-        "text": metadata["text"],
+        **{k: facts[k] for k in ("seconds", "language", "text")},
+        "codec": facts["codec"]["type"],
     }
 
 

@@ -47,7 +47,16 @@ def read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
         if values["format_version"] != VERSION:
             raise ValueError(f"it is of format version {values['format_version']}")
         codes, text, rms = (values[key] for key in ("ref_audio_tokens", "ref_text", "ref_rms"))
-    except (zipfile.BadZipFile, LookupError, TypeError, AttributeError, EOFError, RuntimeError, zlib.error) as error:
+    except (
+        zipfile.BadZipFile,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        EOFError,
+        RuntimeError,
+        zlib.error,
+    ) as error:
         raise ValueError(str(error)) from None
     if not (isinstance(codes, np.ndarray) and isinstance(text, str) and isinstance(rms, (int, float))):
         raise ValueError("its values are of other types")

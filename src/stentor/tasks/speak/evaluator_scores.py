@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.metrics.format import figure, interval
+from stentor.metrics.format import figure, interval, text_table
 from stentor.metrics.score import Score
 from stentor.metrics.speech import (
     COLUMNS,
@@ -110,5 +110,4 @@ def table(results: Mapping[str, Score]) -> list[str]:
             bounds = "" if score is None else interval(base, {"low": score.low, "high": score.high})
             cells.append(f"{text} ({bounds})" if bounds and column == SYNTHETIC else text)
         lines.append((base, *cells))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns) + 1)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+    return text_table(lines)

@@ -10,7 +10,6 @@ from stentor.errors import ConfigError
 
 FLOOR = {"en": 40, "zh": 25, "de": 22, "fr": 20, "es": 20, "it": 15, "pt": 15, "ru": 14, "ja": 15, "hi": 13}
 """Lines of the page that are right; `docs/speak.md` has the figures of other packages."""
-DIGITS = "jeden dwa trzy cztery pięć sześć siedem osiem dziewięć zero jeden dwa trzy cztery pięć sześć".split()
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_hard_lines_are_read_as_people_do(normalize):
         ("ja", ' 彼は"5"と', ' 彼は"五"と'),
         ("xx", "x² is no number in words", "x² is no number in words"),
         ("tr", "1.2.3", "bir iki üç"),
-        ("pl", "100000000012345678901234561.2.3", " ".join(["jeden", *["zero"] * 9, *DIGITS, "jeden dwa trzy"])),
+        ("pl", f"{'1' * 30}.2.3", f"{'jeden ' * 30}dwa trzy"),
         (None, "Hello. 5", "Hello. five"),
         (None, "I", "I"),
         ("sv", "den 2026-11-21", "den tjugoförsta november tjugohundratjugosex"),

@@ -1,6 +1,7 @@
 """Tiny models of the family `tts`, with their processors and codecs made offline."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,13 +60,31 @@ DIA = {
 TEXTS = ("one two three", "four", "five six", "seven eight nine zero")
 
 
-def write_csm(folder: Path) -> Path:
-    """A CsmProcessor with a tokenizer of bytes."""
-    from transformers import CsmProcessor, EncodecFeatureExtractor
+def write_csm(folder: Path, config: dict | None = None) -> Path:
+    """A CsmProcessor with a tokenizer of bytes; with `config` a model beside it, whose codec has entries."""
+    from transformers import CsmConfig, CsmForConditionalGeneration, CsmProcessor, EncodecFeatureExtractor
 
     tokenizer = byte_tokenizer("<|begin_of_text|>", "<|end_of_text|>", "<|AUDIO|>", "<|audio_eos|>")
     extractor = EncodecFeatureExtractor(feature_size=1, sampling_rate=24000)
-    CsmProcessor(extractor, tokenizer).save_pretrained(folder)
+    processor = CsmProcessor(extractor, tokenizer)
+    processor.save_pretrained(folder)
+    if config is not None:
+        ids = {"text_vocab_size": len(tokenizer), "bos_token_id": tokenizer.bos_token_id}
+        ids |= {f"{name}_id": getattr(processor, f"{name}_id") for name in ("audio_token", "audio_eos_token")}
+        ids["pad_token_id"] = processor.audio_token_id
+        depth = {
+            "vocab_size": config["vocab_size"],
+            "num_codebooks": BOOKS,
+            "backbone_hidden_size": config["hidden_size"],
+        }
+        depth |= config["depth_decoder_config"]
+        torch.manual_seed(0)
+        model = CsmForConditionalGeneration(CsmConfig(**{**config, **ids, "depth_decoder_config": depth}))
+        with torch.no_grad():
+            for name, buffer in model.codec_model.named_buffers():
+                if name.endswith("embed_sum"):  # which transformers starts at zero
+                    buffer.normal_(std=0.003)
+        model.save_pretrained(folder)
     return folder
 
 
@@ -102,11 +121,16 @@ CONFIGS = {"csm": CSM, "dia": DIA}
 WRITE = {"csm": write_csm, "dia": write_dia}
 
 
+def source(kind: str, folder: Path, config: dict) -> dict[str, Any]:
+    """Keys of a section for an untrained model: of CSM, whose codec is a part of it, a checkpoint."""
+    if kind == "csm":
+        return {"from": str(write_csm(folder, config))}
+    return {"config": config, "tokenizer": str(WRITE[kind](folder))}
+
+
 def build(kind: str, folder: Path, **keys) -> Bundle:
     """A bundle with weights as large as trained ones, so that differences show."""
-    section = {"type": "tts", "config": CONFIGS[kind], "tokenizer": str(WRITE[kind](folder / kind)), **keys}
-    if "from" in keys:
-        del section["config"], section["tokenizer"]
+    section = {"type": "tts", **(keys if "from" in keys else {**source(kind, folder / kind, CONFIGS[kind]), **keys})}
     torch.manual_seed(0)
     bundle = Family.model_validate(section).build(TaskRequirements("speak", ("codes",)))
     if "from" not in keys:

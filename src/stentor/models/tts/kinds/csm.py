@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from stentor.errors import ConfigError
 from stentor.models.tts.processor import Prompt, Sample, TTSProcessor
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ class Csm(TTSProcessor):
     def model_codec(self, pretrained: Any) -> AudioCodec:
         from stentor.models.codecs.neural import part_codec
 
+        if not any(
+            entries.any() for name, entries in pretrained.codec_model.named_buffers() if name.endswith("embed_sum")
+        ):
+            raise ConfigError(
+                "model.codec: the codec inside a new CSM is untrained, all its codes are 0: add `codec: {type: mimi}`, "
+                "or `codec: {type: mel_rvq}`, which is fitted on the training data."
+            )
         return part_codec(pretrained.codec_model, self.codebooks)
 
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:

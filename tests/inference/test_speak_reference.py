@@ -154,7 +154,10 @@ def test_damaged_voice_files(codec, tmp_path):
     with pytest.raises(ConfigError, match=r"no voice .*ann; known are .*/anna\."):
         load_voice(tmp_path / "ann", codec)
     intact = base.with_suffix(".json").read_text()
-    for text in ("{", "[]", "{}", intact.replace("stentor-voice", "other"), intact.replace('"text"', '"texts"')):
+    changes = (("stentor-voice", "other"), ('"text"', '"texts"'), ('"rms": null', '"rms": "loud"'))
+    changes += (('"seconds": ', '"seconds": "2", "more": '), ('"type": "', '"type": 1, "name": "'))
+    assert all(before in intact for before, _ in changes)
+    for text in ("{", "[]", "{}", *(intact.replace(*change) for change in changes)):
         base.with_suffix(".json").write_text(text)
         with pytest.raises(DataError, match="damaged, or no voice at all"):
             load_voice(base, codec)

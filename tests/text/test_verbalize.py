@@ -52,6 +52,9 @@ def test_hard_lines_are_read_as_people_do(normalize):
         ("en", "-$5, £1.50 and $0.01", "minus five dollars, one pound and fifty pence and zero dollars and one cent"),
         ("en", "$3bn, $20k, €1.5 m", "three billion dollars, twenty thousand dollars, one point five million euros"),
         ("en", "12:30:45 or 3:1", "twelve:thirty:forty five or three to one"),
+        ("en", "the '90s and the 1980s", "the nineties and the nineteen eighties"),
+        ("de", "in den 1980er Jahren, 20ern", "in den neunzehnhundertachtziger Jahren, zwanzigern"),
+        ("de", "um 24:00 Uhr", "um vierundzwanzig Uhr"),
         ("de", "-5,20 €", "minus fünf Euro zwanzig Cent"),
         ("zh", "你好 ZHE2 [laughter] 5", "你好 ZHE2 [laughter] 五"),
         ("zh", '他说"5" a\\b ', '他说"五" a\\b '),
@@ -102,10 +105,11 @@ def test_the_extra_is_asked_for_by_name(monkeypatch):
     real = builtins.__import__
 
     def without(name, *arguments, **options):
-        if name == "babel":
+        if name == missing:
             raise ImportError(name=name)
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"the package babel: `pip install 'stentor\[speak\]'"):
-        check_installed()
+    for missing in ("babel", "py3langid"):
+        with pytest.raises(ConfigError, match=rf"the package {missing}: `pip install 'stentor\[speak\]'"):
+            check_installed()

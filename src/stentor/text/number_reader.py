@@ -89,13 +89,13 @@ class NumberReader:
         if before := words.get("ordinal_before"):
             after = "|".join(before)
             patterns.append((rf"\b(\d+) (?=({after})\b)", lambda m: self._ordinal(int(m[1]), before[m[2]]) + " "))
-        if "decades" in words:
-            patterns.append((r"\b(\d)#ER", lambda m: words["decades"].split()[int(m[1]) - 1][:-1] + "r"))
+        if self.language == "de":
+            patterns.append((r"\b(\d+0)(ern?)\b", lambda m: self._year_or_number(m[1]) + m[2]))
         patterns += [
             (r"\b(\d{4})([-/.])(\d\d?)\2(\d\d?)\b", lambda m: self._date(m, m[1], m[3], m[4])),
             (r"\b(\d\d?)([/.])(\d\d?)\2(\d{4})\b", self._numeric_date),
             *self._written_dates(names),
-            (r"(?<![\d:.,])([01]?\d|2[0-3]):([0-5]\d)(?![\d:])", lambda m: self._time(int(m[1]), int(m[2]))),
+            (r"(?<![\d:.,])([01]?\d|2[0-3]|24(?=:00)):([0-5]\d)(?![\d:])", lambda m: self._time(int(m[1]), int(m[2]))),
             (r"\b(\d\d?)\.([0-5]\d)(?= [ap] m\b)", lambda m: self._time(int(m[1]), int(m[2]))),
             (rf"((?<![\w.,)])[-−])?({SIGN}){SPACE}?({n})( (?:[mb]illion|thousand)\b)?(?!\d)", self._priced),
             (rf"{alone}([-−]?{n}){SPACE}?({SIGN})", lambda m: self._money(m[1], m[2])),
@@ -109,7 +109,8 @@ class NumberReader:
             endings = "|".join(map(re.escape, words["ordinals"]))
             patterns.append((rf"\b(\d+)({endings})(?!\w)", lambda m: self._ordinal(int(m[1]), words["ordinals"][m[2]])))
         if self.language == "en":
-            patterns.append((r"\b((?:1[1-9]|20)\d)0s\b", lambda m: self._decade(int(m[1] + "0"))))
+            for decade in (r"\b((?:1[1-9]|20)\d0)s\b", r"(?<!\w)['’](\d0)s\b"):
+                patterns.append((decade, lambda m: self._decade(int(m[1]))))
         if "fractions" in words:
             patterns.append((rf"{alone}(\d/\d){end}", lambda m: words["fractions"].get(m[1], m[1])))
         return [*patterns, (rf"((?<![\w.,)])[-−](?=\d))?({n})", self._plain)]

@@ -99,10 +99,7 @@ def _converter() -> Callable[[str], str]:
 
 
 NORMALIZERS: dict[str, Callable[[str, str | None], str]] = {
-    "seed_tts": seed_tts,
-    "librispeech_pc": librispeech_pc,
-    "minimax": minimax,
-    "fleurs": fleurs,
+    function.__name__: function for function in (seed_tts, librispeech_pc, minimax, fleurs)
 }
 """By name: a function of a text and the code of its language."""
 BY_CHARACTERS = ("minimax", "fleurs")

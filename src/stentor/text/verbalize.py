@@ -23,6 +23,7 @@ def check_installed() -> None:
     """Raises ConfigError with the mend when a package is missing."""
     try:
         import babel  # noqa: F401
+        import py3langid  # noqa: F401
         import unicode_rbnf  # noqa: F401
         import wetext  # noqa: F401
     except ImportError as error:

@@ -18,7 +18,7 @@ from stentor.models.base import Bundle
 from stentor.tasks.speak import Speak
 from stentor.tasks.speak.generation import Generation
 from stentor.tasks.speak.instruct import resolve
-from stentor.text.languages import find, unknown_language
+from stentor.text.languages import find, known_code, unknown_language
 from stentor.text.verbalize import check_installed, normalize
 
 log = logging.getLogger("stentor")
@@ -91,7 +91,7 @@ class Speaker:
         language: str | None = None,
     ) -> Voice:
         """The voice of a reference; of a file, read once. See `stentor.inference.speak.reference.make_voice`."""
-        key = None
+        key, language = None, known_code(language) if language else None
         if isinstance(reference, (str, Path)):
             key = ("reference", str(reference), text or "", language or "")
             if key in self._voices:

@@ -130,25 +130,16 @@ def voice_names(folder: Path | None) -> list[str]:
 
 
 def describe_voice(path: Path) -> dict[str, Any]:
-    """`name`, `seconds`, `language`, `text` and `codec` of a voice, by its path, of any codec. Raises as `load_voice`
+    """`name`, `seconds`, `language`, `codec` and `text` of a voice, by its path, of any codec. Raises as `load_voice`
     does."""
     base = find_voice(path)
     if base.suffix == voice_clone_prompt.SUFFIX:
         codes, text, _ = _read_prompt(base)
-        seconds = round(codes.shape[1] / voice_clone_prompt.FRAME_RATE, 3)
-        return {
-            "name": base.stem,
-            "seconds": seconds,
-            "language": None,
-            "text": text,
-            "codec": voice_clone_prompt.CODEC,
-        }
+        seconds, codec = round(codes.shape[1] / voice_clone_prompt.FRAME_RATE, 3), voice_clone_prompt.CODEC
+        return {"name": base.stem, "seconds": seconds, "language": None, "codec": codec, "text": text}
     facts = _read(base)[1]
-    return {
-        "name": base.name,
-        **{k: facts[k] for k in ("seconds", "language", "text")},
-        "codec": facts["codec"]["type"],
-    }
+    shown = {key: facts[key] for key in ("seconds", "language", "codec", "text")}
+    return {"name": base.name, **shown, "codec": facts["codec"]["type"]}
 
 
 def _read(base: Path) -> tuple[np.ndarray, dict[str, Any]]:
@@ -165,10 +156,12 @@ def _read(base: Path) -> tuple[np.ndarray, dict[str, Any]]:
             raise ConfigError(
                 f"The voice {base} is of format version {version}, of a newer Stentor; this one reads {VERSION}."
             )
-        codec, texts = metadata["codec"], (metadata["text"], *(metadata[key] or "" for key in ("language", "source")))
-        if {*SHAPE, "test"} - codec.keys() or not all(isinstance(text, str) for text in texts):
+        codec = metadata["codec"]
+        texts = (codec["type"], metadata["text"], metadata["language"] or "", metadata["source"] or "")
+        numbers = (metadata["seconds"], metadata.get("rms") or 0.0, *codec["test"])
+        types = [isinstance(text, str) for text in texts] + [isinstance(number, (int, float)) for number in numbers]
+        if set(SHAPE) - codec.keys() or not all(types):
             raise ValueError
-        list(codec["test"]), float(metadata["seconds"])
         return load_file(_with(base, ".safetensors"))["codes"], metadata
     except (ValueError, KeyError, TypeError, AttributeError, OSError, SafetensorError):
         raise DataError(f"The voice {base} is damaged, or no voice at all: save it again with --save-voice.") from None

@@ -23,6 +23,8 @@ VERSION = 1
 MOST_BYTES = 1 << 24
 """Of one file within the zip: an hour of codes has less."""
 REBUILD, ORDERED = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
+DAMAGED = (ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError)
+"""What a file that is damaged may raise, besides ValueError."""
 STORAGES = {
     "torch LongStorage": "<i8",
     "torch IntStorage": "<i4",
@@ -47,16 +49,7 @@ def read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
         if values["format_version"] != VERSION:
             raise ValueError(f"it is of format version {values['format_version']}")
         codes, text, rms = (values[key] for key in ("ref_audio_tokens", "ref_text", "ref_rms"))
-    except (
-        zipfile.BadZipFile,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        EOFError,
-        RuntimeError,
-        zlib.error,
-    ) as error:
+    except (*DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(str(error)) from None
     if not (isinstance(codes, np.ndarray) and isinstance(text, str) and isinstance(rms, (int, float))):
         raise ValueError("its values are of other types")

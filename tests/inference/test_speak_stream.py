@@ -144,6 +144,13 @@ def test_a_model_that_learned_no_recording_beside_an_instruct_goes_on_by_the_ins
         references.clear()
 
 
+def test_a_text_without_weight_takes_its_duration():
+    """A tatweel only lengthens the letter before it."""
+    bundle = bundle_of(Noise(), lambda prompt: np.zeros((3, prompt.frames), np.int16))
+    (speech,) = speak(bundle, [Utterance("\u0640", duration=2.0)], Generation())
+    assert speech.codes.shape[1] == 2 * Noise.frame_rate
+
+
 def test_no_level_step_and_no_click_where_pieces_of_real_speech_meet():
     """Built-in voices through a fitted codec, each piece up to 6 dB louder or softer than it should be."""
     from stentor.audio.synth import say

@@ -12,6 +12,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.codecs.base import open_codec
 from stentor.models.tts import TTS
+from stentor.tasks.speak import Speak
 
 KINDS = tuple(CONFIGS)
 SURE = {"generation": {"temperature": 0.0}}
@@ -278,12 +279,27 @@ def test_wrong_settings(bundles, folders, tmp_path):
     with pytest.raises(ConfigError, match="leave out the voice"):
         voice = (codes_of(bundles["gradium_phonon_tts"], 0, 4), "four")
         bundles["gradium_phonon_tts"].processor.utterance("one", reference=voice, frames=5)
+    for kind, key in (("higgs_audio_v2", "flow_steps"), ("higgs_audio_v2", "guidance"), ("pocket_tts", "top_k")):
+        section = {"config": CONFIGS[kind], "tokenizer": str(folders[kind]), "generation": {key: 2}}
+        assert f"model.generation.{key}: a {kind} has no such setting" in error(**section)
     with pytest.raises(ConfigError, match="train on the recordings"):
         bundles["pocket_tts"].processor.codec.require_tokens()
     for kind, bad in (("pocket_tts", np.int16), ("higgs_audio_v2", np.float32)):
         items = examples(bundles[kind])
         items[1].extra["codes"] = items[1].extra["codes"].astype(bad)
         assert [name for name, *_ in bundles[kind].processor.collate(items).dropped] == ["item1"]
+
+
+@pytest.mark.parametrize("kind", ["higgs_audio_v2", "gradium_phonon_tts"])
+def test_long_texts_come_in_pieces(bundles, kind):
+    """The first piece is the voice of the others, of models that take voices."""
+    from stentor.inference.speak import Utterance
+    from stentor.inference.speak.speaker import Speaker
+
+    speaker = Speaker(bundles[kind], Speak(), {"model": {}}, {"chunk_duration": 1.0, "chunk_threshold": 1.0})
+    assert speaker.settings["chunk_duration"] == 1.0 and "steps" not in speaker.settings
+    (speech,) = speaker.speak([Utterance("one two. three four five six.")])
+    assert len(speech.texts) > 1
 
 
 def test_the_continuous_codec_and_its_voices(folders, tmp_path):

@@ -233,3 +233,21 @@ def test_two_processes_give_what_one_gives(world, model, tmp_path, evaluate):
         assert {**row["output"], "audio": None} == {**same[name]["output"], "audio": None}
         files = [(tmp_path / part / f"{name}.wav").read_bytes() for part in ("one", "two")]
         assert files[0] == files[1]
+
+
+def test_a_line_may_name_a_saved_voice(evaluate, world, model, tmp_path, capsys):
+    from stentor.inference.speak.voice import Voice, save_voice
+    from stentor.models.codecs.base import open_codec
+
+    codec = open_codec(str(model))
+    save_voice(Voice(codec.encode([voiced(1)])[0], "one two"), tmp_path / "ann", codec)
+    rows = [{"id": f"u {i}", "text": t, "voice": str(tmp_path / "ann")} for i, t in enumerate(("one", "two"))]
+    rows[1]["reference"] = str(world / "p1.wav")  # what it is compared with, without a text
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [model, "--data", tmp_path / "list.jsonl"]
+    printed, scores, rows = evaluate(*arguments, "--audio", tmp_path / "wavs")
+    assert scores["voices"] == {"voice": 2} and "2 in a saved voice" in printed
+    assert scores["eval"]["similarity"]["details"]["items"] == 1
+    assert len({row["output"]["audio"] for row in rows.values()}) == len(list((tmp_path / "wavs").iterdir())) == 2
+    assert main(["evaluate", *map(str, arguments), "--length", "recorded"]) == 2
+    assert "not every record has a recording" in capsys.readouterr().err

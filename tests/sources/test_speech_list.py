@@ -133,3 +133,21 @@ def test_every_line_that_cannot_be_used_is_named(folder):
     lines = str(error.value).splitlines()
     assert "has 4 lines that cannot be used" in lines[0]
     assert [line.split(":")[1] for line in lines[1:]] == ["2", "3", "4", "5"]
+
+
+def test_numbers_and_references_are_what_they_must_be(folder):
+    wrong = [{"speed": "fast"}, {"speed": 0}, {"duration": True}, {"duration": -1}, {"voice": 3}]
+    records = [{"id": f"u{i}", "text": "one", "reference": "a.wav", **keys} for i, keys in enumerate(wrong)]
+    (folder / "test.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "meta.lst").write_text("u1|p||one\n")
+    for name, message, count in (("test.jsonl", "must be a", 5), ("meta.lst", "the reference is empty", 1)):
+        with pytest.raises(DataError) as error:
+            list(parse_source(str(folder / name)).cuts())
+        assert str(error.value).count(message) == count
+
+
+def test_folders_of_ones_home(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "english.txt").write_text("english_male|One two.\n")
+    source = parse_source(f"type=speech_list,format=minimax,path={folder / 'english.txt'},audio_root=~/speaker")
+    assert field_of(next(iter(source.cuts())), "reference") == str(folder / "speaker/english/english_male/em.wav")

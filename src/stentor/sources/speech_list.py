@@ -28,7 +28,18 @@ COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
 """Of each format in columns: what divides them, and their fields by how many there are."""
 ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
 """OmniVoice's names."""
-TEXT_KEYS = {"id", "text", "language", "language_id", "language_name", "speaker", "instruct", "duration", "speed"}
+TEXT_KEYS = {
+    "id",
+    "text",
+    "language",
+    "language_id",
+    "language_name",
+    "speaker",
+    "voice",
+    "instruct",
+    "duration",
+    "speed",
+}
 """What JSON lines may hold that are to be spoken without a reference."""
 PROTOCOLS: dict[str, Normalizer] = {
     "seedtts": "seed_tts",
@@ -91,7 +102,7 @@ class SpeechList(Source):
     recording, or `utt|text|prompt_wav`, or `utt|text`. `tsv`: the first of these with tabs. `minimax`: `speaker|text`.
     `librispeech_pc`: prompt, seconds, text, utterance, seconds, text, with tabs. `jsonl`: objects with `text` and `id`,
     `reference` (or `ref_audio`), `reference_text` (or `ref_text`), `language` (or `language_id`), `instruct`,
-    `duration`, `speed`, `audio_path`. Auto: by the first line."""
+    `voice` (a saved one), `duration`, `speed`, `audio_path`. Auto: by the first line."""
     audio_root: Path | None = None
     """The folder that relative paths start from: of LibriSpeech-PC, LibriSpeech's `test-clean`; of MiniMax, `speaker`.
     Null: the list's own folder, or the working directory; of MiniMax `../speaker`."""
@@ -163,6 +174,8 @@ class SpeechList(Source):
             counts = ", ".join(map(str, sorted(known)))
             raise DataError(f"{where}: {len(columns)} columns; lines of {layout} have {counts} ({shape}).")
         fields = {name: column for name, column in zip(known[len(columns)], columns, strict=True) if name and column}
+        if "reference" in known[len(columns)] and "reference" not in fields:
+            raise DataError(f"{where}: the reference is empty: write its file, or leave out its columns in all lines.")
         folder = self.path.absolute().parent
         if layout == "minimax":
             fields = {**fields, **self._speaker(fields["speaker"], where), "id": f"{self.path.stem}-{number:04d}"}
@@ -180,9 +193,12 @@ class SpeechList(Source):
         from lhotse import MonoCut, SupervisionSegment
 
         check_text_fields(record, where)
-        for key in ("reference", "reference_text", "audio_path", "instruct"):
+        for key in ("reference", "reference_text", "audio_path", "voice", "instruct"):
             if not isinstance(record.get(key, ""), str):
                 raise DataError(f"{where}: `{key}` must be a string, got {record[key]!r}.")
+        for key in ("duration", "speed"):
+            if not (type(value := record.get(key, 1)) in (int, float) and 0 < value < float("inf")):
+                raise DataError(f"{where}: `{key}` must be a number above 0, got {value!r}.")
         if not (record.get("text") or "").strip():
             raise DataError(f"{where}: the text is empty: write what is to be spoken, or leave the line out.")
         name = record.get("id") or f"line{number:05d}"
@@ -232,7 +248,7 @@ class SpeechList(Source):
         """Reference, its text and the language of a speaker of MiniMax's test set, such as `english_male`."""
         from stentor.audio.io import AUDIO_SUFFIXES
 
-        root = self.audio_root or self.path.expanduser().absolute().parent.parent / "speaker"
+        root = (self.audio_root or self.path.expanduser().absolute().parent.parent / "speaker").expanduser()
         if self._voices is None:
             self._voices = {}
             texts = root / "prompt_text.txt"

@@ -123,6 +123,8 @@ def evaluate(
     else:
         speaker = _speaker(loaded, options)
         speaker.codec.to(str(device.device))
+        if options.length == "recorded" and not all(map(is_recorded, items)):
+            raise ConfigError("--length recorded: not every record has a recording; leave it out for this list.")
         length = options.length if options.length != "auto" else "rule" if listed else "recorded"
         producer = ModelClips(loaded, task, speaker, options.voice, length, options.audio, others_of_speakers(items))
         settings |= {"length": length, "generation": speaker.settings, "denoise": speaker.denoise}
@@ -197,7 +199,7 @@ def text(scores: dict[str, Score], how: dict[str, Any], records: int) -> str:
         lines.append(f"{records} records, their speech in {how['audio_from']}  {apart}".rstrip())
     else:
         like = "like their reference" if "list" in how else "like another recording of the speaker"
-        kinds = {"reference": like, "instruct": "by their instruct", "none": "freely"}
+        kinds = {"voice": "in a saved voice", "reference": like, "instruct": "by their instruct", "none": "freely"}
         voices = ", ".join(f"{count} {kinds[kind]}" for kind, count in how["voices"].items())
         length = "recordings" if how["length"] == "recorded" else "duration rule has it"
         chosen = how["generation"]

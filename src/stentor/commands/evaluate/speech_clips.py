@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stentor.audio.io import AUDIO_SUFFIXES, probe, read
+from stentor.audio.io import AUDIO_SUFFIXES, probe, read, write
+from stentor.callbacks.samples import file_name
 from stentor.data.batch import Example
 from stentor.data.cut import field_of, language_of, speaker_of, text_of
 from stentor.data.load_audio import load_audio
@@ -73,7 +73,8 @@ def check_references(items: Sequence[Item], texts: bool) -> None:
     for item in items:
         path = reference_of(item)
         with naming(item):
-            if path is not None and texts and not (field_of(item.cut, "reference_text") or "").strip():
+            spoken = path is not None and field_of(item.cut, "voice") is None
+            if spoken and texts and not (field_of(item.cut, "reference_text") or "").strip():
                 raise ConfigError(
                     f"what is said in its reference {path} must be known: write it into the list (`reference_text`), "
                     "or give --recognizer with a model that writes it down."
@@ -174,7 +175,9 @@ class ModelClips:
             if kind == "reference":
                 facts["like"] = like
             if self.folder is not None:
-                facts["audio"] = str(_write(self.folder, item.cut.id, speech.audio, speech.rate))
+                path = self.folder / f"{file_name(item.cut.id)}.wav"
+                write(path, speech.audio, speech.rate)
+                facts["audio"] = str(path)
             columns = {"synthetic": speech.audio}
             if (example := examples.get(item.cut.id)) is not None:
                 columns["codec"] = codecs[item.cut.id]
@@ -189,9 +192,12 @@ class ModelClips:
         reference = reference_of(item)
         instruct = record.instruct if self.voice in ("auto", "instruct") else None
         kind, voice = ("instruct" if instruct else "none"), None
+        saved = None if is_recorded(item) else field_of(item.cut, "voice")
         # A voice without a reference is compared with another recording of its speaker, or else with its own.
         like = reference or self.others.get(item.cut.id, item).cut.id
-        if reference is not None and self.voice in ("auto", "reference"):
+        if saved is not None and self.voice == "auto":
+            kind, voice = "voice", saved
+        elif reference is not None and self.voice in ("auto", "reference"):
             kind, voice = "reference", self._reference_voice(item, reference)
         elif not instruct and item.cut.id in self.others and self.voice in ("auto", "reference"):
             voice = self._recorded_voice(self.others[item.cut.id])
@@ -238,7 +244,7 @@ class ModelClips:
         processor: Any = self.model.bundle.processor
         try:
             codes = self.codes[item.cut.id] = processor.codes(examples[0])
-            processor.codec.decode([codes[:, :1]])
+            processor.codec.check(codes)
         except AudioError:
             return None
         examples[0].extra["seconds"] = codes.shape[1] / processor.codec.frame_rate
@@ -264,17 +270,3 @@ def others_of_speakers(items: Sequence[Item]) -> dict[str, Item]:
             if reference is not item:
                 references[item.cut.id] = reference
     return references
-
-
-def file_name(name: str) -> str:
-    """A record's id as the name of its file, without the ending."""
-    return re.sub(r"[^0-9A-Za-z._-]", "_", name).lstrip(".") or "record"
-
-
-def _write(folder: Path, name: str, audio: np.ndarray, rate: int) -> Path:
-    from stentor.audio.io import write
-
-    path = folder / f"{file_name(name)}.wav"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, audio, rate)
-    return path

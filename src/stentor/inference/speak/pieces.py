@@ -45,7 +45,7 @@ class _Job:
         if isinstance(voice, Voice):
             self.reference = (voice.codes, flat(voice.text, bundle))
             level = min(LEVEL, voice.rms or LEVEL)
-        self.follows = self.reference is None and utterance.follows
+        self.follows = self.reference is None and utterance.follows and getattr(processor, "clones", True)
         self.seed = generation.seed if utterance.seed is None else utterance.seed
         self.pieces = _plan(utterance, self.reference, bundle, generation, early)
         self.joiner = Joiner(self.codec.sample_rate, utterance.duration is None, level) if finish else None
@@ -155,7 +155,8 @@ def _plan(
         frames = [frames_of(min(seconds(text), most), frame_rate) for text, _ in parts]
     else:
         # Shared out by weight, all of it.
-        shares = list(itertools.accumulate((weight(text) for text, _ in parts), initial=0.0))
+        weights = [weight(text) for text, _ in parts]
+        shares = list(itertools.accumulate(weights if any(weights) else [1.0] * len(parts), initial=0.0))
         ends = [int(duration * frame_rate * share / shares[-1] + 1e-9) for share in shares]
         frames = [max(1, end - start) for start, end in itertools.pairwise(ends)]
     return [_Piece(i, text, end[-8:], count) for i, ((text, end), count) in enumerate(zip(parts, frames))]

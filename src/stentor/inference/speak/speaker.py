@@ -16,7 +16,7 @@ from stentor.inference.speak.reference import Remark, closed, make_voice, transc
 from stentor.inference.speak.voice import Voice, load_voice
 from stentor.models.base import Bundle
 from stentor.tasks.speak import Speak
-from stentor.tasks.speak.generation import Generation
+from stentor.tasks.speak.generation import OF_TEXTS, Generation
 from stentor.tasks.speak.instruct import resolve
 from stentor.text.languages import find, known_code, unknown_language
 from stentor.text.verbalize import check_installed, normalize
@@ -50,7 +50,7 @@ class Speaker:
             remark: called with sentences for a person; the default is the log.
         """
         settings = dict(generation or {})
-        if bundle.codebooks is None and (unused := sorted(settings.keys() - {"seed", "compile", "batch_tokens"})):
+        if bundle.codebooks is None and (unused := sorted(settings.keys() - OF_TEXTS - {"compile", "batch_tokens"})):
             raise ConfigError(
                 f"{unused[0]}: this model makes one frame after the other and has no such setting; `model.generation` "
                 "has those that it has."
@@ -81,7 +81,8 @@ class Speaker:
         """What the model speaks with: the section `generation` of the task, or of the model where it has its own."""
         if self.bundle.codebooks is not None:
             return self.generation.model_dump()
-        return {**self.bundle.family.generation.model_dump(), "seed": self.generation.seed}  # type: ignore[attr-defined]
+        family: Any = self.bundle.family
+        return {**family.generation.model_dump(), **self.generation.model_dump(include=set(OF_TEXTS))}
 
     def voice(
         self,

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from stentor.section import Section
 
+OF_TEXTS = frozenset({"seed", "chunk_duration", "chunk_threshold"})
+"""Keys that mean something for every model that speaks: it gets seeds and pieces, and none of these."""
+
 
 class Generation(Section):
     """How a model of speech codes speaks: they are revealed in a few steps, the surest first."""
@@ -32,5 +35,5 @@ class Generation(Section):
     """Seconds that are still spoken in one go."""
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of a model's `speak`, beside the seeds; pieces are not its business."""
-        return self.model_dump(exclude={"seed", "chunk_duration", "chunk_threshold"})
+        """Keyword arguments of a model's `speak`, beside the seeds."""
+        return self.model_dump(exclude=set(OF_TEXTS))

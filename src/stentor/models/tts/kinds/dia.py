@@ -30,6 +30,7 @@ class Dia(TTSProcessor):
     architecture = "DiaForConditionalGeneration"
     tokenizer_holds = "the processor of a Dia model"
     blank = 0
+    chance = (*TTSProcessor.chance, "guidance")
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
@@ -61,7 +62,6 @@ class Dia(TTSProcessor):
         self.end, self.pad, self.begin = decoder.eos_token_id, decoder.pad_token_id, decoder.bos_token_id
         self.vocabulary = min(self.end, self.pad, self.begin)
         self.longest = decoder.max_position_embeddings
-        self.longest_text = config.encoder_config.max_position_embeddings
 
     def model_codec(self, pretrained: Any) -> AudioCodec:
         from stentor.models.codecs.neural import part_codec

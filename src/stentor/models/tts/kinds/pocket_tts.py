@@ -28,6 +28,7 @@ class PocketTTS(TTSProcessor):
     architecture = "PocketTTSForConditionalGeneration"
     tokenizer_holds = "the processor of a Pocket TTS model"
     continues = False
+    chance = ("temperature", "flow_steps")
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
@@ -182,6 +183,7 @@ class Phonon(PocketTTS):
     model_types = ("gradium_phonon_tts",)
     architecture = "GradiumPhononTTSForConditionalGeneration"
     tokenizer_holds = "the processor of a Gradium Phonon model"
+    clones = False
 
     def utterance(self, text: str, *args: Any, reference: Any = None, **options: Any) -> Prompt:
         if reference is not None:

@@ -91,6 +91,7 @@ def test_needs_an_evaluation_set(trainer):
         EarlyStop().on_start(trainer)
 
 
+@pytest.mark.slow
 def test_a_run_that_only_gets_worse_ends_with_its_best_weights(tiny, cli, tmp_path):
     """Stopped by the WER, and what is exported and reported is the best checkpoint, not the last."""
     from safetensors.torch import load_file

@@ -190,6 +190,7 @@ def test_profile_records_the_steps_it_was_told_to(trainer):
     assert len(trainer.messages) == 1
 
 
+@pytest.mark.slow
 def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
     """A trackio that breaks while logging and a wandb that breaks at the start: the run goes on without them."""
     fakes = tmp_path / "fakes"

@@ -54,6 +54,7 @@ def test_a_signal_stops_all_after_saving(tiny, start, cli, tmp_path):
     assert list((folder / "checkpoints").glob("step*")), errors
 
 
+@pytest.mark.slow
 def test_when_the_launcher_is_killed_its_processes_end(tiny, start, tmp_path):
     folder = tmp_path / "runs" / "orphans"
     process = start("train", tiny(), "name=orphans", "train.steps=100000", "--processes", "2", group=True)

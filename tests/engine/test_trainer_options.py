@@ -163,6 +163,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 def test_stages_go_on_where_they_were_killed(tiny, cli, start, rows, tmp_path):
     """The second stage learns nothing (its rate is 0): it must end with the weights of the first."""
     config = tiny()

@@ -104,6 +104,7 @@ def test_signal_after_training_exits_75(tiny, start, cli, tmp_path):
     assert json.loads((folder / "results.json").read_text())["steps"] == 6 and not events(folder, "failed")
 
 
+@pytest.mark.slow
 def test_sigterm_to_all_processes_of_a_launcher(tiny, start, cli, tmp_path):
     """A launcher's SIGTERM reaches data workers too; they must not die before the training process has saved."""
     config = tiny()

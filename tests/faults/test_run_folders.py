@@ -23,6 +23,7 @@ def test_a_second_start_of_a_run_is_refused(tiny, start, cli, rows, tmp_path, pr
     assert second.returncode == 2 and "Traceback" not in second.stderr, second.stderr
     assert f"is being trained already, by process {first.pid} on {socket.gethostname()} since" in second.stderr
     assert first.poll() is None and "lr: 0.5" not in (folder / "resolved.yaml").read_text()
+    wait_for(folder / "checkpoints" / "latest", "step-", first)
     first.send_signal(signal.SIGKILL)  # its lock ends with it
     first.wait()
     saved = int((folder / "checkpoints" / "latest").read_text()[5:])

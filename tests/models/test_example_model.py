@@ -68,6 +68,7 @@ def test_loss_is_that_of_transformers_in_any_batch(bundle):
     assert loss(bundle, items) == pytest.approx(total, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_it_learns_and_transcribes_through_the_command_line(processor, four, here, tmp_path):
     section = {"type": "audio_llm", "config": CONFIG, "tokenizer": str(processor), "max_text_tokens": 64}
     run = write_run(tmp_path, "flamingo", section, four, steps=45, lr=3e-3)

@@ -297,9 +297,8 @@ def check_learnt(kind, folder, data):
     assert [text.strip() for text, _ in answers] == [texts[record["id"]] for record in records_of(data)]
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("voxtral_realtime", marks=pytest.mark.slow), "kyutai_speech_to_text"], indirect=True
-)
+@pytest.mark.parametrize("kind", ["voxtral_realtime", "kyutai_speech_to_text"], indirect=True)
+@pytest.mark.slow
 def test_all_weights_learn_eight_clips(kind, learnt, eight, tmp_path):
     check_learnt(kind, learnt, eight)
     from stentor.cli import main

@@ -73,6 +73,7 @@ def small(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_it_is_short_and_needs_four_packages(small, tmp_path):
     """Where the others cannot be imported it gives the text that Stentor gives for the same folder and file."""
     clip = say("three seven nine").audio

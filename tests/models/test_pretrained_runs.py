@@ -53,7 +53,7 @@ ADAPTED = {
 }
 
 
-ALWAYS = ("whisper", "voxtral")
+ALWAYS = ("whisper",)
 """Models that are always trained; the others, which share their code, are slow tests."""
 
 
@@ -147,7 +147,7 @@ def test_all_weights_learn_a_tiny_set(family, learnt, clips, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "family", ["voxtral", *(pytest.param(s, marks=pytest.mark.slow) for s in SECTIONS if s != "voxtral")], indirect=True
+    "family", [pytest.param(s, marks=[pytest.mark.slow] * (s not in ALWAYS)) for s in SECTIONS], indirect=True
 )
 def test_adapters_learn_a_tiny_set(family, learnt, clips, tmp_path):
     """Another text for each clip, on the model that learnt the first ones."""

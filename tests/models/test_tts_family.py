@@ -137,6 +137,7 @@ def test_exports_load_again_and_hold_the_codec(bundle, export, kind):
     assert facts["model_type"] == kind and facts["architectures"] == [bundle.processor.architecture]
 
 
+@pytest.mark.slow
 def test_adapters_are_what_peft_loads(bundle, export, tmp_path):
     adapted = build(bundle.model.config.model_type, tmp_path, **{"from": str(export), "lora": LORA})
     trained = {n for n, p in adapted.model.named_parameters() if p.requires_grad}

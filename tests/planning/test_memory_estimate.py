@@ -107,6 +107,7 @@ def test_the_estimate_is_near_the_truth(kind, keys, tmp_path):
     assert 0.9 * total < estimate.total < most * total
 
 
+@pytest.mark.slow
 def test_recomputed_activations_are_estimated_too(tmp_path):
     tried = Tried("whisper", tmp_path, gradient_checkpointing=True)
     plain = Tried("whisper", tmp_path).chosen()
@@ -114,7 +115,9 @@ def test_recomputed_activations_are_estimated_too(tmp_path):
     assert tried.chosen().activations < 0.7 * plain.activations
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in ("whisper", "voxtral"))) for k in KINDS]
+)
 def test_other_methods_are_estimated_as_if_configured(kind, tmp_path):
     """From any config all rows are the same; but convolutions that were built to be trained keep more for a batch."""
     tables = [Tried(kind, tmp_path, **keys).methods() for keys in ({}, {"lora": {}}, {"lora": {}, "quantize": "8bit"})]

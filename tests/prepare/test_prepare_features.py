@@ -60,9 +60,10 @@ def test_store_a_manifest(cli, corpus, tmp_path, capsys):
     store = stored(to, num_mel_bins=20)
     records = [json.loads(line) for line in data.read_text().splitlines()]
     assert len(store) == 16 and all(store.has(cut_from_record(r, corpus, "x")) for r in records)
-    assert len(list(to.glob("*.bin"))) == 2
+    files = len(list(to.glob("*.bin")))
+    assert files in (1, 2)  # a process may have begun too late to do anything
     prepare_features(FeaturesOptions(data=str(data), to=to, option=("num_mel_bins=20",)))
-    assert "16 of 16 records were stored before" in capsys.readouterr().out and len(list(to.glob("*.bin"))) == 2
+    assert "16 of 16 records were stored before" in capsys.readouterr().out and len(list(to.glob("*.bin"))) == files
     with pytest.raises(ConfigError, match="num_mel_bins was 20 and is 30"):
         prepare_features(FeaturesOptions(data=str(data), to=to, option=("num_mel_bins=30",)))
 

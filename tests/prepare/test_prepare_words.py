@@ -89,6 +89,7 @@ def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     """SIGKILL in the middle: what was written is not done again, and the manifest is the one of a straight run."""
     plugin, work, to = tmp_path / "slow.py", tmp_path / "work.txt", tmp_path / "killed.jsonl"

@@ -437,6 +437,7 @@ def test_transcribe_answers(models, serve, speech, tmp_path):
     assert client.log.read_text().count("Traceback") == 1  # Gradio's own, about the language
 
 
+@pytest.mark.slow
 def test_words_answers(models, serve, speech, tmp_path):
     from gradio_client import handle_file
 

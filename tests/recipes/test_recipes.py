@@ -41,6 +41,7 @@ SLOW = (
     "decoder_language",
     "diarize_ami",
     "voxlm_05b",
+    "ctc_librispeech",
 )
 """Recipes like others that are always run."""
 SMALL = {

@@ -196,7 +196,7 @@ def test_it_can_be_sent_to_loader_workers(hearing):
         (np.zeros((2, 9), np.int16), "wrong_shape", r"the shape \[2, 9\]; this model takes \[4, frames\]"),
         (np.zeros((BOOKS, 0), np.int16), "wrong_shape", r"the shape \[4, 0\]"),
         (np.zeros(9, np.int16), "wrong_shape", r"the shape \[9\]"),
-        (np.full((BOOKS, 9), ENTRIES, np.int16), "wrong_range", "go from 12 to 12; this model's are 0 to 11"),
+        (np.full((BOOKS, 9), ENTRIES, np.int16), "wrong_range", "go from 12 to 12; those of this model are 0 to 11"),
         (np.full((BOOKS, 9), -1, np.int16), "wrong_range", "go from -1 to -1"),
     ],
 )

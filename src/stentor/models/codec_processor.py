@@ -12,7 +12,7 @@ from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
 from stentor.data.cut import field_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import AudioError, ConfigError
-from stentor.models.codecs.base import AudioCodec, at_peak, check_range
+from stentor.models.codecs.base import AudioCodec, at_peak, check_codes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,12 +136,7 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
 
     def check_codes(self, codes: np.ndarray) -> None:
         """Raises AudioError for codes that are not the model's."""
-        if codes.ndim != 2 or len(codes) != self.codebooks or not codes.shape[1]:
-            raise AudioError(
-                f"The codes have the shape {list(codes.shape)}; this model takes [{self.codebooks}, frames].",
-                "wrong_shape",
-            )
-        check_range(codes, self.vocabulary, "The codes go", "this model's")
+        check_codes(codes, self.codebooks, self.vocabulary, "this model")
 
     def cached_features(self, cut: Cut) -> CachedFeatures | None:
         from stentor.data.load_audio import load_audio
@@ -184,10 +179,15 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
         return [message]
 
 
-def check_codec(codec: AudioCodec | None, codebooks: int, entries: int, key: str) -> None:
-    """Raises ConfigError for a codec that does not make the codes of a model."""
-    if codec is not None and (codec.codebooks, codec.vocabulary) != (codebooks, entries):
-        raise ConfigError(
-            f"{key}: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, the model "
-            f"{codebooks} of {entries}: they do not fit. Give the codec that the model was trained with."
-        )
+def check_codec(codec: AudioCodec | None, codebooks: int, entries: int | None, key: str, smaller: bool = False) -> None:
+    """Raises ConfigError for a codec that does not make the codes of a model; with `smaller` one of fewer entries
+    does."""
+    if codec is None:
+        return
+    fewer = smaller and codec.vocabulary is not None and entries is not None and codec.vocabulary < entries
+    if codec.codebooks == codebooks and (fewer or codec.vocabulary == entries):
+        return
+    raise ConfigError(
+        f"{key}: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, the model "
+        f"{codebooks} of {entries}: they do not fit. Give the codec that the model was trained with."
+    )

@@ -13,7 +13,7 @@ from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, open_text, parse_object, ra
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
 from stentor.text.languages import language_code
-from stentor.text.normalize import Normalizer
+from stentor.text.protocols import NORMALIZERS
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -41,13 +41,7 @@ TEXT_KEYS = {
     "speed",
 }
 """What JSON lines may hold that are to be spoken without a reference."""
-PROTOCOLS: dict[str, Normalizer] = {
-    "seedtts": "seed_tts",
-    "seed_tts": "seed_tts",
-    "librispeech_pc": "librispeech_pc",
-    "minimax": "minimax",
-    "fleurs": "fleurs",
-}
+PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
 """Beginnings of the names of OmniVoice's lists, or formats: the normaliser that their error rates are published in."""
 
 

@@ -102,15 +102,7 @@ class AudioCodec:
 
     def check(self, codes: np.ndarray, subject: str = "The codes") -> None:
         """Raises AudioError as `decode`; `subject` begins its sentence."""
-        import numpy as np
-
-        if np.ndim(codes) != 2 or len(codes) != self.codebooks or not codes.shape[1]:
-            raise AudioError(
-                f"{subject} have the shape {list(np.shape(codes))}; the codec {self.type} takes [{self.codebooks}, "
-                "frames].",
-                "wrong_shape",
-            )
-        check_range(codes, self.vocabulary, f"{subject} go", f"those of the codec {self.type}")
+        check_codes(codes, self.codebooks, self.vocabulary, f"the codec {self.type}", subject)
 
     def require_tokens(self) -> int:
         """Its entries. Raises ConfigError for a codec whose codes are real numbers: shards and other models hold
@@ -201,16 +193,23 @@ def at_peak(audio: np.ndarray, peak: float = PEAK) -> np.ndarray:
     return audio * np.float32(peak / highest) if highest > 0 else audio
 
 
-def check_range(codes: np.ndarray, vocabulary: int | None, subject: str, expected: str) -> None:
-    """Raises AudioError for codes that are none of so many entries (None: no real numbers); `subject` ("The codes go")
-    and `expected` ("this model's") are parts of its sentence."""
+def check_codes(
+    codes: np.ndarray, codebooks: int, vocabulary: int | None, taker: str, subject: str = "The codes"
+) -> None:
+    """Raises AudioError for codes that are not [codebooks, frames] of so many entries (None: real numbers); `subject`
+    and `taker` ("this model") are parts of its sentence."""
     import numpy as np
 
+    if np.ndim(codes) != 2 or len(codes) != codebooks or not codes.shape[1]:
+        raise AudioError(
+            f"{subject} have the shape {list(np.shape(codes))}; {taker} takes [{codebooks}, frames].", "wrong_shape"
+        )
     if vocabulary is None and not (codes.dtype.kind == "f" and np.isfinite(codes).all()):
-        raise AudioError(f"{subject} beyond {expected}, which are finite real numbers.", "wrong_range")
+        raise AudioError(f"{subject} go beyond those of {taker}, which are finite real numbers.", "wrong_range")
     if vocabulary is not None and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() >= vocabulary):
         raise AudioError(
-            f"{subject} from {codes.min()} to {codes.max()}; {expected} are 0 to {vocabulary - 1}.", "wrong_range"
+            f"{subject} go from {codes.min()} to {codes.max()}; those of {taker} are 0 to {vocabulary - 1}.",
+            "wrong_range",
         )
 
 

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from stentor.models.tts.processor import Prompt, TTSProcessor
 
 TABLES = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
+NAMES = {"guidance": "guidance_scale", "flow_steps": "num_flow_steps"}
+"""Arguments of `generate` whose names are others."""
 
 
 class TTSModel(nn.Module):
@@ -72,12 +74,8 @@ class TTSModel(nn.Module):
 
 def options_of(generation: Any) -> dict[str, Any]:
     """Arguments of transformers' `generate` for the section `generation`."""
-    settings = {key: value for key, value in generation.model_dump().items() if value is not None}
+    settings = {NAMES.get(key, key): value for key, value in generation.model_dump(exclude_none=True).items()}
     temperature = settings.pop("temperature", None)
-    if "guidance" in settings:
-        settings["guidance_scale"] = settings.pop("guidance")
-    if "flow_steps" in settings:
-        settings["num_flow_steps"] = settings.pop("flow_steps")
     if temperature is not None:
         settings |= {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
     return settings

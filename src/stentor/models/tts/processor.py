@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import text_of
 from stentor.errors import ConfigError
-from stentor.models.codec_processor import CodecProcessor
+from stentor.models.codec_processor import CodecProcessor, check_codec
 from stentor.models.codecs.base import INSIDE, AudioCodec
 from stentor.section.contract import REGISTERED, file_of
 
@@ -130,14 +130,7 @@ class TTSProcessor(CodecProcessor, ABC):
 
     def use(self, codec: AudioCodec) -> None:
         """Make the codes with this codec. Raises ConfigError where the model has no room for them."""
-        real = None in (codec.vocabulary, self.entries)
-        fits = codec.vocabulary == self.entries if real else codec.vocabulary <= self.entries  # type: ignore[operator]
-        if codec.codebooks != self.codebooks or not fits:
-            raise ConfigError(
-                f"model.codec: the codec {codec.type} has {codec.codebooks} codebooks of {codec.vocabulary} entries, "
-                f"the model {self.codebooks} of {self.entries}: they do not fit. Give the codec that the model was "
-                "trained with."
-            )
+        check_codec(codec, self.codebooks, self.entries, "model.codec", smaller=True)
         self.codec, self.vocabulary = codec, codec.vocabulary
 
     # What a model adds

@@ -1,8 +1,7 @@
 """Training of the decoder of `mel_rvq`, by the spectra of what it makes of a codec's mel frames."""
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -29,7 +28,8 @@ def train_decoder(
 
     The same for the same clips in the same order and seed (and one number of threads).
     """
-    with drawn_from(seed):
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(seed)
         decoder.reset()
         items = [prepared(decoder, mel, audio) for mel, audio in clips]
         order = np.random.default_rng(seed)
@@ -48,14 +48,6 @@ def train_decoder(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
             optimizer.step()
-
-
-@contextlib.contextmanager
-def drawn_from(seed: int) -> Iterator[None]:
-    """Inside, torch draws from this seed, with gradients; afterwards as before."""
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(seed)
-        yield
 
 
 def prepared(decoder: SourceFilterDecoder, mel: Tensor, audio: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:

@@ -37,11 +37,9 @@ class Csm(TTSProcessor):
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any, codec: AudioCodec | None) -> None:
         tokenizer = hf.tokenizer
-        settings.setdefault("text_vocab_size", len(tokenizer))
-        settings.setdefault("audio_token_id", hf.audio_token_id)
-        settings.setdefault("audio_eos_token_id", hf.audio_eos_token_id)
-        settings.setdefault("bos_token_id", tokenizer.bos_token_id)
-        settings.setdefault("pad_token_id", hf.audio_token_id)
+        facts = {"text_vocab_size": len(tokenizer), "bos_token_id": tokenizer.bos_token_id}
+        facts |= {"audio_token_id": hf.audio_token_id, "audio_eos_token_id": hf.audio_eos_token_id}
+        settings |= {**facts, "pad_token_id": hf.audio_token_id, **settings}
         if codec is not None:
             settings |= {"num_codebooks": codec.codebooks, "vocab_size": codec.require_tokens() + 3}
             settings.setdefault("codebook_pad_token_id", codec.require_tokens() + 2)
@@ -53,11 +51,8 @@ class Csm(TTSProcessor):
     def setup(self, config: Any) -> None:
         self.codebooks, self.vocabulary = config.num_codebooks, config.codebook_pad_token_id
         self.longest = config.max_position_embeddings
-        self.audio_id, self.audio_end, self.end_code = (
-            config.audio_token_id,
-            config.audio_eos_token_id,
-            config.codebook_eos_token_id,
-        )
+        self.audio_id, self.audio_end = config.audio_token_id, config.audio_eos_token_id
+        self.end_code = config.codebook_eos_token_id
 
     def model_codec(self, pretrained: Any) -> AudioCodec:
         from stentor.models.codecs.neural import part_codec

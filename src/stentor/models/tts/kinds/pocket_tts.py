@@ -139,17 +139,9 @@ class PocketTTS(TTSProcessor):
             "end": F.binary_cross_entropy_with_logits(ends, (~more).float(), reduction="sum"),
         }
 
-    def utterance(
-        self,
-        text: str,
-        language: str | None = None,
-        instruct: str | None = None,
-        reference: tuple[Any, str] | None = None,
-        frames: int | None = None,
-        denoise: bool = False,
-    ) -> Prompt:
+    def utterance(self, text: str, *args: Any, reference: Any = None, **options: Any) -> Prompt:
         """Of a reference the latents alone stand before the text."""
-        prompt = super().utterance(text, language, instruct, None, frames)
+        prompt = super().utterance(text, *args, **options)
         settings, short = self.hf.settings, len(text.split()) <= self.hf.settings.get("short_text_max_words", 4)
         prompt.after = settings.get("frames_after_eos_short_text", 4) if short else settings.get("frames_after_eos", 2)
         if reference is not None:

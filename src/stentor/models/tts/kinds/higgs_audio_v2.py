@@ -103,10 +103,16 @@ class HiggsAudioV2(TTSProcessor):
         return pretrained(**inputs, num_items_in_batch=1, use_cache=False).loss  # type: ignore[no-any-return]
 
     def utterance(
-        self, text: str, *args: Any, instruct: str | None = None, reference: Any = None, **options: Any
+        self,
+        text: str,
+        language: str | None = None,
+        instruct: str | None = None,
+        reference: Any = None,
+        *args: Any,
+        **options: Any,
     ) -> Prompt:
         """A reference is an earlier turn: its text, then its audio."""
-        prompt = super().utterance(text, *args, instruct=instruct, **options)
+        prompt = super().utterance(text, language, instruct, None, *args, **options)
         if reference is not None:
             turns = [message("user", reference[1]), message("assistant", ""), message("user", text)]
             ids = self.ids(self.hf.render([*self._system(instruct), *turns]))

@@ -86,7 +86,7 @@ class TTSProcessor(CodecProcessor, ABC):
     """Whether it can go on from codes that are the beginning of the text, as samples of an evaluation do."""
     clones: ClassVar[bool] = True
     """Whether it speaks in the voice of a recording."""
-    chance: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")
+    generation_keys: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")
     """Keys of the section `generation` that mean something to it."""
     turns: ClassVar[bool] = False
     """Whether its answers say who speaks; such models transcribe."""
@@ -113,10 +113,10 @@ class TTSProcessor(CodecProcessor, ABC):
         self.hf, self.generation = hf, generation
         self._generation_config: Any = None
         self._warned = False
-        if unknown := sorted(generation.model_dump(exclude_none=True).keys() - {*self.chance}):
+        if unknown := sorted(generation.model_dump(exclude_none=True).keys() - {*self.generation_keys}):
             raise ConfigError(
                 f"model.generation.{unknown[0]}: a {self.model_types[0]} has no such setting; it has "
-                f"{', '.join(self.chance)}."
+                f"{', '.join(self.generation_keys)}."
             )
         self.setup(config)
         self.entries = self.vocabulary

@@ -30,7 +30,7 @@ class Dia(TTSProcessor):
     architecture = "DiaForConditionalGeneration"
     tokenizer_holds = "the processor of a Dia model"
     blank = 0
-    chance = (*TTSProcessor.chance, "guidance")
+    generation_keys = (*TTSProcessor.generation_keys, "guidance")
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:

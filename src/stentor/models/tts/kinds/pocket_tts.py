@@ -28,7 +28,7 @@ class PocketTTS(TTSProcessor):
     architecture = "PocketTTSForConditionalGeneration"
     tokenizer_holds = "the processor of a Pocket TTS model"
     continues = False
-    chance = ("temperature", "flow_steps")
+    generation_keys = ("temperature", "flow_steps")
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:

@@ -103,6 +103,7 @@ def test_other_records_under_a_known_name_are_not_compared(fine_tune, here, tmp_
     assert set(results(tmp_path, "run")["before"]) == set(results(tmp_path, "run")["change"]) == {"dev"}
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same(fine_tune, here, cli, tmp_path):
     config = fine_tune()
     here("train", config, "train.steps=1", "name=one")

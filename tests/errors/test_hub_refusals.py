@@ -131,6 +131,7 @@ def test_gated_and_missing_repositories(hub, cases):
     assert not holds(folder, TOKEN)
 
 
+@pytest.mark.slow
 def test_without_a_network(cases):
     folder, arguments = cases
     asked = {key: a for key, a in arguments.items() if key[1] == "someone/nothing"}

@@ -49,7 +49,11 @@ class Stops(Jsonl):
 
 @pytest.mark.parametrize(
     ("when", "number"),
-    [("importing the command line", "SIGTERM"), ("importing a plug-in", "SIGINT"), ("listing the data", "SIGTERM")],
+    [
+        pytest.param("importing the command line", "SIGTERM", marks=pytest.mark.slow),
+        pytest.param("importing a plug-in", "SIGINT", marks=pytest.mark.slow),
+        ("listing the data", "SIGTERM"),
+    ],
 )
 def test_signal_before_training_exits_75(tiny, start, tmp_path, when, number):
     """The signal comes exactly while something is imported or read."""

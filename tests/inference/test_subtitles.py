@@ -117,7 +117,7 @@ def check(subtitles, source):
     last = 0.0
     for cue in subtitles:
         assert last <= cue.start < cue.end
-        assert cue.end - cue.start <= LONGEST + 1e-6
+        assert cue.end - cue.start <= LONGEST + 1e-3 + 1e-6  # times are rounded to milliseconds
         last = cue.end
         lines = cue.text.split("\n")
         assert len(lines) <= LINES and max(map(columns, lines)) <= LINE

@@ -178,7 +178,7 @@ def test_short_and_whole_windows_of_whisper_learn_together(four, tmp_path):
     "family, kind",
     [
         pytest.param("whisper", "full", marks=pytest.mark.slow),
-        ("voxtral", "full"),
+        pytest.param("voxtral", "full", marks=pytest.mark.slow),
         pytest.param("moonshine", "full", marks=pytest.mark.slow),
         pytest.param("moonshine_streaming", "full", marks=pytest.mark.slow),
         pytest.param("cohere_asr", "full", marks=pytest.mark.slow),

@@ -470,6 +470,7 @@ class _Items(torch.utils.data.Dataset):
         return len(self.reader.examples([Item(self.cuts[i], 0)])[0])
 
 
+@pytest.mark.slow
 def test_memory_ends_with_the_process(corpus):
     code = (
         "import json, sys, os; from pathlib import Path\n"

@@ -62,7 +62,9 @@ def write_run(folder, name, kind, config, manifest, **sections):
     return path
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(k, marks=[pytest.mark.slow] * (k in ("dia", "higgs_audio_v2"))) for k in KINDS]
+)
 def kind(request):
     return request.param
 

@@ -42,6 +42,12 @@ SLOW = (
     "diarize_ami",
     "voxlm_05b",
     "ctc_librispeech",
+    "diarize_librispeech",
+    "diarize_voice",
+    "voxlm_2b",
+    "voxtral_full",
+    "omnivoice_finetune_sdpa",
+    "qwen3_asr_lora",
 )
 """Recipes like others that are always run."""
 SMALL = {

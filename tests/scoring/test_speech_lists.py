@@ -47,11 +47,18 @@ CHINESE = {"z1": ("你好，世界。", "你好世"), "z2": ("今天很好！", 
 """By id: the text, and what the recogniser hears."""
 
 
+@pytest.fixture(scope="session")
+def stubs(tmp_path_factory):
+    """The plug-in, once for a process, which may make the folder of this module twice."""
+    path = tmp_path_factory.mktemp("stubs") / "speech_list_stubs.py"
+    path.write_text(STUBS)
+    return path
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """Lists of several formats, with prompts of built-in voices and, in `made`, speech of somebody else."""
     folder = tmp_path_factory.mktemp("world")
-    (folder / "stubs.py").write_text(STUBS)
     for name, voice in (("p1", "en-us+m3"), ("p2", "en-us+f2")):
         write(folder / f"{name}.wav", say("this is how i speak every day", voice).audio, RATE)
     (folder / "en.lst").write_text(
@@ -75,14 +82,14 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture
-def evaluate(world, tmp_path, capsys):
+def evaluate(world, stubs, tmp_path, capsys):
     """(what is printed, the JSON, the predictions by id) of an evaluation with the stubs."""
 
     def run(*arguments):
         out = tmp_path / "scores.json"
-        stubs = ["--judge", f"type=text_by_length,table={world / 'table.json'}", "--judge", "bands"]
-        plugin = ["--plugin", world / "stubs.py", "--json", out]
-        code = main(["evaluate", *map(str, [*arguments, *stubs, *plugin])])
+        judges = ["--judge", f"type=text_by_length,table={world / 'table.json'}", "--judge", "bands"]
+        plugin = ["--plugin", stubs, "--json", out]
+        code = main(["evaluate", *map(str, [*arguments, *judges, *plugin])])
         captured = capsys.readouterr()
         assert code == 0, captured.err
         rows = [json.loads(line) for line in out.with_suffix(".predictions.jsonl").read_text("utf-8").splitlines()]

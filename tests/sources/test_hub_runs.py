@@ -123,6 +123,7 @@ def test_each_process_reads_its_own_files(run_on, parquet):
     assert parts == [{"00000", "00002"}, {"00001", "00003"}] and len(read) == 8
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_with_other_processes(run_on):
     """Eight batches on two processes, then on one: the same records in the same order as on one alone."""
     _, (straight,), _ = run_on(True, name="straight", steps=24)

@@ -10,6 +10,7 @@ from typing import Any
 
 from stentor.data.jsonl import open_text, parse_object
 from stentor.errors import ConfigError, DataError
+from stentor.sources.speech_list import REFERENCE_ALIASES
 
 
 @dataclass
@@ -38,7 +39,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "seed": (int,),
 }
 """Keys of a line that mean something here; null is as if the key were not there."""
-ALIASES = {"ref_audio": "reference", "ref_text": "reference_text", "language_id": "language"}
+ALIASES = REFERENCE_ALIASES | {"language_id": "language"}
 """OmniVoice's names."""
 LONGEST_ID = 200
 """Bytes of an `id`: names of files have 255."""

@@ -18,6 +18,7 @@ from stentor.errors import AudioError, StentorError
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import voice_names
+from stentor.sources.speech_list import beside_or_here
 from stentor.tasks.speak import seed_of
 
 if TYPE_CHECKING:
@@ -123,9 +124,7 @@ class LinesWorker:
         )
 
     def _resolve(self, written: str) -> str:
-        """As in manifests: relative to the file's folder; or, as in OmniVoice, to the working directory."""
-        beside = Path(self.options.from_ or "").parent / written
-        return written if Path(written).exists() and not beside.exists() else str(beside)
+        return str(beside_or_here(written, Path(self.options.from_ or "").parent))
 
 
 def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:

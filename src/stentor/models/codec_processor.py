@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.speaking_rate import SpeakingRate
+    from stentor.models.base import TaskRequirements
 
 RATE, FRAMES = 24000, 25.0
 """Sample rate and frames per second of OmniVoice's codec, where there is none to ask."""
@@ -177,6 +178,15 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
         if left:
             message += f" The other {left:,} are encoded whenever they are read: `stentor prepare tokens` does it once."
         return [message]
+
+
+def check_terms(family: str, requirements: TaskRequirements, loss: str) -> None:
+    """Raises ConfigError unless the one loss term is `codes`, for which `loss` is the usual type."""
+    if others := [term for term in requirements.terms if term != "codes"]:
+        raise ConfigError(
+            f"A model of type {family} is trained with one loss term named `codes`, not {others[0]}: write "
+            f"`losses: {{codes: {loss}}}`, or leave `losses` out."
+        )
 
 
 def check_codec(codec: AudioCodec | None, codebooks: int, entries: int | None, key: str, smaller: bool = False) -> None:

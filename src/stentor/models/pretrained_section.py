@@ -76,6 +76,12 @@ class PretrainedFamily(Family):
     """Commit of the base on the Hub, where a model has one base."""
     _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
 
+    @classmethod
+    def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
+        """An alias is the `model_type` of transformers' config."""
+        config = keys.get("config")
+        return {**keys, "config": {"model_type": alias, **config}} if isinstance(config, dict) else keys
+
     def decoding_options(self) -> frozenset[str]:
         return super().decoding_options() | {"hotwords"}
 

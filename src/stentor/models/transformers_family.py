@@ -98,11 +98,6 @@ class TransformersFamily(PretrainedFamily):
         return self._model_type or self.type
 
     @classmethod
-    def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
-        config = keys.get("config")
-        return {**keys, "config": {"model_type": alias, **config}} if isinstance(config, dict) else keys
-
-    @classmethod
     def can_load(cls, config: dict[str, Any]) -> bool:
         kind = cls.kinds().get(str(config.get("model_type")))
         # Models for other purposes, such as Qwen's forced aligner, may have the same `model_type`.

@@ -26,7 +26,7 @@ COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
     "tsv": ("\t", {4: ZERO_SHOT}),
 }
 """Of each format in columns: what divides them, and their fields by how many there are."""
-ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
+REFERENCE_ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
 """OmniVoice's names."""
 TEXT_KEYS = {
     "id",
@@ -43,6 +43,13 @@ TEXT_KEYS = {
 """What JSON lines may hold that are to be spoken without a reference."""
 PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
 """Beginnings of the names of OmniVoice's lists, or formats: the normaliser that their error rates are published in."""
+
+
+def beside_or_here(written: str, folder: Path) -> Path:
+    """A file that a list in `folder` names: as in manifests relative to the list; or, as in OmniVoice, to the working
+    directory."""
+    beside = folder / written
+    return Path(written) if Path(written).exists() and not beside.exists() else beside
 
 
 def list_format(path: Path) -> str | None:
@@ -158,7 +165,7 @@ class SpeechList(Source):
         """The fields of a line, by the names of a manifest. Raises DataError."""
         if layout == "jsonl":
             record = {k: v for k, v in parse_object(line, where).items() if v is not None}
-            return {ALIASES.get(key, key): value for key, value in record.items()}
+            return {REFERENCE_ALIASES.get(key, key): value for key, value in record.items()}
         if isinstance(line, RecordError):
             raise line
         divider, known = COLUMNS[layout]
@@ -215,11 +222,9 @@ class SpeechList(Source):
         return MonoCut(name, 0.0, 0.0, channel=0, supervisions=[supervision], custom=custom or None)
 
     def _path(self, written: str) -> Path:
-        """As in manifests: relative to the list's folder; or, as in OmniVoice, to the working directory."""
         if self.audio_root is not None:
             return self.audio_root.expanduser() / written
-        beside = self.path.expanduser().parent / written
-        return Path(written) if Path(written).exists() and not beside.exists() else beside
+        return beside_or_here(written, self.path.expanduser().parent)
 
     def _existing(self, written: str, key: str, where: str) -> Path:
         path = self._path(written)

@@ -19,7 +19,7 @@ from stentor.data.load_audio import load_audio
 from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.codec_processor import check_codec
+from stentor.models.codec_processor import check_codec, check_terms
 from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
 from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
 from stentor.models.omnivoice import OmniVoice
@@ -43,11 +43,7 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     frozen."""
     from stentor.models.omnivoice.export import initialise, read
 
-    if other_terms := [term for term in requirements.terms if term != "codes"]:
-        raise ConfigError(
-            f"A model of type omnivoice is trained with one loss term named `codes`, not {other_terms[0]}: write "
-            "`losses: {codes: codebook}`, or leave `losses` out."
-        )
+    check_terms(family.type, requirements, "codebook")
     before = Path(family.init) if family.init else None
     if before is not None and not (before / "config.json").exists():
         inside = before / "export"

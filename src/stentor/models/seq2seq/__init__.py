@@ -102,11 +102,6 @@ class Seq2Seq(PretrainedFamily):
     """`model_type` of the model, once it is known."""
 
     @classmethod
-    def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
-        config = keys.get("config")
-        return {**keys, "config": {"model_type": alias, **config}} if isinstance(config, dict) else keys
-
-    @classmethod
     def can_load(cls, config: dict[str, Any]) -> bool:
         return config.get("model_type") in MODELS
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from stentor.errors import ConfigError
 from stentor.models.audio_llm.build import build as build_transformers
 from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.codec_processor import check_terms
 from stentor.models.omnivoice.build import codec_of, codec_override, training_audio
 from stentor.models.tts import TTS
 
@@ -12,11 +12,7 @@ from stentor.models.tts import TTS
 def build(family: TTS, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: codec opened or fitted, weights loaded, `init` applied, adapters added, parameters
     frozen."""
-    if other_terms := [term for term in requirements.terms if term != "codes"]:
-        raise ConfigError(
-            f"A model of type {family.type} is trained with one loss term named `codes`, not {other_terms[0]}: write "
-            "`losses: {codes: model}`, or leave `losses` out."
-        )
+    check_terms(family.type, requirements, "model")
     if family.source is not None:
         family.restore(Path(family.source))
         family._codec = codec_override(family, family._codec)

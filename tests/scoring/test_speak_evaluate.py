@@ -7,6 +7,7 @@ import pytest
 from speaking import RATE, voiced
 
 from stentor.cli import main
+from stentor.inference.speak.speaker import Speaker
 
 SPEAKERS = {"low": 110, "high": 230}
 
@@ -191,6 +192,12 @@ def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_
 def test_wrong_options(model, data, capsys, options, message):
     assert main(["evaluate", str(model), "--data", str(data), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_recogniser_that_is_not_there_is_an_error_before_anything_is_spoken(model, data, monkeypatch, capsys):
+    monkeypatch.setattr(Speaker, "speak", lambda *args: pytest.fail("something was spoken"))
+    assert main(["evaluate", str(model), "--data", str(data), "--recognizer", "nowhere"]) == 2
+    assert "There is no model nowhere" in capsys.readouterr().err
 
 
 def test_options_of_models_that_speak(recognizer, data, capsys):

@@ -104,6 +104,8 @@ def evaluate(
     the mean of the items' own error rates; `real_time_factor`.
     """
     evaluators = _evaluators(options)
+    for evaluator in evaluators:
+        evaluator.loaded(str(device.device))  # one that cannot be loaded is an error before hours of speech, not after
     control = Communicator(device.num_processes)
     scores, items, dropped = _records(loaded, source, device, control, options, task)
     check_references(items, loaded is not None and options.recognizer is None)

@@ -42,6 +42,10 @@ class SpeechEvaluator(Choice):
         """The evaluator with its model. Raises ConfigError when that cannot be loaded."""
         raise NotImplementedError
 
+    def loaded(self, device: str = "cpu") -> LoadedEvaluator:
+        """As `load`, but each model is loaded once."""
+        return _load_cached(self.model_dump_json(by_alias=True), type(self), str(device))
+
 
 SHORTEST = 0.25
 """Least seconds of a clip; silence is added to shorter ones."""
@@ -54,12 +58,12 @@ def evaluate_clips(
     languages: Sequence[str | None] | None = None,
     device: str = "cpu",
 ) -> list[Any]:
-    """The evaluator's output for each clip, float32 [samples] at `rate` Hz. Its model is loaded once."""
+    """The evaluator's output for each clip, float32 [samples] at `rate` Hz."""
     import numpy as np
 
     if not audios:
         return []
-    loaded = _load_cached(evaluator.model_dump_json(by_alias=True), type(evaluator), str(device))
+    loaded = evaluator.loaded(device)
     clips = []
     for audio in audios:
         audio = np.asarray(audio, np.float32)

@@ -53,6 +53,9 @@ def build(folder: Path) -> None:
     prompt = {"format_version": 1, "ref_audio_tokens": torch.zeros(8, 50, dtype=torch.int64)}
     torch.save({**prompt, "ref_text": "a", "ref_rms": 0.1}, folder / "theirs.pt")
     (folder / "cut.pt").write_bytes((folder / "theirs.pt").read_bytes()[:900])
+    torch.save(torch.nn.Linear(2, 2).state_dict(), folder / "weights.pt")
+    (folder / "text.pt").write_text("Hello.")
+    (folder / "empty.pt").write_text("")
     shutil.copytree(folder / "model", folder / "hears")
     (folder / "hears" / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
     shutil.copytree(folder / "model", folder / "mute", ignore=shutil.ignore_patterns("audio_tokenizer"))

@@ -85,7 +85,7 @@ class Attack:
 
 
 def test_nothing_in_a_prompt_is_run(tmp_path):
-    with pytest.raises(DataError, match=r"no VoiceClonePrompt of OmniVoice \(it asks for posix.mkdir\)"):
+    with pytest.raises(DataError, match=r"else than a VoiceClonePrompt of OmniVoice \(it asks for posix.mkdir\)"):
         load_voice(prompt(tmp_path / "a.pt", ref_text=Attack(tmp_path / "attacked")), Higgs())
     assert not (tmp_path / "attacked").exists()
 
@@ -97,8 +97,13 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     intact = path.read_bytes()
     program = next(name for name in files if name.endswith("data.pkl"))
     rng = np.random.default_rng(0)
-    path.write_bytes(intact[:3000])
-    with pytest.raises(DataError, match="damaged, or no VoiceClonePrompt of OmniVoice"):
+    for length in (2, 900, 3000, len(intact) - 1):
+        path.write_bytes(intact[:length])
+        with pytest.raises(DataError, match=r"a\.pt is cut short: copy it again, or make a voice of a recording"):
+            load_voice(path, codec)
+    place = intact.index(CODES.numpy().tobytes())
+    path.write_bytes(intact[:place] + b"\xff" + intact[place + 1 :])
+    with pytest.raises(DataError, match=r"a\.pt is damaged: copy it again"):
         load_voice(path, codec)
     for _ in range(200):  # each step of the program may be any other
         broken = bytearray(files[program])
@@ -120,11 +125,38 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in {**files, program: far}.items():
             archive.writestr(name, data)
-    with pytest.raises(DataError, match="damaged"):
+    with pytest.raises(DataError, match="something else"):
         load_voice(path, codec)
     for codes in (CODES + 1000, CODES[:4]):
         with pytest.raises(DataError, match="its codes do not fit the codec"):
             load_voice(prompt(path, codes), codec)
+
+
+def test_files_that_are_no_prompts_are_named_as_what_they_are(run, tmp_path):
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    torch.save({"format_version": 1, "ref_text": "a"}, tmp_path / "half.pt")
+    torch.save({"a": 1}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    (tmp_path / "text.pt").write_text("Hello.")
+    (tmp_path / "empty.pt").write_bytes(b"")
+    with zipfile.ZipFile(tmp_path / "zip.pt", "w") as archive:
+        archive.writestr("a.txt", "a")
+    answers = {
+        "empty": "is empty: copy it again",
+        "half": "holds something else than a VoiceClonePrompt of OmniVoice (it has no ref_audio_tokens)",
+        "list": "holds something else than a VoiceClonePrompt of OmniVoice (it asks for EMPTY_LIST)",
+        "old": "is no torch file (of version 1.6 or later), and so not a VoiceClonePrompt of OmniVoice",
+        "text": "is no torch file (of version 1.6 or later), and so not a VoiceClonePrompt of OmniVoice",
+        "weights": "holds something else than a VoiceClonePrompt of OmniVoice (it asks for torch.FloatStorage)",
+        "zip": "holds something else than a VoiceClonePrompt of OmniVoice (it is a zip of other files)",
+    }
+    code, out, err = run("voices", tmp_path)
+    lines = err.splitlines()
+    assert (code, out) == (3, "") and f"7 of 7 voices cannot be read: {', '.join(answers)}." in lines[-1]
+    for line, (name, sentence) in zip(lines[:-1], answers.items(), strict=True):
+        mend = "" if name == "empty" else ": give one that OmniVoice saved"
+        expected = f"stentor: {tmp_path / name}.pt {sentence}{mend}, or make a voice of a recording with --save-voice."
+        assert line == expected
 
 
 def test_a_prompt_for_a_model_of_another_codec(tmp_path):
@@ -164,7 +196,9 @@ def test_the_list_of_voices(model, run, tmp_path):
     ]
     (model / "voices" / "ben.pt").write_bytes(b"x")
     code, out, err = run("voices", model)
-    assert code == 3 and "anna" in out and "ben.pt is damaged" in err and "1 of 2 voices cannot be read: ben" in err
+    assert (
+        code == 3 and "anna" in out and "ben.pt is no torch file" in err and "1 of 2 voices cannot be read: ben" in err
+    )
     (tmp_path / "empty").mkdir()
     assert "There are no voices in" in run("voices", tmp_path / "empty")[1]
     assert run("voices", tmp_path / "nowhere")[0] == 2

@@ -170,11 +170,10 @@ def _read(base: Path) -> tuple[np.ndarray, dict[str, Any]]:
 def _read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
     try:
         return voice_clone_prompt.read_prompt(path)
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} is damaged, or no VoiceClonePrompt of OmniVoice ({error}): save it again there, or make a voice "
-            "of its reference with --save-voice."
-        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): check its permissions.") from None
+    except ValueError as error:
+        raise DataError(f"{path} {error}, or make a voice of a recording with --save-voice.") from None
 
 
 def _from_prompt(path: Path, codec: AudioCodec) -> Voice:

@@ -20,6 +20,8 @@ CODEC = "higgs_audio_v2"
 FRAME_RATE = 25.0
 """Hz, of that."""
 VERSION = 1
+KEYS = ("format_version", "ref_audio_tokens", "ref_text", "ref_rms")
+PROMPT = "a VoiceClonePrompt of OmniVoice"
 MOST_BYTES = 1 << 24
 """Of one file within the zip: an hour of codes has less."""
 REBUILD, ORDERED = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
@@ -37,23 +39,39 @@ STORAGES = {
 def read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
     """(codes, integers [codebooks, frames]; their text; root mean square of the reference) of a file.
 
-    Raises OSError, and ValueError for what is no such file.
+    Raises OSError, and ValueError for what is no such file: what it is instead, and the mend.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            (program,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+            program = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
+            if program is None:
+                raise ValueError("it is a zip of other files")
             folder = program.removesuffix("data.pkl")
             if f"{folder}byteorder" in archive.namelist() and _bytes(archive, f"{folder}byteorder") != b"little":
                 raise ValueError("its numbers are big-endian")
             values = _values(_bytes(archive, program), archive, folder)
-        if values["format_version"] != VERSION:
-            raise ValueError(f"it is of format version {values['format_version']}")
-        codes, text, rms = (values[key] for key in ("ref_audio_tokens", "ref_text", "ref_rms"))
-    except (*DAMAGED, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(str(error)) from None
-    if not (isinstance(codes, np.ndarray) and isinstance(text, str) and isinstance(rms, (int, float))):
-        raise ValueError("its values are of other types")
+        if missing := [key for key in KEYS if key not in values]:
+            raise ValueError(f"it has no {missing[0]}")
+        version, codes, text, rms = (values[key] for key in KEYS)
+        if version != VERSION:
+            raise ValueError(f"it is of format version {version}, not {VERSION}")
+        if not (isinstance(codes, np.ndarray) and isinstance(text, str) and isinstance(rms, (int, float))):
+            raise ValueError("its values are of other types")
+    except (zipfile.BadZipFile, zlib.error):
+        raise ValueError(_broken(path)) from None
+    except (*DAMAGED, ValueError) as error:
+        raise ValueError(f"holds something else than {PROMPT} ({error}): give one that OmniVoice saved") from None
     return codes, text, float(rms)
+
+
+def _broken(path: Path) -> str:
+    """What a file is that no zip can be read from, and the mend."""
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start and start != b"PK":
+        return f"is no torch file (of version 1.6 or later), and so not {PROMPT}: give one that OmniVoice saved"
+    state = "is empty" if not start else "is damaged" if zipfile.is_zipfile(path) else "is cut short"
+    return f"{state}: copy it again"
 
 
 def _bytes(archive: zipfile.ZipFile, name: str) -> bytes:

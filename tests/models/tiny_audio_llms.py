@@ -11,6 +11,8 @@ import tiny_qwen3_asr
 import tiny_voxtral
 import torch
 
+from stentor.models.audio_llm import AudioLLM
+
 TEXT = {
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -132,9 +134,7 @@ class Tiny:
 
     @property
     def architecture(self) -> str:
-        from stentor.models.audio_llm.kinds import known_kinds
-
-        return known_kinds()[self.config["model_type"]].architecture
+        return AudioLLM.kinds()[self.config["model_type"]].architecture
 
     def build(self, tokenizer: Path | None, /, **keys):
         return tiny_audio_llm.build(self.config, tokenizer, **keys)

@@ -9,7 +9,8 @@ import pytest
 from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError
 from stentor.inference.speak.reference import closed
-from stentor.models.omnivoice.text import cleaned, ids_of, style
+from stentor.models.omnivoice.processor import OmniVoiceProcessor
+from stentor.models.omnivoice.text import cleaned, style
 from stentor.tasks.speak.duration import estimate, frames_of
 from stentor.tasks.speak.instruct import resolve
 
@@ -183,6 +184,7 @@ def test_tags_are_tokenised_by_themselves():
             self.parts.append(text)
             return {"input_ids": [len(text)]}
 
-    words = Words()
-    assert ids_of(words, "well [laughter] i [B EY1 S][sigh]") == [5, 10, 12, 6]
+    processor = OmniVoiceProcessor.__new__(OmniVoiceProcessor)
+    processor.tokenizer = words = Words()
+    assert processor.ids("well [laughter] i [B EY1 S][sigh]") == [5, 10, 12, 6]
     assert words.parts == ["well ", "[laughter]", " i [B EY1 S]", "[sigh]"]

@@ -4,6 +4,8 @@ loads."""
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class TransformersFamily(PretrainedFamily):
-    """A subclass has `lora`, its globs, and `kinds`; `stentor.models.audio_llm.build` and `.export` do the rest."""
+    """A subclass has `lora`, its globs, and a folder `kinds`; `stentor.models.audio_llm.build` and `.export` do the rest.
+    """
 
     model_config = {"populate_by_name": True, "serialize_by_alias": True}
 
@@ -56,8 +59,11 @@ class TransformersFamily(PretrainedFamily):
 
     @classmethod
     def kinds(cls) -> dict[str, Any]:
-        """The class of the processor of each `model_type` of transformers' configs."""
-        raise NotImplementedError
+        """The class of the processor of each `model_type` of transformers' configs, those of plug-ins included."""
+        package: Any = import_module(f"{cls.implementation}.kinds")
+        for module in pkgutil.iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
+        return package.KINDS  # type: ignore[no-any-return]
 
     @classmethod
     def unknown(cls, model_type: str) -> str:

@@ -7,7 +7,7 @@ the `model_type` of transformers' config. Exports are what plain transformers or
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -44,12 +44,6 @@ class AudioLLM(TransformersFamily):
     example: ClassVar[str] = "{model_type: voxtral, text_config: {hidden_size: 64}}"
     among: ClassVar[str] = "no audio language model known here: give one that docs/finetune.md lists"
     other_purpose: ClassVar[str] = "does not transcribe: give a recogniser"
-
-    @classmethod
-    def kinds(cls) -> dict[str, Any]:
-        from stentor.models.audio_llm.kinds import known_kinds
-
-        return known_kinds()  # type: ignore[return-value]
 
     def decoding_options(self) -> frozenset[str]:
         kind = self.processor_class()

@@ -117,7 +117,7 @@ def processor_of(family: TransformersFamily, kind: type[AudioLLMProcessor], hf: 
     lora: Any = family.lora
     if lora is not None and "targets" not in lora.model_fields_set:
         lora.targets = list(kind.lora_targets)
-    return kind.of(hf, config, family)
+    return kind(hf, config, family)
 
 
 def from_base(family: TransformersFamily) -> Bundle:

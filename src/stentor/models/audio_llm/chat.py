@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, ClassVar
 
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
+from stentor.models.transformers_kind import ProcessorFiles
 
 
 class ChatProcessor(AudioLLMProcessor):
@@ -75,35 +74,3 @@ class ChatProcessor(AudioLLMProcessor):
     def request_options(self, language: str | None) -> dict[str, Any]:
         """Options of the processor's transcription request, besides the context."""
         return {}
-
-
-class ProcessorFiles:
-    """A tokenizer and the files of its processor, for processors that transformers makes only with torchaudio: what
-    they do with audio is done here, and their settings are written as they were read."""
-
-    NAMES = ("processor_config.json", "preprocessor_config.json")
-    audio_token: str
-
-    def __init__(self, tokenizer: Any, files: dict[str, dict[str, Any]]):
-        """`files`: contents by name, of those of `NAMES` that there are."""
-        self.tokenizer, self.files = tokenizer, files
-        self.chat_template = tokenizer.chat_template
-
-    @classmethod
-    def from_pretrained(cls, name: str, trust_remote_code: bool = False, **options: Any) -> ProcessorFiles:
-        """Of a folder or Hub id. Raises OSError or ValueError when it cannot be read."""
-        from transformers import AutoTokenizer
-        from transformers.utils import cached_file
-
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
-        revision = {"revision": options["revision"]} if "revision" in options else {}
-        paths = {
-            file: cached_file(name, file, _raise_exceptions_for_missing_entries=False, **revision) for file in cls.NAMES
-        }
-        return cls(tokenizer, {file: json.loads(Path(path).read_text("utf-8")) for file, path in paths.items() if path})
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write the files of tokenizer and processor."""
-        self.tokenizer.save_pretrained(folder)
-        for file, content in self.files.items():
-            (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import bisect
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +14,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.collate import num_samples, split_usable
-from stentor.section.contract import REGISTERED, file_of
+from stentor.models.transformers_kind import TransformersKind
 from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Around = tuple[list[int], list[int]]
 Names = tuple[tuple[str, str], ...]
 
 
-class AudioLLMProcessor(ABC):
+class AudioLLMProcessor(TransformersKind):
     """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
 
     A model is a subclass in a module of `kinds/`, or of a plug-in (`examples/model/audio_flamingo.py`). Most are a
@@ -40,14 +40,6 @@ class AudioLLMProcessor(ABC):
     `generation_config` and `save` for exports.
     """
 
-    model_types: ClassVar[tuple[str, ...]] = ()
-    """`model_type` of the configs of transformers that it serves."""
-    architecture: ClassVar[str]
-    """transformers' class of the whole model."""
-    tokenizer_holds: ClassVar[str]
-    """What the folder `tokenizer` must hold, for messages."""
-    fixed: ClassVar[tuple[str, ...]] = ()
-    """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids."""
     names: ClassVar[Names] = (("lm_head.", "lm_head."), ("", "model."))
     """How names of tensors begin with us and with transformers, the first that fits."""
     heads: ClassVar[tuple[str, ...]] = ("lm_head",)
@@ -64,8 +56,6 @@ class AudioLLMProcessor(ABC):
     """Whether it writes while it listens, so that `delay_seconds` says something about it."""
     translates: ClassVar[bool] = False
     """Whether its prompt can ask for a translation."""
-    turns: ClassVar[bool] = False
-    """Whether its answers say who speaks; see `stentor.models.audio_llm.turns`."""
     kinds: ClassVar[dict[str, type[AudioLLMProcessor]]] = {}
     """All classes that have `model_types`, by these."""
 
@@ -85,20 +75,12 @@ class AudioLLMProcessor(ABC):
     naming = 0
     """Most tokens of an answer that are no text."""
 
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        for name in cls.model_types if "model_types" in vars(cls) else ():
-            AudioLLMProcessor.kinds[name] = cls
-            REGISTERED.append(file_of(cls))
-
-    def __init__(
-        self, hf: Any, config: Any, max_text_tokens: int, token_rate: float, delay_seconds: float | None = None
-    ):
-        """`hf`: what `read` gave; `config`: the model's config of transformers. `delay_seconds`: of models that write
-        while they listen; None: their own. Raises ConfigError where another model is given one."""
-        self.hf, self.delay_seconds = hf, delay_seconds
-        self.max_text_tokens, self.token_rate = max_text_tokens, token_rate
-        if delay_seconds is not None and not self.takes_delay:
+    def __init__(self, hf: Any, config: Any, family: Any):
+        """`hf`: what `read` gave; `config`: the model's config of transformers; `family`: the section of the model.
+        Raises ConfigError for a delay of a model that has none."""
+        self.hf, self.delay_seconds = hf, family.delay_seconds
+        self.max_text_tokens, self.token_rate = family.max_text_tokens, family.token_rate
+        if self.delay_seconds is not None and not self.takes_delay:
             raise ConfigError(
                 "model.delay_seconds: this model has no delay, it writes when it has listened to the end."
             )
@@ -109,11 +91,6 @@ class AudioLLMProcessor(ABC):
         ends = [getattr(part, "eos_token_id", None) for part in (config, text)]
         self.end_ids = {self.eos_id, *(i for e in ends for i in (e if isinstance(e, list) else [e]) if i is not None)}
         self.max_seconds = self._max_seconds(getattr(text, "max_position_embeddings", None))
-
-    @classmethod
-    def of(cls, hf: Any, config: Any, family: Any) -> AudioLLMProcessor:
-        """The processor of a model with this config, as the section `family` says."""
-        return cls(hf, config, family.max_text_tokens, family.token_rate, family.delay_seconds)
 
     def _max_seconds(self, positions: int | None) -> float:
         """Whole seconds for which a language model of so many positions has room. Raises ConfigError for none."""
@@ -133,12 +110,6 @@ class AudioLLMProcessor(ABC):
     # What a model adds
 
     @classmethod
-    @abstractmethod
-    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        """transformers' processor of a folder or Hub id; `config` are keys of the model's config. Raises OSError,
-        ValueError or ConfigError when it cannot be had."""
-
-    @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any) -> None:
         """Fill what the processor knows into an untrained model's config, `settings`."""
         tokenizer = hf.tokenizer
@@ -146,11 +117,6 @@ class AudioLLMProcessor(ABC):
         text = {f"{name}_token_id": value for name, value in ids.items() if value is not None}
         settings["text_config"] = {"vocab_size": len(tokenizer), **text, **(settings.get("text_config") or {})}
         settings.setdefault(cls.audio_key, tokenizer.convert_tokens_to_ids(hf.audio_token))
-
-    @classmethod
-    def inspect(cls, config: Any) -> None:
-        """Raise ConfigError for a transformers config that cannot be worked with."""
-        return
 
     @abstractmethod
     def setup(self, config: Any) -> None:

@@ -20,11 +20,11 @@ from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.codec_processor import check_codec, check_terms
-from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
+from stentor.models.codecs.base import INSIDE, AudioCodec, at_peak, open_codec
 from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
 from stentor.models.omnivoice import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
-from stentor.models.omnivoice.processor import CODEC, OmniVoiceProcessor
+from stentor.models.omnivoice.processor import OmniVoiceProcessor
 from stentor.models.omnivoice.text import ABSENT, add_special
 from stentor.models.packing import flex, items
 from stentor.models.peft import adapt, is_adapter
@@ -278,13 +278,13 @@ def codec_of(family: Any, requirements: TaskRequirements, before: Path | None) -
     there is no such section."""
     section = family.codec
     if section is None:
-        return open_codec(str(before / CODEC)) if before is not None and (before / CODEC).is_dir() else None
+        return open_codec(str(before / INSIDE)) if before is not None and (before / INSIDE).is_dir() else None
     if section.source is None and section.fits:
-        if before is not None and (before / CODEC).is_dir():
-            return open_codec(str(before / CODEC))
+        if before is not None and (before / INSIDE).is_dir():
+            return open_codec(str(before / INSIDE))
         if before is not None:
             raise ConfigError(
-                f"model.codec: {before} has no {CODEC} folder, and a new {section.type} would give codes that it was "
+                f"model.codec: {before} has no {INSIDE} folder, and a new {section.type} would give codes that it was "
                 "not trained on: give the folder of its codec as `from`."
             )
         if family._codec is None:
@@ -304,7 +304,7 @@ def usual_codec(bundle: Bundle, folder: Path) -> None:
         processor.codec = HiggsAudioV2().open()
     except ConfigError as error:
         reason = str(error).partition(": ")[2]
-        processor.codec_missing = f"{folder / CODEC} is not there, and {reason}"
+        processor.codec_missing = f"{folder / INSIDE} is not there, and {reason}"
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from stentor.errors import ConfigError
 from stentor.losses.codebook import default_weights
 from stentor.models.base import Bundle
 from stentor.models.codec_processor import check_codec
-from stentor.models.codecs.base import open_codec
+from stentor.models.codecs.base import INSIDE, open_codec
 from stentor.models.omnivoice import LLM, OmniVoice
 from stentor.models.omnivoice.build import (
     backbone,
@@ -39,7 +39,6 @@ from stentor.models.omnivoice.build import (
     usual_codec,
 )
 from stentor.models.omnivoice.modeling import OmniVoiceModel
-from stentor.models.omnivoice.processor import CODEC
 from stentor.models.omnivoice.text import SPECIAL
 from stentor.models.peft import ADAPTER, base_name, freeze_parameters, is_adapter
 from stentor.models.pretrained import reach
@@ -151,7 +150,7 @@ def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, 
     except (OSError, ValueError) as error:
         raise ConfigError(f"{key}: the tokenizer of {folder} cannot be read ({error}).") from None
     check_tokenizer(tokenizer, llm, folder, key)
-    codec = open_codec(str(folder / CODEC)) if (folder / CODEC).is_dir() else None
+    codec = open_codec(str(folder / INSIDE)) if (folder / INSIDE).is_dir() else None
     check_codec(codec, model.codebooks, model.vocabulary - 1, key)
     bundle = bundle_of(family, model, tokenizer, codec)
     if codec is None and family.codec is None:

@@ -13,15 +13,13 @@ from stentor.audio.synth import phonemes
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.models.codec_processor import CodecProcessor
-from stentor.models.codecs.base import AudioCodec
+from stentor.models.codecs.base import INSIDE, AudioCodec
 from stentor.models.omnivoice.prompt import Prompt
 from stentor.models.omnivoice.sample import IGNORED, Sample, build
-from stentor.models.omnivoice.text import ABSENT, cleaned, ids_of, spoken, style, style_language
+from stentor.models.omnivoice.text import ABSENT, NONVERBAL, cleaned, spoken, style, style_language
 from stentor.models.packing.flex import BLOCK, tables
 from stentor.models.speech_llm.tokenizers import padding_id
 
-CODEC = "audio_tokenizer"
-"""Folder of the codec in a model's folder."""
 STYLES = 10_000
 """Languages and instructs whose lengths are remembered."""
 
@@ -55,7 +53,8 @@ class OmniVoiceProcessor(CodecProcessor):
 
     def ids(self, text: str) -> list[int]:
         """See `CodecProcessor.ids`; tags of sounds are tokenised by themselves."""
-        return ids_of(self.tokenizer, text)
+        ids_of = super().ids
+        return [i for part in NONVERBAL.split(text) if part for i in ids_of(part)]
 
     def knows(self, text: str) -> bool:
         """Whether the tokenizer has a token for any character of a text that is no white space: for any sound."""
@@ -189,8 +188,7 @@ class OmniVoiceProcessor(CodecProcessor):
         folder.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(folder)
         if self.codec is not None:
-            (folder / CODEC).mkdir(exist_ok=True)
-            self.codec.save(folder / CODEC)
+            self.codec.save(folder / INSIDE)
 
 
 def rounded(total: int) -> int:

@@ -49,12 +49,3 @@ def add_special(tokenizer: Any) -> int:
     """Add the special tokens that a tokenizer does not have yet; returns how many."""
     missing = [token for token in SPECIAL if token not in tokenizer.get_vocab()]
     return int(tokenizer.add_tokens(missing, special_tokens=True))
-
-
-def ids_of(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a string, the same in training and in use. Characters without a token are left out: the unknown
-    token is not trained."""
-    parts = [part for part in NONVERBAL.split(text) if part]
-    ids = [i for part in parts for i in tokenizer(part, add_special_tokens=False)["input_ids"]]
-    unknown = tokenizer.unk_token_id
-    return ids if unknown is None else [i for i in ids if i != unknown]

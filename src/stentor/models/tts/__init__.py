@@ -81,12 +81,6 @@ class TTS(TransformersFamily):
         return self
 
     @classmethod
-    def kinds(cls) -> dict[str, Any]:
-        from stentor.models.tts.kinds import known_kinds
-
-        return known_kinds()  # type: ignore[return-value]
-
-    @classmethod
     def unknown(cls, model_type: str) -> str:
         if model_type in WITHOUT_LOSS:
             return "which transformers runs but cannot train: its class takes no labels. Give one of docs/speak.md."

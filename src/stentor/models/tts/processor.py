@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,21 +12,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Batch, Example
-from stentor.data.cut import text_of
+from stentor.data.cut import field_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.codec_processor import CodecProcessor, check_codec
 from stentor.models.codecs.base import INSIDE, AudioCodec
-from stentor.section.contract import REGISTERED, file_of
+from stentor.models.transformers_kind import TransformersKind
+from stentor.models.tts.processor_files import CodecFiles
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
     from torch import Tensor
 
-    from stentor.models.tts import TTSGeneration
     from stentor.models.tts.modeling import TTSModel
 
 log = logging.getLogger("stentor")
+
+IGNORED = -100
+"""Label of a position that is not learned."""
 
 
 @dataclass
@@ -57,7 +60,7 @@ class Prompt:
     """Frames to speak after the one that ends it, of models that end so (Pocket TTS)."""
 
 
-class TTSProcessor(CodecProcessor, ABC):
+class TTSProcessor(CodecProcessor, TransformersKind):
     """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
 
     A model is a subclass in a module of `kinds/`, or of a plug-in. Hooks are called in this order: `read`, `settle` and
@@ -66,14 +69,6 @@ class TTSProcessor(CodecProcessor, ABC):
     class and see transformers' model alone.
     """
 
-    model_types: ClassVar[tuple[str, ...]] = ()
-    """`model_type` of the configs of transformers that it serves."""
-    architecture: ClassVar[str]
-    """transformers' class of the whole model."""
-    tokenizer_holds: ClassVar[str]
-    """What the folder `tokenizer` must hold, for messages."""
-    fixed: ClassVar[tuple[str, ...]] = ()
-    """Globs on names of parameters that are never trained, such as those of a codec inside the model."""
     names: ClassVar[tuple[tuple[str, str], ...]] = (("", ""),)
     """Tensors have the same names with us and with transformers."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"*.{x}_proj" for x in "qkvo")
@@ -88,8 +83,6 @@ class TTSProcessor(CodecProcessor, ABC):
     """Whether it speaks in the voice of a recording."""
     generation_keys: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")
     """Keys of the section `generation` that mean something to it."""
-    turns: ClassVar[bool] = False
-    """Whether its answers say who speaks; such models transcribe."""
     kinds: ClassVar[dict[str, type[TTSProcessor]]] = {}
     """All classes that have `model_types`, by these."""
 
@@ -100,33 +93,22 @@ class TTSProcessor(CodecProcessor, ABC):
     """Terms that the model's loss is the sum of, each divided by a count of its own, with their weights. Empty: it is
     one term. Where there are some, what `inputs` counts and `loss` sums has these keys."""
 
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        for name in cls.model_types if "model_types" in vars(cls) else ():
-            TTSProcessor.kinds[name] = cls
-            REGISTERED.append(file_of(cls))
-
-    def __init__(self, hf: Any, config: Any, codec: AudioCodec | None, generation: TTSGeneration):
-        """`hf`: what `read` gave; `config`: the model's config of transformers. Raises ConfigError for a codec that is
-        not the model's."""
+    def __init__(self, hf: Any, config: Any, family: Any):
+        """`hf`: what `read` gave; `config`: the model's config of transformers; `family`: the section of the model.
+        Raises ConfigError for a codec that is not the model's."""
         super().__init__(hf.tokenizer, 0, 0)
-        self.hf, self.generation = hf, generation
+        self.hf, self.generation = hf, family.generation
         self._generation_config: Any = None
         self._warned = False
-        if unknown := sorted(generation.model_dump(exclude_none=True).keys() - {*self.generation_keys}):
+        if unknown := sorted(self.generation.model_dump(exclude_none=True).keys() - {*self.generation_keys}):
             raise ConfigError(
                 f"model.generation.{unknown[0]}: a {self.model_types[0]} has no such setting; it has "
                 f"{', '.join(self.generation_keys)}."
             )
         self.setup(config)
         self.entries = self.vocabulary
-        if codec is not None:
-            self.use(codec)
-
-    @classmethod
-    def of(cls, hf: Any, config: Any, family: Any) -> TTSProcessor:
-        """The processor of a model with this config, as the section `family` says."""
-        return cls(hf, config, family._codec, family.generation)
+        if family._codec is not None:
+            self.use(family._codec)
 
     def use(self, codec: AudioCodec) -> None:
         """Make the codes with this codec. Raises ConfigError where the model has no room for them."""
@@ -136,27 +118,20 @@ class TTSProcessor(CodecProcessor, ABC):
     # What a model adds
 
     @classmethod
-    @abstractmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        """transformers' processor of a folder or Hub id, or what stands for it, with `tokenizer`; `config` are keys of
-        the model's config. Raises OSError, ValueError or ConfigError when it cannot be had."""
+        return CodecFiles.from_pretrained(name, **options)
 
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any, codec: AudioCodec | None) -> None:
         """Fill what processor and codec know into an untrained model's config, `settings`."""
 
-    @classmethod
-    def inspect(cls, config: Any) -> None:
-        """Raise ConfigError for a transformers config that cannot be worked with."""
-        return
-
     @abstractmethod
     def setup(self, config: Any) -> None:
         """Set `codebooks`, `vocabulary` (codes that the model has room for), `longest` and what else is needed."""
 
-    @abstractmethod
     def model_codec(self, pretrained: Any) -> AudioCodec:
         """The codec that came with the model or its processor: a copy of its own, on the CPU."""
+        return self.hf.codec()  # type: ignore[no-any-return]
 
     def fit(self, pretrained: Any, audios: Iterator[np.ndarray]) -> None:
         """Set what an untrained model takes from the training audio, float32 [samples] at the codec's rate."""
@@ -209,7 +184,7 @@ class TTSProcessor(CodecProcessor, ABC):
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Positions of one item: text and frames."""
-        return len(self.prompt_ids(text_of(cut) or "", None)) + self.frames(cut, seconds)
+        return len(self.prompt_ids(text_of(cut) or "", field_of(cut, "instruct"))) + self.frames(cut, seconds)
 
     def drop_reason(self, cut: Cut, training: bool = True) -> tuple[str, str] | None:  # type: ignore[override]
         """See `Family.drop_reason`."""
@@ -258,19 +233,45 @@ class TTSProcessor(CodecProcessor, ABC):
         assert frames is not None
         prompt = Prompt(self.prompt_ids(text, instruct), 2 * frames + round(self.frame_rate))
         if reference is not None:
-            prompt.codes = reference[0]
-            prompt.before = self.prompt_ids(reference[1], instruct) if reference[1].strip() else None
+            self.clone(prompt, text, instruct, *reference)
         return prompt
+
+    def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
+        """Give the prompt of a text the voice of these codes [C, T] of the text `before`."""
+        prompt.codes = codes
+        prompt.before = self.prompt_ids(before, instruct) if before.strip() else None
 
     # Files
 
     def save(self, folder: Path) -> None:
         """Write the codec into `audio_tokenizer`, and with `save_hf` the files of transformers' processor."""
         assert self.codec is not None
-        (folder / INSIDE).mkdir(parents=True, exist_ok=True)
         self.codec.save(folder / INSIDE)
         self.save_hf(folder)
 
     def save_hf(self, folder: Path) -> None:
         """Write the files of transformers' processor."""
         self.hf.save_pretrained(folder)
+
+
+def delayed(codes: np.ndarray, delays: Sequence[int], begin: int, pad: int, end: int | None = None) -> Tensor:
+    """int64 [frames + 1 (+ 1) + largest delay, codebooks]: codes [codebooks, frames] behind a frame of `begin` (and
+    before one of `end`), each codebook as many frames later as its delay says; `begin` before it and `pad` behind."""
+    import torch
+
+    frames = torch.as_tensor(codes).long().T
+    rows = [frames.new_full((1, len(delays)), begin), frames]
+    if end is not None:
+        rows.append(frames.new_full((1, len(delays)), end))
+    line = torch.cat(rows)
+    out = line.new_full((len(line) + max(delays), len(delays)), pad)
+    for c, delay in enumerate(delays):
+        out[:delay, c] = begin
+        out[delay : delay + len(line), c] = line[:, c]
+    return out
+
+
+def filled(ids: list[int], token: int, count: int) -> list[int]:
+    """Ids with so many of a token in the place of the first one of it."""
+    place = ids.index(token)
+    return [*ids[:place], *[token] * count, *ids[place + 1 :]]

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
-from stentor.models.tts.processor import Prompt, Sample, TTSProcessor
+from stentor.models.tts.processor import IGNORED, Prompt, Sample, TTSProcessor
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
     from stentor.models.codecs.base import AudioCodec
-
-IGNORED = -100
 
 
 class Csm(TTSProcessor):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from stentor.models.codecs.base import INSIDE
-from stentor.models.tts.processor import Prompt, Sample, TTSProcessor
+from stentor.models.tts.processor import IGNORED, Prompt, Sample, TTSProcessor, delayed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from stentor.models.codecs.base import AudioCodec
 
-IGNORED = -100
 SPEAKER = "[S1]"
 DELAYS = (0, 8, 9, 10, 11, 12, 13, 14, 15)
 """Of the released model."""
@@ -98,13 +97,9 @@ class Dia(TTSProcessor):
     def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> Tensor:
         return pretrained(**inputs, num_items_in_batch=1, use_cache=False).loss
 
-    def utterance(self, text: str, *args: Any, **options: Any) -> Prompt:
-        """See `TTSProcessor.utterance`; the text of a voice comes before the text, in one."""
-        reference = options.get("reference")
-        if reference is not None and reference[1].strip():
-            text = f"{reference[1].strip()} {text.strip()}"
-            options["reference"] = (reference[0], "")
-        return super().utterance(text, *args, **options)
+    def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
+        """The text of a voice comes before the text, in one."""
+        prompt.codes, prompt.ids = codes, self.prompt_ids(f"{before.strip()} {text.strip()}".lstrip(), instruct)
 
     @classmethod
     def generate(cls, pretrained: Any, prompt: Prompt, **options: Any) -> np.ndarray:
@@ -140,20 +135,3 @@ class Dia(TTSProcessor):
             return
         codec.model.name_or_path = str((folder / INSIDE).resolve())
         DiaProcessor(*parts, audio_tokenizer=codec.model).save_pretrained(folder)
-
-
-def delayed(codes: np.ndarray, delays: Sequence[int], begin: int, pad: int, end: int | None = None) -> Tensor:
-    """int64 [frames + 1 (+ 1) + largest delay, codebooks]: codes [codebooks, frames] behind a frame of `begin` (and
-    before one of `end`), each codebook as many frames later as its delay says; `begin` before it and `pad` behind."""
-    import torch
-
-    frames = torch.as_tensor(codes).long().T
-    rows = [frames.new_full((1, len(delays)), begin), frames]
-    if end is not None:
-        rows.append(frames.new_full((1, len(delays)), end))
-    line = torch.cat(rows)
-    out = line.new_full((len(line) + max(delays), len(delays)), pad)
-    for c, delay in enumerate(delays):
-        out[:delay, c] = begin
-        out[delay : delay + len(line), c] = line[:, c]
-    return out

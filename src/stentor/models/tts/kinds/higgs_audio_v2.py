@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.models.tts.processor import Prompt, Sample, TTSProcessor
-from stentor.models.tts.processor_files import ProcessorFiles, message
+from stentor.models.tts.processor import IGNORED, Prompt, Sample, TTSProcessor, delayed, filled
+from stentor.models.tts.processor_files import message
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from stentor.models.codecs.base import AudioCodec
 
-IGNORED = -100
 SYSTEM = "Generate audio following instruction."
 """What the model's card has in the place of the system."""
 
@@ -28,10 +27,6 @@ class HiggsAudioV2(TTSProcessor):
     tokenizer_holds = "the processor of a Higgs Audio v2 model"
     names_voice = True
     continues = False
-
-    @classmethod
-    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        return ProcessorFiles(name, **options)
 
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any, codec: AudioCodec | None) -> None:
@@ -51,9 +46,6 @@ class HiggsAudioV2(TTSProcessor):
         self.audio_id, self.pad_id = config.audio_token_id, config.pad_token_id
         self.begin, self.end = config.audio_stream_bos_id, config.audio_stream_eos_id
 
-    def model_codec(self, pretrained: Any) -> AudioCodec:
-        return self.hf.codec()  # type: ignore[no-any-return]
-
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
         return self.ids(self.hf.render([*self._system(instruct), message("user", text)]))
 
@@ -63,31 +55,23 @@ class HiggsAudioV2(TTSProcessor):
     def tokens(self, cut: Any, seconds: float) -> int:
         return super().tokens(cut, seconds) + self.codebooks + 1
 
-    def columns(self, codes: np.ndarray) -> np.ndarray:
+    def columns(self, codes: np.ndarray) -> Tensor:
         """Codes [C, T] as the model reads them, int64 [T + C + 1, C]: codebook c begins c + 1 positions late, the token
         of the beginning stands before it and that of the end behind it."""
-        import numpy as np
-
-        books, frames = codes.shape
-        columns = np.full((frames + books + 1, books), self.end)
-        for c in range(books):
-            columns[: c + 1, c] = self.begin
-            columns[c + 1 : c + 1 + frames, c] = codes[c]
-        return columns
+        return delayed(codes, range(self.codebooks), self.begin, self.end, self.end)
 
     def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int]:
         """Inputs of transformers' forward. Learned are the codes and, of each codebook, the first token of the end."""
-        import numpy as np
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
         ids, audio, labels = [], [], []
         for sample in samples:
             columns, frames = self.columns(sample.codes), sample.codes.shape[1]
-            late = np.arange(len(columns))[:, None] - np.arange(self.codebooks)
+            late = torch.arange(len(columns))[:, None] - torch.arange(self.codebooks)
             ids.append(torch.tensor([*sample.ids, *[self.audio_id] * len(columns)]))
-            audio.append(torch.from_numpy(columns))
-            labels.append(torch.from_numpy(np.where((late > 0) & (late <= frames + 1), columns, IGNORED)))
+            audio.append(columns)
+            labels.append(columns.where((late > 0) & (late <= frames + 1), IGNORED))
         inputs = {
             "input_ids": pad_sequence(ids, True, self.pad_id),
             "attention_mask": pad_sequence([torch.ones(len(row), dtype=torch.long) for row in ids], True),
@@ -102,24 +86,12 @@ class HiggsAudioV2(TTSProcessor):
         # Each codebook's own mean, added up: all have as many targets.
         return pretrained(**inputs, num_items_in_batch=1, use_cache=False).loss  # type: ignore[no-any-return]
 
-    def utterance(
-        self,
-        text: str,
-        language: str | None = None,
-        instruct: str | None = None,
-        reference: Any = None,
-        *args: Any,
-        **options: Any,
-    ) -> Prompt:
-        """A reference is an earlier turn: its text, then its audio."""
-        prompt = super().utterance(text, language, instruct, None, *args, **options)
-        if reference is not None:
-            turns = [message("user", reference[1]), message("assistant", ""), message("user", text)]
-            ids = self.ids(self.hf.render([*self._system(instruct), *turns]))
-            prompt.codes = self.columns(reference[0]).T
-            place = ids.index(self.audio_id)
-            prompt.ids = [*ids[:place], *[self.audio_id] * prompt.codes.shape[1], *ids[place + 1 :]]
-        return prompt
+    def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
+        """A voice is an earlier turn: its text, then its audio."""
+        turns = [message("user", before), message("assistant", ""), message("user", text)]
+        prompt.codes = self.columns(codes).T.numpy()
+        ids = self.ids(self.hf.render([*self._system(instruct), *turns]))
+        prompt.ids = filled(ids, self.audio_id, prompt.codes.shape[1])
 
     @classmethod
     def generate(cls, pretrained: Any, prompt: Prompt, **options: Any) -> np.ndarray:

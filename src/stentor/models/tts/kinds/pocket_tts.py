@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
-from stentor.models.tts.processor import Prompt, Sample, TTSProcessor
-from stentor.models.tts.processor_files import ProcessorFiles, message
+from stentor.models.tts.processor import Prompt, Sample, TTSProcessor, filled
+from stentor.models.tts.processor_files import message
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,10 +29,6 @@ class PocketTTS(TTSProcessor):
     tokenizer_holds = "the processor of a Pocket TTS model"
     continues = False
     generation_keys = ("temperature", "flow_steps")
-
-    @classmethod
-    def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        return ProcessorFiles(name, **options)
 
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any, codec: AudioCodec | None) -> None:
@@ -60,9 +56,6 @@ class PocketTTS(TTSProcessor):
         self.codebooks, self.vocabulary, self.longest = config.latent_dim, None, config.max_position_embeddings
         self.config = config
         self.loss_parts = {"flow": 1.0, "end": config.eos_loss_weight}
-
-    def model_codec(self, pretrained: Any) -> AudioCodec:
-        return self.hf.codec()  # type: ignore[no-any-return]
 
     def fit(self, pretrained: Any, audios: Iterator[np.ndarray]) -> None:
         """Mean and deviation of the training latents. transformers has a moving average follow them during training,
@@ -139,17 +132,16 @@ class PocketTTS(TTSProcessor):
             "end": F.binary_cross_entropy_with_logits(ends, (~more).float(), reduction="sum"),
         }
 
-    def utterance(self, text: str, *args: Any, reference: Any = None, **options: Any) -> Prompt:
-        """Of a reference the latents alone stand before the text."""
-        prompt = super().utterance(text, *args, **options)
-        settings, short = self.hf.settings, len(text.split()) <= self.hf.settings.get("short_text_max_words", 4)
+    def utterance(self, text: str, *args: Any, **options: Any) -> Prompt:
+        prompt, settings = super().utterance(text, *args, **options), self.hf.settings
+        short = len(text.split()) <= settings.get("short_text_max_words", 4)
         prompt.after = settings.get("frames_after_eos_short_text", 4) if short else settings.get("frames_after_eos", 2)
-        if reference is not None:
-            ids = self.ids(self.hf.render([message("user", "", text)]))
-            place = ids.index(self.config.audio_prompt_token_id)
-            prompt.codes = reference[0]
-            prompt.ids = [*ids[:place], *[ids[place]] * prompt.codes.shape[1], *ids[place + 1 :]]
         return prompt
+
+    def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
+        """Of a voice the latents alone stand before the text."""
+        ids = self.ids(self.hf.render([message("user", "", text)]))
+        prompt.codes, prompt.ids = codes, filled(ids, self.config.audio_prompt_token_id, codes.shape[1])
 
     @classmethod
     def generate(cls, pretrained: Any, prompt: Prompt, **options: Any) -> np.ndarray:
@@ -177,12 +169,10 @@ class Phonon(PocketTTS):
     tokenizer_holds = "the processor of a Gradium Phonon model"
     clones = False
 
-    def utterance(self, text: str, *args: Any, reference: Any = None, **options: Any) -> Prompt:
-        if reference is not None:
-            raise ConfigError(
-                "Gradium's Phonon reads voices with a codec that is not published with it: leave out the voice."
-            )
-        return super().utterance(text, *args, **options)
+    def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
+        raise ConfigError(
+            "Gradium's Phonon reads voices with a codec that is not published with it: leave out the voice."
+        )
 
 
 def _flow(pretrained: Any, conditions: Tensor, latents: Tensor, inputs: dict[str, Tensor]) -> Tensor:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 class TransformersFamily(PretrainedFamily):
-    """A subclass has `lora`, its globs, and a folder `kinds`; `stentor.models.audio_llm.build` and `.export` do the rest.
-    """
+    """A subclass has `lora`, its globs and a folder `kinds`; `build` and `export` of `audio_llm` do the rest."""
 
     model_config = {"populate_by_name": True, "serialize_by_alias": True}
 

@@ -55,7 +55,7 @@ class ProcessorFiles:
     """A tokenizer and the files of its processor, for processors that transformers makes only with torchaudio: what
     they do with audio is done here, and their settings are written as they were read."""
 
-    NAMES = ("processor_config.json", "preprocessor_config.json")
+    NAMES: tuple[str, ...] = ("processor_config.json", "preprocessor_config.json")
     audio_token: str
 
     def __init__(self, tokenizer: Any, files: dict[str, dict[str, Any]]):

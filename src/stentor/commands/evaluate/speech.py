@@ -285,7 +285,8 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """A row of plain data for each record of all processes."""
     rank = dist.get_rank() if control.world > 1 else 0
-    references = _References([evaluator for evaluator in evaluators if evaluator.gives == "voice"], device)
+    embedder = next((evaluator for evaluator in evaluators if evaluator.gives == "voice"), None)
+    embeddings: dict[str, Any] = {}  # of references, by their files
     rows: list[dict[str, Any]] = []
     rank_items = items[rank :: control.world]
     for start in range(0, len(rank_items), TOGETHER):
@@ -296,8 +297,11 @@ def _rows(
             row = {"id": item.cut.id, "reference": task.reference(item.cut), "output": facts}
             seconds = item.cut.duration if is_recorded(item) else facts["seconds"]
             row |= {"seconds": seconds, "record": record_from_cut(item.cut), "like": clips.like}
-            references.add(item, evaluated)
-            rows.append({**row, "own_reference": reference_of(item) is not None, "evaluated": evaluated})
+            if (path := reference_of(item)) is not None and embedder is not None:
+                if path not in embeddings:
+                    embeddings[path] = _embedded(item, path, embedder, device)
+                evaluated["voice"][REFERENCE] = embeddings[path]
+            rows.append({**row, "own_reference": path is not None, "evaluated": evaluated})
     return [row for part in control.gather(rows) for row in part]
 
 
@@ -314,21 +318,9 @@ def _evaluated(
     return pairs
 
 
-class _References:
-    """Embeddings of the references that records name, as they are in their files: SIM-o. Each is made once."""
-
-    def __init__(self, evaluators: Sequence[SpeechEvaluator], device: str):
-        self.evaluators, self.device = evaluators, device
-        self.embeddings: dict[str, Any] = {}
-
-    def add(self, item: Item, evaluated: dict[str, dict[str, Any]]) -> None:
-        """Put the embedding of the record's reference, where it names one, beside those of its speech."""
-        path = reference_of(item)
-        for evaluator in self.evaluators if path is not None else ():
-            assert path is not None
-            if path not in self.embeddings:
-                with naming(item):
-                    rate = probe(path).sample_rate
-                    audio, language = read(path, rate), language_of(item.cut)
-                (self.embeddings[path],) = evaluate_clips(evaluator, [audio], rate, [language], self.device)
-            evaluated["voice"][REFERENCE] = self.embeddings[path]
+def _embedded(item: Item, path: str, evaluator: SpeechEvaluator, device: str) -> Any:
+    """The embedding of a record's reference, as it is in its file: SIM-o."""
+    with naming(item):
+        rate = probe(path).sample_rate
+        audio, language = read(path, rate), language_of(item.cut)
+    return evaluate_clips(evaluator, [audio], rate, [language], device)[0]

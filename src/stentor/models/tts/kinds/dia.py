@@ -99,7 +99,9 @@ class Dia(TTSProcessor):
 
     def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
         """The text of a voice comes before the text, in one."""
-        prompt.codes, prompt.ids = codes, self.prompt_ids(f"{before.strip()} {text.strip()}".lstrip(), instruct)
+        prompt.codes = codes
+        if before.strip():
+            prompt.ids = self.prompt_ids(f"{before.strip()} {text.strip()}", instruct)
 
     @classmethod
     def generate(cls, pretrained: Any, prompt: Prompt, **options: Any) -> np.ndarray:

@@ -28,9 +28,10 @@ COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
 """Of each format in columns: what divides them, and their fields by how many there are."""
 REFERENCE_ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
 """OmniVoice's names."""
-TEXT_KEYS = set(
-    ["id", "text", "language", "language_id", "language_name", "speaker", "voice", "instruct", "duration", "speed"]
-)
+TEXT_KEYS = {
+    *("id", "text", "language", "language_id", "language_name"),
+    *("speaker", "voice", "instruct", "duration", "speed"),
+}
 """What JSON lines may hold that are to be spoken without a reference."""
 PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
 """Beginnings of the names of OmniVoice's lists, or formats: the normaliser that their error rates are published in."""

@@ -87,9 +87,9 @@ def recording_of(name: str, seconds: float, sources: Sequence[AudioSource] = ())
     return Recording(name, list(sources), RATE, num_samples=round(seconds * RATE), duration=seconds)
 
 
-def check_text_fields(record: dict[str, Any], where: str) -> None:
-    """Raises `DataError` for keys that must hold text and hold something else."""
-    for key in ("id", "text", "translation", "language", "language_id", "speaker"):
+def check_text_fields(record: dict[str, Any], where: str, others: Sequence[str] = ()) -> None:
+    """Raises `DataError` for keys that must hold text, and `others`, and hold something else."""
+    for key in ("id", "text", "translation", "language", "language_id", "speaker", *others):
         if (value := record.get(key)) is not None and not isinstance(value, str):
             raise DataError(f"{where}: `{key}` must be a string, got {value!r}.")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.augment import Augment
-from stentor.data.batch import Example
+from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
 from stentor.data.cut import field_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
@@ -134,6 +134,11 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
                 continue
             encoded.append((example, codes))
         return encoded, dropped
+
+    def batch(self, encoded: Encoded, dropped: Dropped, **parts: Any) -> Batch:
+        """The batch of these examples."""
+        seconds = sum(e.extra.get("seconds", codes.shape[1] / self.frame_rate) for e, codes in encoded)
+        return Batch(ids=[e.id for e, _ in encoded], seconds=seconds, dropped=dropped, **parts)
 
     def check_codes(self, codes: np.ndarray) -> None:
         """Raises AudioError for codes that are not the model's."""

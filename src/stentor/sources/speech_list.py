@@ -185,10 +185,7 @@ class SpeechList(Source):
     def _cut(self, record: dict[str, Any], number: int, where: str) -> Cut:
         from lhotse import MonoCut, SupervisionSegment
 
-        check_text_fields(record, where)
-        for key in ("reference", "reference_text", "audio_path", "voice", "instruct"):
-            if not isinstance(record.get(key, ""), str):
-                raise DataError(f"{where}: `{key}` must be a string, got {record[key]!r}.")
+        check_text_fields(record, where, ("reference", "reference_text", "audio_path", "voice", "instruct"))
         for key in ("duration", "speed"):
             if not (type(value := record.get(key, 1)) in (int, float) and 0 < value < float("inf")):
                 raise DataError(f"{where}: `{key}` must be a number above 0, got {value!r}.")

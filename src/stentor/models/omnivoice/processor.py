@@ -89,18 +89,11 @@ class OmniVoiceProcessor(CodecProcessor):
         encoded, dropped = self.encoded(examples)
         samples = [self.sample(example, codes) for example, codes in encoded]
         if not samples:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+            return self.batch(encoded, dropped, inputs={}, counts={})
         inputs = self.packed(samples) if packed else self.padded(samples)
         counts = {f"codes_{c}": len(inputs[f"targets_{c}"]) for c in range(self.codebooks)} if labels else {}
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e, _ in encoded],
-            seconds=sum(e.extra.get("seconds", codes.shape[1] / self.frame_rate) for e, codes in encoded),
-            tokens=sum(s.length for s in samples),
-            num_positions=inputs["audio_mask"].numel(),
-            dropped=dropped,
-        )
+        tokens, positions = sum(s.length for s in samples), inputs["audio_mask"].numel()
+        return self.batch(encoded, dropped, inputs=inputs, counts=counts, tokens=tokens, num_positions=positions)
 
     def sample(self, example: Example, codes: np.ndarray) -> Sample:
         """The sample of one example with its codes [C, T]."""

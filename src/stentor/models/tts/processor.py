@@ -199,19 +199,13 @@ class TTSProcessor(CodecProcessor, TransformersKind):
         What the task draws about prompts and masks is for other models and not used."""
         encoded, dropped = self.encoded(examples)
         if not encoded:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+            return self.batch(encoded, dropped, inputs={}, counts={})
         samples = [Sample(self.text_ids(e), codes, copy.deepcopy(e.rng)) for e, codes in encoded]  # type: ignore[arg-type]
         inputs, count = self.inputs(samples)
         counts = {f"codes_{part}": n for part, n in count.items()} if isinstance(count, dict) else {"codes": count}
-        return Batch(
-            inputs=inputs,
-            counts=counts if labels else {},
-            ids=[e.id for e, _ in encoded],
-            seconds=sum(e.extra.get("seconds", codes.shape[1] / self.frame_rate) for e, codes in encoded),
-            tokens=sum(len(s.ids) + s.codes.shape[1] for s in samples),
-            num_positions=len(samples) * max(len(s.ids) + s.codes.shape[1] for s in samples),
-            dropped=dropped,
-        )
+        lengths = [len(s.ids) + s.codes.shape[1] for s in samples]
+        sizes = {"tokens": sum(lengths), "num_positions": len(lengths) * max(lengths)}
+        return self.batch(encoded, dropped, inputs=inputs, counts=counts if labels else {}, **sizes)
 
     # Use
 

@@ -12,14 +12,13 @@ ACCENTS = "american australian british canadian chinese indian japanese korean p
 DIALECTS = "河南话 陕西话 四川话 贵州话 云南话 桂林话 济南话 石家庄话 甘肃话 宁夏话 青岛话 东北话"
 TRANSLATED: dict[str, dict[str, str]] = {
     "gender": {"male": "男", "female": "女"},
-    "age": dict(
-        zip(("child", "teenager", "young adult", "middle-aged", "elderly"), ["儿童", "少年", "青年", "中年", "老年"])
-    ),
+    "age": {"child": "儿童", "teenager": "少年", "young adult": "青年", "middle-aged": "中年", "elderly": "老年"},
     "pitch": {
-        f"{height} pitch": f"{chinese}音调"
-        for height, chinese in zip(
-            ("very low", "low", "moderate", "high", "very high"), ["极低", "低", "中", "高", "极高"]
-        )
+        "very low pitch": "极低音调",
+        "low pitch": "低音调",
+        "moderate pitch": "中音调",
+        "high pitch": "高音调",
+        "very high pitch": "极高音调",
     },
     "style": {"whisper": "耳语"},
 }

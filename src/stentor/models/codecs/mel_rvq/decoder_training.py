@@ -65,16 +65,12 @@ def batch(
     parts = []
     for mel, audio, hertz in items:
         start = int(rng.integers(0, max(1, len(mel) - length + 1)))
-        stretch = (mel[start : start + length], audio[start * decoder.hop : (start + length) * decoder.hop])
-        short = length - len(stretch[0])
-        parts.append(
-            (
-                # The last frame on and on: the codec has no code for nothing.
-                torch.cat([stretch[0], stretch[0][-1:].expand(short, -1)]),
-                F.pad(stretch[1], (0, short * decoder.hop)),
-                F.pad(hertz[start : start + length], (0, short)),
-            )
-        )
+        short = max(0, length - len(mel))
+        # The last frame on and on: the codec has no code for nothing.
+        frames = torch.cat([mel[start : start + length], mel[-1:].expand(short, -1)])
+        samples = audio[start * decoder.hop : (start + length) * decoder.hop]
+        pitch = F.pad(hertz[start : start + length], (0, short))
+        parts.append((frames, F.pad(samples, (0, short * decoder.hop)), pitch))
     mel, audio, hertz = (torch.stack(part) for part in zip(*parts))
     return mel, audio, hertz
 

@@ -258,3 +258,9 @@ def test_a_line_may_name_a_saved_voice(evaluate, world, model, tmp_path, capsys)
     assert len({row["output"]["audio"] for row in rows.values()}) == len(list((tmp_path / "wavs").iterdir())) == 2
     assert main(["evaluate", *map(str, arguments), "--length", "recorded"]) == 2
     assert "not every record has a recording" in capsys.readouterr().err
+    # The words of a reference are asked for where its voice is copied.
+    assert main(["evaluate", *map(str, arguments), "--voice", "reference"]) == 2
+    assert "what is said in its reference" in capsys.readouterr().err
+    (tmp_path / "list.jsonl").write_text(json.dumps({"id": "u", "text": "one", "reference": str(world / "p1.wav")}))
+    _, scores, _ = evaluate(*arguments, "--voice", "none")
+    assert scores["voices"] == {"none": 1} and scores["eval"]["similarity"]["details"]["items"] == 1

@@ -108,7 +108,7 @@ def evaluate(
         evaluator.loaded(str(device.device))  # one that cannot be loaded is an error before hours of speech, not after
     control = Communicator(device.num_processes)
     scores, items, dropped = _records(loaded, source, device, control, options, task)
-    check_references(items, loaded is not None and options.recognizer is None)
+    check_references(items, None if loaded is None or options.recognizer is not None else options.voice)
     if relative := [e.type for e in evaluators if e.relative and any(reference_of(item) for item in items)]:
         raise ConfigError(
             f"The embedder {relative[0]} tells voices in relation to many recordings of each; the references of a list "

@@ -66,15 +66,15 @@ def naming(item: Item) -> Iterator[None]:
         raise kind(f"{item.cut.id}: {error}") from None
 
 
-def check_references(items: Sequence[Item], texts: bool) -> None:
+def check_references(items: Sequence[Item], voice: str | None) -> None:
     """Raises DataError for references that are too short or too long, of all records, before the first one is spoken;
-    with `texts` ConfigError for one whose words are not known."""
+    ConfigError for one that `voice`, of VOICES, copies and whose words are not known."""
     checked: set[str] = set()
     for item in items:
         path = reference_of(item)
+        copied = voice == "reference" or (voice == "auto" and field_of(item.cut, "voice") is None)
         with naming(item):
-            spoken = path is not None and field_of(item.cut, "voice") is None
-            if spoken and texts and not (field_of(item.cut, "reference_text") or "").strip():
+            if path is not None and copied and not (field_of(item.cut, "reference_text") or "").strip():
                 raise ConfigError(
                     f"what is said in its reference {path} must be known: write it into the list (`reference_text`), "
                     "or give --recognizer with a model that writes it down."

@@ -2,12 +2,14 @@
 and exports speak in plain transformers as they do here."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from tiny_tts_frames import CONFIGS, TEXTS, build, clip, codes_of, examples, save, write
 
+from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.codecs.base import open_codec
@@ -318,3 +320,11 @@ def test_the_continuous_codec_and_its_voices(folders, tmp_path):
     save_voice(Voice(latents, "four"), tmp_path / "broken", codec)
     with pytest.raises(DataError, match="damaged"):
         load_voice(tmp_path / "broken", codec)
+
+
+def test_an_instruct_takes_positions(bundles):
+    processor = bundles["higgs_audio_v2"].processor
+    record = {"id": "a", "audio_path": "-", "duration": 1.0, "text": "one"}
+    plain, described = (cut_from_record(record | more, Path(), "a") for more in ({}, {"instruct": "two three"}))
+    ids = [processor.prompt_ids("one", instruct) for instruct in (None, "two three")]
+    assert processor.tokens(described, 1.0) - processor.tokens(plain, 1.0) == len(ids[1]) - len(ids[0]) > 0

@@ -1,10 +1,12 @@
 """What several test folders share: a tiny spoken corpus, a tiny run, and the command line as a user calls it."""
 
+import gc
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,17 @@ schedule: {{warmup_steps: 2}}
 train: {{steps: 6, log_every: 1, eval_every: 6, save_every: 2, device: cpu}}
 output: "{runs}"
 """
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session):
+    """What collection imports and makes stays to the end: no time is spent on looking for garbage in it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -193,54 +206,25 @@ def attempt(capsys: pytest.CaptureFixture):
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory):
     """Runs `stentor ...` in processes forked from one that has imported everything (see warm.py)."""
-    folder = tmp_path_factory.mktemp("warm")
-    server: list[subprocess.Popen] = []
+    from warm_server import Warm
 
-    def run(commands: list[list[str]], processes: int, **extra: str) -> subprocess.CompletedProcess:
-        if not server:
-            server.append(
-                subprocess.Popen(
-                    [sys.executable, str(ROOT / "tests" / "warm.py")],
-                    env=environment(),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-        stdout, stderr = folder / "stdout", folder / "stderr"
-        for file in (stdout, stderr):
-            file.write_text("")
-        request = {
-            "commands": commands,
-            "processes": processes,
-            "cwd": os.getcwd(),
-            "environment": environment(**extra),
-            "stdout": str(stdout),
-            "stderr": str(stderr),
-            "seconds": 300 + 60 * len(commands),
-        }
-        assert server[0].stdin and server[0].stdout
-        server[0].stdin.write(json.dumps(request) + "\n")
-        server[0].stdin.flush()
-        code = int(server[0].stdout.readline())
-        return subprocess.CompletedProcess(commands, code, stdout.read_text(), stderr.read_text())
-
-    yield run
-    for process in server:
-        assert process.stdin
-        process.stdin.close()  # a process that a command left behind may hold the other end of stdout: not waited for
-        process.wait(timeout=300)
+    warm = Warm(tmp_path_factory.mktemp("warm"), environment)
+    yield warm
+    warm.close()
 
 
 @pytest.fixture
 def cli(warm):
-    """Runs `stentor ...`, optionally as several processes of one group; answers the completed process.
+    """Runs `stentor ...`, optionally as several processes of one group; answers the completed process. `packages` are
+    folders of further installed packages.
 
     A Python of its own is started for another PYTHONPATH, and torchrun where one of several may fail, whose business
     it is to end the others.
     """
 
-    def run(*arguments: object, processes: int = 1, check: bool = True, **extra: str) -> subprocess.CompletedProcess:
+    def run(
+        *arguments: object, processes: int = 1, check: bool = True, packages: Sequence[object] = (), **extra: str
+    ) -> subprocess.CompletedProcess:
         if "PYTHONPATH" in extra or (processes > 1 and not check):
             command = [sys.executable, "-m"]
             if processes > 1:
@@ -253,7 +237,7 @@ def cli(warm):
                 timeout=300,
             )
         else:
-            done = warm([[*map(str, arguments)]], processes, **extra)
+            done = warm([[*map(str, arguments)]], processes, packages, **extra)
         if check and done.returncode:
             raise AssertionError(f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}")
         return done
@@ -290,26 +274,29 @@ def together(warm, tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture
-def start():
-    """Starts `stentor ...` in the background; what still runs at the end of the test is killed."""
-    started: list[subprocess.Popen] = []
+def start(warm):
+    """Starts `stentor ...` in the background, at the head of a process group of its own; what still runs at the end of
+    the test is killed. A Python of its own is started for another PYTHONPATH."""
+    started: list = []
 
-    def run(*arguments: object, group: bool = False, **extra: str) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "stentor", *map(str, arguments)],
-            env=environment(PYTHONUNBUFFERED="1", **extra),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=group,
-            text=True,
-        )
+    def run(*arguments: object, **extra: str):
+        if "PYTHONPATH" in extra:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "stentor", *map(str, arguments)],
+                env=environment(**extra),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                text=True,
+            )
+        else:
+            process = warm.start(arguments, **extra)
         started.append(process)
         return process
 
     yield run
     for process in started:
-        if process.poll() is None:
-            process.kill()
+        process.kill()
         process.communicate()
 
 

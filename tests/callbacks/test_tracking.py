@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -213,8 +212,7 @@ def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
         "- {type: tracking, tensorboard: true, trackio: {project: p}, wandb: {project: p}}\n"
         "- samples\n- {type: early_stop, patience: 9}\n- {type: profile, start: 1, steps: 1}\n"
     )
-    path = os.pathsep.join(filter(None, [str(fakes), os.environ.get("PYTHONPATH", "")]))
-    done = cli("train", run, PYTHONPATH=path)
+    done = cli("train", run, packages=[fakes])
     folder = tmp_path / "runs" / "tracked"
     log = (folder / "log.txt").read_text()
     assert "trackio failed (RuntimeError: the space is asleep); it is switched off and the run goes on." in log
@@ -256,8 +254,7 @@ def test_trackio_gets_project_and_space_and_nobody_the_token(tiny, cli, tmp_path
         "name: spaced\n" + run.read_text() + "callbacks:\n"
         "- {type: tracking, trackio: {project: dialects, space_id: anna/runs, private: true}}\n"
     )
-    path = os.pathsep.join(filter(None, [str(fakes), os.environ.get("PYTHONPATH", "")]))
-    done = cli("train", run, PYTHONPATH=path, TRACKIO_FAKE=str(tmp_path / "told.jsonl"), HF_TOKEN=token)
+    done = cli("train", run, packages=[fakes], TRACKIO_FAKE=str(tmp_path / "told.jsonl"), HF_TOKEN=token)
     first, *rest = map(json.loads, (tmp_path / "told.jsonl").read_text().splitlines())
     assert (first["project"], first["space_id"], first["private"]) == ("dialects", "anna/runs", True)
     assert first["name"].startswith("spaced-") and first["resume"] == "allow"

@@ -1,9 +1,5 @@
 """Plug-ins from files and from installed packages, each in a process of its own."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 PLUGIN = """\
@@ -31,41 +27,40 @@ losses:
 """
 
 
-def stentor(folder: Path, *arguments: str, path: Path | None = None) -> subprocess.CompletedProcess:
-    import os
-
-    environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
-    command = [sys.executable, "-m", "stentor", "config", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+@pytest.fixture
+def config(cli):
+    """Runs `stentor config ...`, which may fail; `site` is a folder of installed packages."""
+    return lambda *arguments, site=(): cli("config", *arguments, check=False, packages=site)
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(RUN)
     (tmp_path / "my_losses.py").write_text(PLUGIN.format(cls="FarAway", name="far_away"))
     return tmp_path
 
 
-def test_plugin_file(folder):
-    assert stentor(folder, "check", "run.yaml").returncode == 2
-    done = stentor(folder, "show", "run.yaml", "--plugin", "my_losses.py")
+def test_plugin_file(folder, config):
+    assert config("check", "run.yaml").returncode == 2
+    done = config("show", "run.yaml", "--plugin", "my_losses.py")
     assert done.returncode == 0 and "margin: 2" in done.stdout
-    keys = stentor(folder, "keys", "losses", "--plugin", "my_losses.py")
+    keys = config("keys", "losses", "--plugin", "my_losses.py")
     assert "losses.NAME[far_away].margin  (number; default 0.5)\n    How far." in keys.stdout
-    assert '"Loss.far_away"' in stentor(folder, "schema", "--plugin", "my_losses.py").stdout
+    assert '"Loss.far_away"' in config("schema", "--plugin", "my_losses.py").stdout
 
 
-def test_installed_plugin(folder):
+def test_installed_plugin(folder, config):
     site = folder / "site"
     about = site / "far_off-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: far-off\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[stentor.plugins]\nfar = far_off\n")
     (site / "far_off.py").write_text(PLUGIN.format(cls="FarAway", name="far_away"))
-    done = stentor(folder, "check", "run.yaml", path=site)
+    done = config("check", "run.yaml", site=[site])
     assert done.returncode == 0, done.stderr
     (site / "far_off.py").write_text("import nowhere_at_all\n")
-    done = stentor(folder, "check", "run.yaml", path=site)
+    done = config("check", "run.yaml", site=[site])
     assert done.returncode == 2
     assert "Cannot load the installed plug-in 'far'" in done.stderr and "far_off.py:1" in done.stderr
 
@@ -82,23 +77,23 @@ def test_installed_plugin(folder):
         ("taken.py", PLUGIN.format(cls="Mine", name="ctc"), "already that of the loss"),
     ],
 )
-def test_what_goes_wrong_is_said(folder, name, text, message):
+def test_what_goes_wrong_is_said(folder, config, name, text, message):
     path = folder / "plugins" / name
     path.parent.mkdir()
     if text is not None:
         path.write_text(text)
-    done = stentor(folder, "check", "run.yaml", "--plugin", f"plugins/{name}")
+    done = config("check", "run.yaml", "--plugin", f"plugins/{name}")
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_type_is_never_taken_from_the_file(folder):
+def test_a_type_is_never_taken_from_the_file(folder, config):
     (folder / "run.yaml").write_text(RUN + "plugin: my_losses.py\n")
-    done = stentor(folder, "check", "run.yaml")
+    done = config("check", "run.yaml")
     assert done.returncode == 2 and "unknown key 'plugin'" in done.stderr
 
 
-def test_a_family_must_fit_the_task_and_the_layout(folder):
+def test_a_family_must_fit_the_task_and_the_layout(folder, config):
     family = """\
 from typing import ClassVar, Literal
 
@@ -113,8 +108,8 @@ class Talker(Family):
     (folder / "run.yaml").write_text(
         "task: transcribe\nmodel:\n  type: talker\ndata:\n  train: [{type: jsonl, path: a.jsonl}]\n  layout: packed\n"
     )
-    done = stentor(folder, "check", "run.yaml", "--plugin", "talker.py")
+    done = config("check", "run.yaml", "--plugin", "talker.py")
     assert done.stderr == "stentor: run.yaml:3: 'model.type': talker serves speak, not transcribe\n"
     (folder / "talker.py").write_text(family.format(tasks='"transcribe"'))
-    done = stentor(folder, "check", "run.yaml", "--plugin", "talker.py")
+    done = config("check", "run.yaml", "--plugin", "talker.py")
     assert done.stderr == "stentor: run.yaml:6: 'data.layout': a model of type talker needs the layout padded\n"

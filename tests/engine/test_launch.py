@@ -57,7 +57,7 @@ def test_a_signal_stops_all_after_saving(tiny, start, cli, tmp_path):
 @pytest.mark.slow
 def test_when_the_launcher_is_killed_its_processes_end(tiny, start, tmp_path):
     folder = tmp_path / "runs" / "orphans"
-    process = start("train", tiny(), "name=orphans", "train.steps=100000", "--processes", "2", group=True)
+    process = start("train", tiny(), "name=orphans", "train.steps=100000", "--processes", "2")
     while not started(folder):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)

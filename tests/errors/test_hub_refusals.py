@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("datasets")
+pytestmark = pytest.mark.skipif(find_spec("datasets") is None, reason="datasets is not installed")
 
 TOKEN = "hf_secretsecretsecretsecretsecret42"
 OTHER = "wandb-0123456789abcdef"

@@ -61,12 +61,12 @@ def test_signal_before_training_exits_75(tiny, start, tmp_path, when, number):
     (plugin := tmp_path / ("typer.py" if early else "plugin.py")).write_text(
         (LISTS if when == "listing the data" else STOPS).format(number)
     )
-    path = os.pathsep.join([str(tmp_path)] * early + [os.environ.get("PYTHONPATH", str(SOURCE))])
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", str(SOURCE))])
     settings = [] if early else ["--plugin", plugin]
     config = tiny()
     if when == "listing the data":
         config.write_text(config.read_text().replace("train: [{type: jsonl", "train: [{type: stops"))
-    process = start("train", config, *settings, PYTHONPATH=path)
+    process = start("train", config, *settings, **({} if when == "listing the data" else {"PYTHONPATH": path}))
     _, err = process.communicate(timeout=120)
     assert process.returncode == 75, err
     assert err == "stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n"
@@ -114,7 +114,7 @@ def test_sigterm_to_all_processes_of_a_launcher(tiny, start, cli, tmp_path):
     config = tiny()
     folder = tmp_path / "runs" / "run"
     settings = [*LONG, "train.save_every=400", "data.workers=1"]
-    process = start("train", config, *settings, group=True)
+    process = start("train", config, *settings)
     wait_for(folder / "metrics.jsonl", '"step": 3,', process)
     os.killpg(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=60)

@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -92,7 +90,7 @@ def test_example_run_file(cli):
     assert "losses.NAME[smoothed_ctc].smoothing" in done.stdout
 
 
-def test_installed_by_its_entry_point(tmp_path):
+def test_installed_by_its_entry_point(tmp_path, cli):
     """What pip would write for examples/plugin makes the types known without --plugin."""
     project = tomllib.loads((FOLDER / "pyproject.toml").read_text())
     [(group, points)] = project["project"]["entry-points"].items()
@@ -104,11 +102,8 @@ def test_installed_by_its_entry_point(tmp_path):
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['project']['name']}\nVersion: 0.1.0\n")
     lines = [f"[{group}]", *(f"{name} = {target}" for name, target in points.items())]
     (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    command = [sys.executable, "-m", "stentor", "config", "check", str(FOLDER / "gru_ctc.yaml")]
-    assert subprocess.run(command, capture_output=True, cwd=tmp_path).returncode == 2
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
+    assert cli("config", "check", FOLDER / "gru_ctc.yaml", check=False).returncode == 2
+    cli("config", "check", FOLDER / "gru_ctc.yaml", packages=[site])
 
 
 @pytest.mark.parametrize(

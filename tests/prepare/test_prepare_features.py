@@ -117,7 +117,7 @@ def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
         lines = [line for file in to.glob("*.jsonl") for line in file.read_bytes().splitlines(keepends=True)]
         return [json.loads(line)["id"] for line in lines if line.endswith(b"\n")]
 
-    process = start(*command, "--plugin", slowly, group=True)
+    process = start(*command, "--plugin", slowly)
     wait_for(lambda: len(done()) > 3, process)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -146,7 +146,7 @@ def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_after_a_kill(spec, tmp_path, start, cli):
     command = ["prepare", "mixtures", spec(150), "--to", tmp_path / "out", "--jobs", 2]
-    process = start(*command, group=True)
+    process = start(*command)
     part = tmp_path / "out" / "manifest.jsonl.part"
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline and not (part.exists() and part.read_bytes().count(b"\n") > 4):

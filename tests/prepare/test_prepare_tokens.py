@@ -449,19 +449,19 @@ def test_going_on_after_a_kill(start, prepare, manifest, codec, tmp_path):
     def done() -> int:
         return (out / "tokens.part").read_bytes().count(b"\n") if (out / "tokens.part").exists() else 0
 
-    process = start(*command, group=True)
+    process = start(*command)
     wait_for(lambda: done() > 10, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     killed = done()
     assert 10 < killed < 32 and len(list(out.glob("shard-*.tar"))) < 4
-    process = start(*command, group=True)
+    process = start(*command)
     wait_for(lambda: done() > killed + 3, process)
     os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the processes finish what they are at
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in stderr
     assert killed < done() < 32
-    process = start(*command, group=True)
+    process = start(*command)
     wait_for(lambda: done() > 0, process)
     os.kill(process.pid, signal.SIGKILL)  # the command alone
     process.wait()

@@ -110,7 +110,7 @@ def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
         plugin,
     ]
     part = tmp_path / "killed.jsonl.part"
-    process = start(*command, SLOWLY="0.4", WORK=str(work), group=True)
+    process = start(*command, SLOWLY="0.4", WORK=str(work))
     wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -1,11 +1,12 @@
 """A demo as it is published: a private Space with its secrets, from a run or from a model on the Hub."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
-pytest.importorskip("gradio")
+pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="gradio is not installed")
 
 
 @pytest.fixture

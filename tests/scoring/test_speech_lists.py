@@ -82,18 +82,22 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture
-def evaluate(world, stubs, tmp_path, capsys):
+def evaluate(world, stubs, tmp_path, capsys, cli):
     """(what is printed, the JSON, the predictions by id) of an evaluation with the stubs."""
 
     def run(*arguments):
         out = tmp_path / "scores.json"
         judges = ["--judge", f"type=text_by_length,table={world / 'table.json'}", "--judge", "bands"]
         plugin = ["--plugin", stubs, "--json", out]
-        code = main(["evaluate", *map(str, [*arguments, *judges, *plugin])])
-        captured = capsys.readouterr()
-        assert code == 0, captured.err
+        command = ["evaluate", *map(str, [*arguments, *judges, *plugin])]
+        if "--processes" in arguments:
+            printed = cli(*command).stdout
+        else:
+            code = main(command)
+            printed, problem = capsys.readouterr()
+            assert code == 0, problem
         rows = [json.loads(line) for line in out.with_suffix(".predictions.jsonl").read_text("utf-8").splitlines()]
-        return captured.out, json.loads(out.read_text("utf-8")), {row["id"]: row for row in rows}
+        return printed, json.loads(out.read_text("utf-8")), {row["id"]: row for row in rows}
 
     return run
 

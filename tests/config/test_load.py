@@ -273,7 +273,7 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@settings(max_examples=120, deadline=None, database=None, derandomize=True)
 @given(st.dictionaries(st.text(min_size=1, max_size=8), _values, min_size=1, max_size=4))
 def test_dump_is_read_back_as_it_was(value):
     mistakes = []

@@ -192,7 +192,7 @@ WORDS = st.lists(
 SETS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SETS)
 def test_agrees_with_the_plain_computation(pairs):
     references, hypotheses = map(list, zip(*pairs))

@@ -119,7 +119,8 @@ def test_adapters_learn_a_tiny_set(learnt, eight, tmp_path):
     assert 0 < parts["encoder"]["trained"] < parts["encoder"]["total"] / 4
 
 
-@pytest.mark.parametrize("lora", [None, pytest.param({"rank": 2}, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
 def test_a_run_goes_on_as_if_it_had_not_stopped(lora, eight, tmp_path, rows):
     model = {**from_config("parakeet_tdt", dropout=0.1, attention_dropout=0.1), "lora": lora}
     options = {

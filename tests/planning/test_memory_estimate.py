@@ -94,7 +94,14 @@ class Tried:
         return weights + live.peak, weights + live.peak + state
 
 
-@pytest.mark.parametrize("keys", [{}, {"lora": LORA}, {"lora": LORA, "quantize": "8bit"}], ids=["full", "lora", "8bit"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param({}, id="full"),
+        pytest.param({"lora": LORA}, id="lora", marks=pytest.mark.slow),
+        pytest.param({"lora": LORA, "quantize": "8bit"}, id="8bit"),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_is_near_the_truth(kind, keys, tmp_path):
     """Within a tenth, from one and two clips and one and two layers. Where convolutions over raw audio come and go and

@@ -287,7 +287,11 @@ def test_recipe_runs(path, workplace, corpus, capsys):
     shutil.rmtree(workplace / "runs")  # some exports are large
 
 
-@pytest.mark.parametrize("path", [p for p in RECIPES if p.stem.startswith("voxlm")], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=[pytest.mark.slow] * ("9b" in p.stem)) for p in RECIPES if p.stem.startswith("voxlm")],
+    ids=lambda p: p.stem,
+)
 def test_plan_of_voxlm(path, workplace, corpus, capsys):
     changes = cut_down(load(path), corpus)
     assert main(["train", str(path), *changes, "--plan-only"]) == 0, capsys.readouterr().err

@@ -9,6 +9,17 @@ sys.path.insert(0, str(Path(__file__).parent))  # for stand_in.py
 sys.path.append(str(Path(__file__).parents[1]))  # for studio_steps.py; last, so that it hides nothing
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cheap_passwords():
+    """Signing in takes its time on purpose, which no test needs."""
+    from stentor.studio.server import accounts
+
+    assert accounts.COST >= 2**14  # as it is for everybody else
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accounts, "COST", 2)
+        yield
+
+
 @pytest.fixture
 def projects(tmp_path):
     from stentor.studio.projects import Projects

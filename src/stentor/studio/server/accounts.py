@@ -22,6 +22,8 @@ SHORTEST = 8
 STAYS = 30 * 24 * 3600.0
 """Seconds for which a browser stays signed in."""
 MOST_SESSIONS = 1000
+COST = 2**14
+"""Of scrypt: what a guess at a password costs who has stolen the memory of the studio, and each sign-in."""
 _TOKEN = re.compile(r"[\w-]{32}")
 _PAIRS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+(?:\s+[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+)*")
 
@@ -143,4 +145,4 @@ class Accounts:
         return person if end > time.time() else None
 
     def _digest(self, password: str) -> bytes:
-        return hashlib.scrypt(password.encode(), salt=self._salt, n=2**14, r=8, p=1)
+        return hashlib.scrypt(password.encode(), salt=self._salt, n=COST, r=8, p=1)

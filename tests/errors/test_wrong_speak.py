@@ -59,9 +59,20 @@ def build(folder: Path) -> None:
     shutil.copytree(folder / "model", folder / "hears")
     (folder / "hears" / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
     shutil.copytree(folder / "model", folder / "mute", ignore=shutil.ignore_patterns("audio_tokenizer"))
+    told(folder, "named", ["anna", "ben"], instruct_from="speaker")
+    told(folder, "undescribed", [])
     (folder / "afile").write_text("")
     (folder / "empty.jsonl").write_text("\n")
     (folder / "folder").mkdir()
+
+
+def told(folder: Path, name: str, instructs: list[str], **task) -> None:
+    """A model whose training records had these instructs."""
+    copy = shutil.copytree(folder / "model", folder / name)
+    for file, key, change in (("stentor.json", None, {"instructs": instructs}), ("training_config.json", "task", task)):
+        values = json.loads((copy / file).read_text())
+        (values if key is None else values[key]).update(change)
+        (copy / file).write_text(json.dumps(values))
 
 
 @pytest.fixture(scope="module")

@@ -392,30 +392,36 @@ def test_letters_that_no_training_text_had_are_told(tmp_path, run):
     assert run(folder, "one two", "--out", tmp_path / "b.wav", "--steps", 1)[2] == ""
 
 
-def test_letters_of_the_training_texts_are_kept(tmp_path):
+def test_letters_and_instructs_of_the_training_records_are_kept(tmp_path):
     from stentor.models.base import Family, TaskRequirements
     from stentor.sources.base import Source
 
     section = json.loads((make_model(tmp_path / "first") / "training_config.json").read_text())["model"]
     soundfile.write(tmp_path / "a.wav", voiced(1), RATE)
     records = [
-        {"audio_path": "a.wav", "text": "two won.", "id": "a"},
-        {"audio_path": "a.wav", "text": "ñ, 2!", "id": "b"},
+        {"audio_path": "a.wav", "text": "two won.", "id": "a", "instruct": "deep", "speaker": "ann"},
+        {"audio_path": "a.wav", "text": "ñ, 2!", "id": "b", "speaker": "ben"},
     ]
     manifest = lines(tmp_path / "m.jsonl", *records)
     cuts = list(Source.model_validate({"type": "jsonl", "path": str(manifest)}).cuts())
 
-    def letters(cuts, complete=True, **changes):
-        asked = TaskRequirements("speak", ("codes",), texts=lambda: TEXTS, cuts=lambda: cuts, complete=complete)
+    def letters(cuts, complete=True, field=None, **changes):
+        asked = TaskRequirements(
+            "speak", ("codes",), texts=lambda: TEXTS, cuts=lambda: cuts, complete=complete, instruct_from=field
+        )
         return Family.model_validate({**section, **changes}).build(asked)
 
     bundle = letters(cuts)
-    assert bundle.processor.letters == ".2notwñ"
+    assert (bundle.processor.letters, bundle.processor.instructs) == (".2notwñ", ["deep"])
+    assert letters(cuts[1:]).processor.instructs == []
+    assert letters(cuts, complete=False).processor.instructs is None
     assert letters(cuts, complete=False).processor.letters is None  # a stream: nobody has read all of it
     state = bundle.model.state_dict()
     tensors = {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}
     bundle.family.save(bundle, tensors, tmp_path / "second")
-    assert letters(cuts[:1], init=str(tmp_path / "second")).processor.letters == ".2notwñ"
+    later = letters(cuts[1:], field="speaker", init=str(tmp_path / "second")).processor
+    assert (later.letters, later.instructs) == (".2notwñ", ["ben", "deep"])
+    assert stentor.load(tmp_path / "second").bundle.processor.instructs == ["deep"]
     assert letters(cuts, init=str(tmp_path / "first")).processor.letters is None  # of texts that nobody wrote down
 
 

@@ -33,15 +33,14 @@ def speak_files(options: SpeakOptions) -> None:
     """Speak and write. Raises ConfigError for options that do not go together, and what `Speaker` raises; of many
     texts, those that cannot be spoken are named on standard error, and DataError is raised at the end."""
     _check(options)
-    lines = None if options.from_ is None else read_lines(options.from_)
-    if options.save_voice is not None or lines is None:
-        speaker = open_speaker(options, options.device, _warn)
-        if options.save_voice is not None:
-            _save_voice(options, speaker)
-        if options.text is not None:
-            _one(options, speaker)
-    if lines is not None:
-        speak_many(options, lines)
+    if options.from_ is not None:
+        speak_many(options, read_lines(options.from_))
+        return
+    speaker = open_speaker(options, options.device, _warn)
+    if options.save_voice is not None:
+        _save_voice(options, speaker)
+    if options.text is not None:
+        _one(options, speaker)
 
 
 def _check(options: SpeakOptions) -> None:
@@ -49,6 +48,10 @@ def _check(options: SpeakOptions) -> None:
         raise ConfigError("Give a TEXT or a file with --from, not both.")
     if options.text is None and options.from_ is None and options.save_voice is None:
         raise ConfigError("There is nothing to speak: give a TEXT, `-` for standard input, or a file with --from.")
+    if options.save_voice is not None and options.from_ is not None:
+        raise ConfigError(
+            "--save-voice does not go with --from: save the voice first, then speak the file with --voice."
+        )
     if options.save_voice is not None and options.reference is None and options.voice is None:
         raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
     if options.processes > 1 and options.from_ is None:

@@ -40,6 +40,8 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
     max_seconds: float | None = None
     letters: str | None = None
     """Letters and digits of the training texts. None: not known."""
+    instructs: list[str] | None = None
+    """What the training records had as `instruct`. None: not known, or too many to list."""
     pace: SpeakingRate | None = None
     """Of the training records, for the length of what is spoken."""
 

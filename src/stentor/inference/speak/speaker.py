@@ -1,5 +1,6 @@
 """Speaker: a model that speaks, with the settings that all its utterances share."""
 
+import difflib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from stentor.errors import ConfigError
 from stentor.inference.speak import Speech, Utterance, check, printed, spelled
 from stentor.inference.speak.pieces import speak, speak_stream
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
-from stentor.inference.speak.voice import Voice, load_voice
+from stentor.inference.speak.voice import Voice, load_voice, several
 from stentor.models.base import Bundle
 from stentor.tasks.speak import Speak
 from stentor.tasks.speak.generation import OF_TEXTS, Generation
@@ -22,6 +23,8 @@ from stentor.text.languages import find, known_code, unknown_language
 from stentor.text.verbalize import check_installed, normalize
 
 log = logging.getLogger("stentor")
+LONGEST_INSTRUCT = 500
+"""Characters."""
 
 
 class Speaker:
@@ -114,10 +117,10 @@ class Speaker:
         if reference is not None and voice is not None:
             raise ConfigError("Give a reference or a saved voice, not both.")
         language = self._language(utterance.language)
-        instruct = None if utterance.instruct is None else self._instruct(utterance.instruct, text)
         if self.normalize:
             named = find(utterance.language or "")  # also one that the model was not trained on
             text = normalize(text, named.code if named else language)
+        instruct = None if utterance.instruct is None else self._instruct(utterance.instruct, text)
         utterance = replace(utterance, text=text, language=language, instruct=instruct)
         for sentence in check(utterance, self.bundle):
             self.remark(sentence)
@@ -156,6 +159,11 @@ class Speaker:
                     "what the model that it began from learned of them, and may have forgotten some of it."
                 )
         if self.task.only_instruct_ratio == 1 and not self.model_section.get("from"):
+            if any(u.instruct is not None and u.voice is not None for u in learned):
+                self._warn_once(
+                    "This model never had a recording beside an instruct in training (`task.only_instruct_ratio: 1`): "
+                    "give one of the two."
+                )
             learned = [replace(u, follows=u.instruct is None) for u in learned]
         return learned
 
@@ -178,11 +186,26 @@ class Speaker:
         self._warn_unknown("language", row.code)
         return row.code
 
-    def _instruct(self, instruct: str, text: str) -> str:
+    def _instruct(self, instruct: str, text: str) -> str | None:
+        if len(instruct) > LONGEST_INSTRUCT:
+            raise ConfigError(
+                f"The instruct has {len(instruct):,} characters, and {LONGEST_INSTRUCT} are the most: describe the "
+                "voice in a few words."
+            )
         designed = self.published and self.bundle.codebooks is not None  # other models have words of their own
         instruct = resolve(instruct, text) if designed else instruct.strip()
         if not instruct:
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
+        known = getattr(self.bundle.processor, "instructs", None)
+        if known == []:
+            self._warn_once("No record that this model was trained on had an instruct: it is left out.")
+            return None
+        if known is not None and self.task.instruct_from is not None and instruct not in known:
+            close = difflib.get_close_matches(instruct, known, 1)
+            raise ConfigError(
+                f"This model knows voices by the {self.task.instruct_from} of its records, and {instruct!r} is not "
+                f"among them{f' (did you mean {close[0]!r}?)' if close else ''}: known are {several(known)}."
+            )
         self._warn_unknown("instruct", instruct)
         return instruct
 

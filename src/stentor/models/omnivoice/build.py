@@ -34,6 +34,8 @@ from stentor.models.weights_io import SECTION_FILE, check_weights, load_adapters
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
+MOST_INSTRUCTS = 1000
+"""That are written down."""
 CODEBOOKS, ENTRIES = 8, 1024
 """Of OmniVoice's codec."""
 
@@ -63,6 +65,7 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     if family.source is None and requirements.cuts is not None:
         processor.pace = fit_speaking_rate(requirements.cuts())
     processor.letters = learned_letters(family, processor, requirements, before)
+    processor.instructs = learned_instructs(family, processor, requirements, before)
     adapters = initialise(bundle, before) if before else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:
@@ -78,14 +81,32 @@ def learned_letters(
     trained on. None where that is not known, and for phonemes."""
     if processor.phonemes:
         return None
-    known: str | None = processor.letters if family.source is not None else ""
-    if before is not None:
-        known = read_json(before / SECTION_FILE).get("letters") if (before / SECTION_FILE).is_file() else None
+    known = _known_before("letters", family, processor, before)
     if known is None or requirements.cuts is None or not requirements.complete:
         return None
     keys = ("text", "text_pinyin")
     texts = (str(value) for cut in requirements.cuts() for key in keys if (value := field_of(cut, key)))
     return "".join(sorted({c for text in texts for c in text if c.isalnum() or c in ".。"}.union(known)))
+
+
+def learned_instructs(
+    family: OmniVoice, processor: OmniVoiceProcessor, requirements: TaskRequirements, before: Path | None
+) -> list[str] | None:
+    """The same of what the records have as `instruct`; None also for more than `MOST_INSTRUCTS`."""
+    known = _known_before("instructs", family, processor, before)
+    if known is None or requirements.cuts is None or not requirements.complete:
+        return None
+    keys = ["instruct"] + [requirements.instruct_from] * bool(requirements.instruct_from)
+    values = (next(filter(None, (field_of(cut, key) for key in keys)), None) for cut in requirements.cuts())
+    instructs = {str(value) for value in values if value is not None}.union(known)
+    return sorted(instructs) if len(instructs) <= MOST_INSTRUCTS else None
+
+
+def _known_before(key: str, family: OmniVoice, processor: OmniVoiceProcessor, before: Path | None) -> Any:
+    """What is known of the training of the model that this one begins from; empty where there is none."""
+    if before is None:
+        return getattr(processor, key) if family.source is not None else ()
+    return read_json(before / SECTION_FILE).get(key) if (before / SECTION_FILE).is_file() else None
 
 
 def require_codec(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None:

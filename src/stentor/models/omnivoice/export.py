@@ -121,6 +121,7 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
         "commit": family._commit,
         "pace": bundle.processor.pace,  # type: ignore[attr-defined]
         "letters": bundle.processor.letters,  # type: ignore[attr-defined]
+        "instructs": bundle.processor.instructs,  # type: ignore[attr-defined]
         "phonemes": bundle.processor.phonemes,  # type: ignore[attr-defined]
     }
     write_json(folder / SECTION_FILE, facts)
@@ -158,6 +159,7 @@ def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, 
     if (folder / SECTION_FILE).is_file():
         facts = read_json(folder / SECTION_FILE)
         bundle.processor.letters = facts.get("letters")  # type: ignore[attr-defined]
+        bundle.processor.instructs = facts.get("instructs")  # type: ignore[attr-defined]
         bundle.processor.phonemes = facts.get("phonemes")  # type: ignore[attr-defined]
         if pace := facts.get("pace"):
             bundle.processor.pace = SpeakingRate(*pace)  # type: ignore[attr-defined]

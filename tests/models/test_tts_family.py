@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from lhotse import MonoCut
 from tiny_tts import CONFIGS, SAID, build, examples, plain_inputs, write_csm
 
 from stentor.data.batch import Example
@@ -76,6 +77,24 @@ def test_the_loss_is_the_models_own(kind, bundle, plain):
     with torch.no_grad():
         theirs = model(**plain_inputs(kind, processor, texts, audios)).loss
     assert ours / count == pytest.approx(float(theirs), rel=1e-6)
+
+
+def test_records_that_are_longer_than_the_model_are_left_out(kind, bundle, monkeypatch):
+    """Dia's text goes through the encoder and its frames through the decoder, each with a limit of its own."""
+    processor, (example, *_) = bundle.processor, examples(bundle, frames=(20,))
+    inputs = processor.collate([example]).inputs
+    sizes = [("text and frames", "longest", inputs["input_ids"].shape[1])]
+    if kind == "dia":
+        assert (processor.longest, processor.longest_text) == (3072, 1024)
+        sizes = [("text", "longest_text", inputs["input_ids"].shape[1])]
+        sizes.append(("frames", "longest", inputs["decoder_input_ids"].shape[1]))
+    cut = MonoCut("x", 0, 20 / processor.frame_rate, 0, custom={"text": example.text})
+    for what, limit, size in sizes:
+        monkeypatch.setattr(processor, limit, size)
+        assert processor.drop_reason(cut) is None
+        monkeypatch.setattr(processor, limit, size - 1)
+        assert processor.drop_reason(cut) == ("too_long", f"x: {size} positions of {what}; the model has {size - 1}.")
+        monkeypatch.undo()
 
 
 def test_items_do_not_depend_on_their_batch(bundle):

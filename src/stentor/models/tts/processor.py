@@ -186,12 +186,17 @@ class TTSProcessor(CodecProcessor, TransformersKind):
         """Positions of one item: text and frames."""
         return len(self.prompt_ids(text_of(cut) or "", field_of(cut, "instruct"))) + self.frames(cut, seconds)
 
+    def lengths(self, cut: Cut, seconds: float) -> list[tuple[str, int, int]]:
+        """(what, an item's positions of it, the model's) for each limit that the model has."""
+        return [("text and frames", self.tokens(cut, seconds), self.longest)]
+
     def drop_reason(self, cut: Cut, training: bool = True) -> tuple[str, str] | None:  # type: ignore[override]
         """See `Family.drop_reason`."""
         if reason := super().drop_reason(cut):
             return reason
-        if (tokens := self.tokens(cut, cut.duration)) > self.longest:
-            return "too_long", f"{cut.id}: {tokens} positions of text and frames; the model has {self.longest}."
+        for what, positions, most in self.lengths(cut, cut.duration):
+            if positions > most:
+                return "too_long", f"{cut.id}: {positions} positions of {what}; the model has {most}."
         return None
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:

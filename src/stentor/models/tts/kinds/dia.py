@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from stentor.data.cut import text_of
 from stentor.models.codecs.base import INSIDE
 from stentor.models.tts.processor import IGNORED, Prompt, Sample, TTSProcessor, delayed
 
@@ -60,7 +61,7 @@ class Dia(TTSProcessor):
         self.codebooks, self.delays = decoder.num_channels, list(config.delay_pattern)
         self.end, self.pad, self.begin = decoder.eos_token_id, decoder.pad_token_id, decoder.bos_token_id
         self.vocabulary = min(self.end, self.pad, self.begin)
-        self.longest = decoder.max_position_embeddings
+        self.longest, self.longest_text = (c.max_position_embeddings for c in (decoder, config.encoder_config))
 
     def model_codec(self, pretrained: Any) -> AudioCodec:
         from stentor.models.codecs.neural import part_codec
@@ -74,6 +75,10 @@ class Dia(TTSProcessor):
 
     def tokens(self, cut: Any, seconds: float) -> int:
         return super().tokens(cut, seconds) + max(self.delays) + 2
+
+    def lengths(self, cut: Any, seconds: float) -> list[tuple[str, int, int]]:
+        text = len(self.prompt_ids(text_of(cut) or "", None))
+        return [("text", text, self.longest_text), ("frames", self.tokens(cut, seconds) - text - 1, self.longest)]
 
     def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int]:
         """`input_ids` and `attention_mask` [B, S], `decoder_input_ids` [B, L, codebooks], `labels` [B codebooks, L]."""

@@ -96,7 +96,7 @@ def learned_instructs(
     known = _known_before("instructs", family, processor, before)
     if known is None or requirements.cuts is None or not requirements.complete:
         return None
-    keys = ["instruct"] + [requirements.instruct_from] * bool(requirements.instruct_from)
+    keys = [key for key in ("instruct", requirements.instruct_from) if key]
     values = (next(filter(None, (field_of(cut, key) for key in keys)), None) for cut in requirements.cuts())
     instructs = {str(value) for value in values if value is not None}.union(known)
     return sorted(instructs) if len(instructs) <= MOST_INSTRUCTS else None

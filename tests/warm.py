@@ -13,7 +13,6 @@ import gc
 import importlib
 import json
 import os
-import pkgutil
 import signal
 import socket
 import sys
@@ -38,15 +37,19 @@ PARTS = (
     *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen2", "qwen3", "wav2vec2", "whisper")),
 )
 """What commands import besides Stentor's own modules."""
+LEFT_OUT = (".templates", "stentor.studio.")
+"""Not needed by them: pages, with Gradio, whose import alone takes seconds."""
 
 
 def imports() -> None:
     import group  # noqa: F401 (of the folder of this file, which is not on the path of commands)
     import stentor
 
-    for module in pkgutil.walk_packages(stentor.__path__, "stentor."):
-        if not module.name.endswith("__main__") and ".templates" not in module.name:
-            importlib.import_module(module.name)
+    folder = Path(stentor.__file__).parent
+    for file in sorted(folder.rglob("*.py")):
+        module = ".".join(("stentor", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
+        if not module.endswith("__main__") and not any(part in module for part in LEFT_OUT):
+            importlib.import_module(module)
     for name in PARTS:
         with contextlib.suppress(ImportError):  # of an extra that is not installed: a command that wants it says so
             importlib.import_module(name)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from huggingface_hub import HfApi
 from lhotse import MonoCut
 from tiny_tts import CONFIGS, SAID, build, examples, plain_inputs, write_csm
 
@@ -201,6 +202,18 @@ def test_a_codec_that_is_not_the_models_is_refused(bundle, export, tmp_path):
     section["codec"] = {"type": "mel_rvq", "from": str(tmp_path / "codec")}
     with pytest.raises(ConfigError, match=r"7 codebooks of 8 entries, the model .* do not fit"):
         build(section["type"], tmp_path, **section)
+
+
+def test_an_export_on_the_hub_brings_its_codec(bundle, export, hub):
+    api = HfApi()
+    api.create_repo("tester/voice")
+    api.upload_folder(repo_id="tester/voice", folder_path=export)
+    section = {"type": "tts", "from": "tester/voice"}
+    again = Family.model_validate(section).build(TaskRequirements("speak", ("codes",)))
+    audios = clips(bundle, 0.5, 0.8)
+    expected = bundle.processor.codec.encode(audios)
+    assert all(np.array_equal(a, b) for a, b in zip(again.processor.codec.encode(audios), expected, strict=True))
+    assert again.family._codec is not None  # of `audio_tokenizer`, not what the config or the processor names
 
 
 @pytest.mark.parametrize("name", ["bark", "vits"])

@@ -238,22 +238,29 @@ def find(source: str, revision: str | None = None) -> Path:
 
     Raises ConfigError.
     """
+    section = SimpleNamespace(source=source, revision=revision)
+    folder = model_folder(section, "codec")
+    if not Path(source).is_dir() and not (folder / INSIDE).is_dir():
+        folder = _download(section, "codec", allow_patterns=["*.json", "*.safetensors"], ignore_patterns=["*/*"])
+    return folder / INSIDE if (folder / INSIDE).is_dir() else folder
+
+
+def model_folder(section: Any, where: str) -> Path:
+    """The folder that `source` of the section `where` names; of a Hub id its `audio_tokenizer` alone, if it has one.
+
+    Raises ConfigError.
+    """
+    if Path(section.source).is_dir():
+        return Path(section.source)
+    return _download(section, where, allow_patterns=[f"{INSIDE}/*"])
+
+
+def _download(section: Any, where: str, **patterns: list[str]) -> Path:
+    from huggingface_hub import snapshot_download
+
     from stentor.models.pretrained import reach
 
-    def load(name: str, options: dict[str, Any]) -> Path:
-        from huggingface_hub import snapshot_download
-
-        if Path(name).is_dir():
-            return Path(name)
-        inner = Path(snapshot_download(name, allow_patterns=["audio_tokenizer/*"], **options))
-        if (inner / INSIDE).is_dir():
-            return inner
-        return Path(
-            snapshot_download(name, allow_patterns=["*.json", "*.safetensors"], ignore_patterns=["*/*"], **options)
-        )
-
-    folder = reach(SimpleNamespace(source=source, revision=revision), "codec", load)
-    return folder / INSIDE if (folder / INSIDE).is_dir() else folder
+    return Path(reach(section, where, lambda name, options: snapshot_download(name, **patterns, **options)))
 
 
 def kind_of(folder: Path, name: str) -> str:

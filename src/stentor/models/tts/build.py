@@ -5,6 +5,7 @@ from pathlib import Path
 from stentor.models.audio_llm.build import build as build_transformers
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.codec_processor import check_terms
+from stentor.models.codecs.base import model_folder
 from stentor.models.omnivoice.build import codec_of, codec_override, training_audio
 from stentor.models.tts import TTS
 
@@ -14,7 +15,7 @@ def build(family: TTS, requirements: TaskRequirements) -> Bundle:
     frozen."""
     check_terms(family.type, requirements, "model")
     if family.source is not None:
-        family.restore(Path(family.source))
+        family.restore(model_folder(family, "model"))
         family._codec = codec_override(family, family._codec)
     else:
         family._codec = codec_of(family, requirements, Path(family.init) if family.init else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stentor.errors import ConfigError
 from stentor.models.codecs.base import INSIDE, AudioCodec, open_codec
 from stentor.models.transformers_kind import ProcessorFiles
 
@@ -28,9 +29,14 @@ class CodecFiles(ProcessorFiles):
     def codec(self) -> AudioCodec:
         """The codec beside an export, else that which the settings name."""
         inside = Path(self.tokenizer.name_or_path) / INSIDE
-        return open_codec(
-            str(inside) if inside.is_dir() else self.settings["audio_tokenizer"]["audio_tokenizer_name_or_path"]
-        )
+        if inside.is_dir():
+            return open_codec(str(inside))
+        name = self.settings.get("audio_tokenizer", {}).get("audio_tokenizer_name_or_path")
+        if name is None:
+            raise ConfigError(
+                f"{self.tokenizer.name_or_path}: {self.NAMES[0]} names no codec: give one as `model.codec: {{from: ...}}`."
+            )
+        return open_codec(name)
 
     def render(self, conversation: list[dict[str, Any]]) -> str:
         """The text of a conversation, as the chat template writes it, up to where audio begins."""

@@ -23,6 +23,7 @@ class Encodec(Neural):
     model_types: ClassVar[tuple[str, ...]] = ("encodec",)
     default_source: ClassVar[str | None] = "facebook/encodec_24khz"
     transformers_class: ClassVar[str] = "EncodecModel"
+    fills: ClassVar[bool] = True
 
     def geometry(self, config: Any) -> CodecGeometry:
         if config.audio_channels != 1 or config.normalize or config.chunk_length_s is not None:

@@ -22,6 +22,7 @@ class Mimi(Neural):
     model_types: ClassVar[tuple[str, ...]] = ("mimi",)
     default_source: ClassVar[str | None] = "kyutai/mimi"
     transformers_class: ClassVar[str] = "MimiModel"
+    fills: ClassVar[bool] = True
 
     def geometry(self, config: Any) -> CodecGeometry:
         codebooks = self.num_codebooks(self.codebooks, config.num_quantizers, default=8)

@@ -38,6 +38,9 @@ class Neural(Codec):
 
     transformers_class: ClassVar[str]
     """Name of the model's class in transformers."""
+    fills: ClassVar[bool] = False
+    """Whether the model fills up the last frame by itself; that of others is filled up with silence, as their feature
+    extractors in transformers do."""
 
     def model_class(self) -> Any:
         import transformers
@@ -49,7 +52,7 @@ class Neural(Codec):
         raise NotImplementedError
 
     def codes(self, model: Any, wave: Tensor, geometry: CodecGeometry) -> Tensor:
-        """int [codebooks or more, frames] of a wave [frames * hop]."""
+        """int [codebooks or more, frames] of a wave [frames * hop], or where the model `fills` of any length."""
         raise NotImplementedError
 
     def wave(self, model: Any, codes: Tensor) -> Tensor:
@@ -100,7 +103,7 @@ class NeuralCodec(AudioCodec):
     """A network of transformers as a codec.
 
     Clips are computed one by one: in a batch, the padding behind a shorter clip would enter convolutions, and sums of
-    other shapes round differently, which changes codes. The end of a clip is filled up with silence to a whole frame.
+    other shapes round differently, which changes codes.
     """
 
     def __init__(self, section: Neural, model: Any, folder: Path):
@@ -140,8 +143,9 @@ class NeuralCodec(AudioCodec):
         with torch.inference_mode():
             for audio in audios:
                 frames = self.frames(len(audio))
-                wave = torch.zeros(frames * self.hop)
-                wave[: len(audio)] = torch.as_tensor(audio, dtype=torch.float32)
+                wave = torch.as_tensor(audio, dtype=torch.float32)
+                if not self.section.fills:
+                    wave = torch.nn.functional.pad(wave, (0, frames * self.hop - len(wave)))
                 codes = self.section.codes(self.model, wave.to(self.device), self.geometry)
                 assert codes.shape[1] == frames
                 batch.append(codes[: self.codebooks].cpu().numpy())

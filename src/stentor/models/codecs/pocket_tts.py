@@ -19,7 +19,6 @@ class PocketTTS(Neural):
     model_types: ClassVar[tuple[str, ...]] = ("pocket_tts_audio_tokenizer",)
     default_source: ClassVar[str | None] = "eustlb/pocket-tts-audio-tokenizer"
     transformers_class: ClassVar[str] = "PocketTTSAudioTokenizerModel"
-    fills: ClassVar[bool] = True
 
     def geometry(self, config: Any) -> CodecGeometry:
         return CodecGeometry(config.sampling_rate, config.frame_size, config.latent_dim, None)

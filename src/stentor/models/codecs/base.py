@@ -241,7 +241,7 @@ def find(source: str, revision: str | None = None) -> Path:
     section = SimpleNamespace(source=source, revision=revision)
     folder = model_folder(section, "codec")
     if not Path(source).is_dir() and not (folder / INSIDE).is_dir():
-        folder = _download(section, "codec", allow_patterns=["*.json", "*.safetensors"], ignore_patterns=["*/*"])
+        folder = _download(section, "codec", ["*.json", "*.safetensors"], ["*/*"])
     return folder / INSIDE if (folder / INSIDE).is_dir() else folder
 
 
@@ -252,15 +252,19 @@ def model_folder(section: Any, where: str) -> Path:
     """
     if Path(section.source).is_dir():
         return Path(section.source)
-    return _download(section, where, allow_patterns=[f"{INSIDE}/*"])
+    return _download(section, where, [f"{INSIDE}/*"])
 
 
-def _download(section: Any, where: str, **patterns: list[str]) -> Path:
+def _download(section: Any, where: str, patterns: list[str], without: list[str] | None = None) -> Path:
     from huggingface_hub import snapshot_download
 
     from stentor.models.pretrained import reach
 
-    return Path(reach(section, where, lambda name, options: snapshot_download(name, **patterns, **options)))
+    def load(name: str, options: dict[str, Any]) -> Path:
+        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=without, **options))
+
+    folder: Path = reach(section, where, load)
+    return folder
 
 
 def kind_of(folder: Path, name: str) -> str:

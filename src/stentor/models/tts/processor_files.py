@@ -34,8 +34,8 @@ class CodecFiles(ProcessorFiles):
         name = self.settings.get("audio_tokenizer", {}).get("audio_tokenizer_name_or_path")
         if name is None:
             raise ConfigError(
-                f"{self.tokenizer.name_or_path}: {self.NAMES[0]} names no codec: give one as `model.codec: {{from: "
-                "...}`."
+                f"{self.tokenizer.name_or_path}: {self.NAMES[0]} names no codec: give its folder or Hub id as "
+                "`model.codec: {from: ...}`."
             )
         return open_codec(name)
 

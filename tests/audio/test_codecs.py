@@ -314,8 +314,8 @@ def test_a_codec_of_the_hub(codec, tmp_path, monkeypatch):
 
     asked = []
 
-    def download(name, allow_patterns, ignore_patterns=(), revision=None):
-        asked.append((name, tuple(allow_patterns), tuple(ignore_patterns), revision))
+    def download(name, allow_patterns, ignore_patterns=None, revision=None):
+        asked.append((name, tuple(allow_patterns), tuple(ignore_patterns or ()), revision))
         return str(tmp_path / name)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)

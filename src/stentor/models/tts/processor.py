@@ -119,7 +119,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
-        return CodecFiles.from_pretrained(name, **options)
+        return CodecFiles.from_pretrained(name, trust_remote_code=False, **options)
 
     @classmethod
     def settle(cls, settings: dict[str, Any], hf: Any, codec: AudioCodec | None) -> None:

@@ -12,6 +12,7 @@ FLOORS = (
     "__main__",
     "cli",
     "studio",
+    "serve",
     "commands",
     "publish",
     "report",

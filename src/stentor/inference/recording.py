@@ -46,21 +46,12 @@ class FileRecording:
         self._blocks: list[np.ndarray] | None = None
 
     def blocks(self) -> Iterator[np.ndarray]:
-        duration = probe(self.path).duration
-        if duration <= BLOCK:
-            self._blocks = [self._read()]
-            yield from self._blocks
-        elif _seekable(self.path):
-            # The last block takes the milliseconds that are over.
-            count = max(1, round(duration / BLOCK))
-            for i in range(count):
-                length = BLOCK if i < count - 1 else duration - i * BLOCK
-                yield self._read(i * BLOCK, length)
-        else:
-            self._blocks = []
-            for block in _decoded(self.path, self.rate, self.channel):
+        blocks, to_hold = file_blocks(self.path, self.rate, self.channel)
+        self._blocks = [] if to_hold else None
+        for block in blocks:
+            if self._blocks is not None:
                 self._blocks.append(block)
-                yield block
+            yield block
 
     def at(self, rate: int) -> FileRecording:
         return self if rate == self.rate else FileRecording(self.path, rate, self.channel)
@@ -68,11 +59,27 @@ class FileRecording:
     def read(self, start: int, end: int) -> np.ndarray:
         if self._blocks is not None:
             return _slice(self._blocks, start, end)
+        return file_part(self.path, self.rate, self.channel, start, end)
 
-        return self._read(start / self.rate, (end - start) / self.rate)
 
-    def _read(self, start: float = 0.0, duration: float | None = None) -> np.ndarray:
-        return read(self.path, self.rate, start, duration, check_silence=False, channel=self.channel)
+def file_blocks(path: Path, rate: int, channel: int | None) -> tuple[Iterator[np.ndarray], bool]:
+    """All of a file in blocks, and whether these must be held: where they are not, parts of the file are to be read by
+    `file_part`. Raises AudioError, as do the blocks."""
+    duration = probe(path).duration
+    if duration <= BLOCK:
+        return iter([read(path, rate, check_silence=False, channel=channel)]), True
+    if not _seekable(path):
+        return _decoded(path, rate, channel), True
+    # The last block takes the milliseconds that are over.
+    count = max(1, round(duration / BLOCK))
+    lengths = [BLOCK] * (count - 1) + [duration - (count - 1) * BLOCK]
+    parts = (read(path, rate, i * BLOCK, n, check_silence=False, channel=channel) for i, n in enumerate(lengths))
+    return parts, False
+
+
+def file_part(path: Path, rate: int, channel: int | None, start: int, end: int) -> np.ndarray:
+    """Samples [start, end) of a file whose blocks need not be held."""
+    return read(path, rate, start / rate, (end - start) / rate, check_silence=False, channel=channel)
 
 
 class ArrayRecording:

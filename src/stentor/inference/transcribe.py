@@ -57,11 +57,14 @@ class Transcript(dict[str, Any]):
 
 
 @dataclass
-class _Job:
+class RecordingPlan:
+    """A recording with the windows that the model is given, and what it answered to those that are done."""
+
     recording: Recording
     samples: int = 0
     windows: list[Window] = field(default_factory=list)
     outputs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By the window's number."""
     turns: SpeakerTurns | None = None
     error: AudioError | None = None
 
@@ -178,33 +181,35 @@ class Transcriber:
     def transcribe(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
         """A transcript (the JSON contract) for each recording, in their order. Segments carry `log_prob`; what failed
         the checks in every attempt is listed apart, or carries `failed` (see `keep_failed`)."""
-        jobs: list[_Job] = []
+        plans: list[RecordingPlan] = []
         pooled = 0.0
         for recording in recordings:
-            jobs.append(self._job(recording))
+            plans.append(self.plan(recording))
             # Silence and what cannot be read count as well: all that is gathered waits for the first one's transcript.
-            pooled += max(1.0, jobs[-1].samples / self.rate)
+            pooled += max(1.0, plans[-1].samples / self.rate)
             if pooled >= POOL * self.batch_seconds:
-                self._decode(jobs)
+                self._decode(plans)
                 pooled = 0.0
-            yield from self._finished(jobs)
-        self._decode(jobs)
-        yield from self._finished(jobs)
+            yield from self._finished(plans)
+        self._decode(plans)
+        yield from self._finished(plans)
 
-    def _job(self, recording: Recording) -> _Job:
-        job = _Job(recording)
+    def plan(self, recording: Recording) -> RecordingPlan:
+        """The windows of a recording, which is read once for it. What is wrong with its audio is in the plan's
+        `error`."""
+        plan = RecordingPlan(recording)
         try:
             activity = self.vad_detector.activity(recording.blocks(), self.rate)
-            job.turns = SpeakerTurns(self.diarizer(recording)) if self.diarizer is not None else None
+            plan.turns = SpeakerTurns(self.diarizer(recording)) if self.diarizer is not None else None
         except AudioError as error:
-            job.error = error
-            return job
-        job.samples = activity.samples
+            plan.error = error
+            return plan
+        plan.samples = activity.samples
         if self.says_who:
-            self._check_length(job)
-            job.windows = cut(activity, self.rate, self.longest)
-            return job
-        job.windows = cut(
+            self._check_length(plan)
+            plan.windows = cut(activity, self.rate, self.longest)
+            return plan
+        plan.windows = cut(
             activity,
             self.rate,
             self.longest,
@@ -212,73 +217,88 @@ class Transcriber:
             silence=self.trained.pause_limit if self.min_silence is None else self.min_silence,
             shortest=self.min_speech,
         )
-        if job.turns is not None and not self.timed:
-            job.windows = divide_at_turns(job.windows, job.turns, self.rate)
-        return job
+        if plan.turns is not None and not self.timed:
+            plan.windows = divide_at_turns(plan.windows, plan.turns, self.rate)
+        return plan
 
-    def _check_length(self, job: _Job) -> None:
-        seconds = job.samples / self.rate
+    def _check_length(self, plan: RecordingPlan) -> None:
+        seconds = plan.samples / self.rate
         if seconds > self.longest:
-            job.error = AudioError(
-                f"{job.recording.name}: {seconds:.0f} s; this model says who speaks in recordings of up to "
+            plan.error = AudioError(
+                f"{plan.recording.name}: {seconds:.0f} s; this model says who speaks in recordings of up to "
                 f"{self.longest:g} s, and speakers of one part are not those of the next: give parts of that length.",
                 "too_long",
             )
 
-    def _finished(self, jobs: list[_Job]) -> Iterator[Transcript]:
-        """Transcripts of the first jobs, as far as they are done; takes them off the list."""
-        while jobs and jobs[0].done:
-            job = jobs.pop(0)
-            if job.error is None:
-                yield self._transcript(job)
+    def _finished(self, plans: list[RecordingPlan]) -> Iterator[Transcript]:
+        """Transcripts of the first plans, as far as they are done; takes them off the list."""
+        while plans and plans[0].done:
+            plan = plans.pop(0)
+            if plan.error is None:
+                yield self.transcript(plan)
             elif self.on_error is None:
-                raise job.error
+                raise plan.error
             else:
-                self.on_error(job.recording.name, job.error)
+                self.on_error(plan.recording.name, plan.error)
 
-    def _decode(self, jobs: list[_Job]) -> None:
-        pool = [(job, i) for job in jobs if not job.done for i in range(len(job.windows)) if i not in job.outputs]
+    def _decode(self, plans: list[RecordingPlan]) -> None:
+        pool = [(plan, i) for plan in plans if not plan.done for i in range(len(plan.windows)) if i not in plan.outputs]
 
-        def samples(item: tuple[_Job, int]) -> int:
+        def samples(item: tuple[RecordingPlan, int]) -> int:
             window = item[0].windows[item[1]]
             return window.end - window.start
 
         for batch in batches(pool, samples, round(self.batch_seconds * self.rate)):
             ready, examples = [], []
-            for job, i in batch:
-                if job.error is not None:  # another window of the same file could not be read
+            for plan, i in batch:
+                if plan.error is not None:  # another window of the same file could not be read
                     continue
-                window = job.windows[i]
                 try:
-                    audio = job.recording.read(window.start, window.end)
+                    examples.append(self.example(plan, i))
                 except AudioError as error:
-                    job.error = error
+                    plan.error = error
                     continue
-                name = f"{job.recording.name}@{window.start / self.rate:.2f}"
-                ready.append((job, i))
-                extra: dict[str, Any] = {"prompt": self.prompt} if self.prompt else {}
-                extra |= {"translate": True} if self.task.translate else {}
-                examples.append(Example(name, audio, language=self.language, context=self.context, extra=extra))
+                ready.append((plan, i))
             if not examples:
                 continue
-            options = {"words": self.timed} if isinstance(self.task, Words) else {}
-            outputs = self.task.predict(self.bundle, examples, checked=self.task.checks.on, **options)
-            for (job, i), output, example in zip(ready, outputs, examples, strict=True):
-                job.outputs[i] = output
+            for (plan, i), output, example in zip(ready, self.predict(examples), examples, strict=True):
+                plan.outputs[i] = output
                 if self.on_window:
                     self.on_window(seconds_of(example, self.rate))
 
-    def _transcript(self, job: _Job) -> Transcript:
+    def example(self, plan: RecordingPlan, i: int) -> Example:
+        """Window `i` with its audio, as `predict` takes it. Raises AudioError."""
+        window = plan.windows[i]
+        audio = plan.recording.read(window.start, window.end)
+        extra: dict[str, Any] = {"prompt": self.prompt} if self.prompt else {}
+        extra |= {"translate": True} if self.task.translate else {}
+        name = f"{plan.recording.name}@{window.start / self.rate:.2f}"
+        return Example(name, audio, language=self.language, context=self.context, extra=extra)
+
+    @property
+    def decoding(self) -> tuple[str, bool]:
+        """What decoding depends on beside the examples: windows of two transcribers of one model for which this is the
+        same may be decoded together."""
+        return self.task.model_dump_json(), self.timed
+
+    def predict(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        """The model's output for each example, whatever the others are."""
+        options = {"words": self.timed} if isinstance(self.task, Words) else {}
+        return self.task.predict(self.bundle, examples, checked=self.task.checks.on, **options)
+
+    def transcript(self, plan: RecordingPlan, count: int | None = None) -> Transcript:
+        """The transcript of a recording whose windows are all done, or of its first `count` windows."""
+        windows = plan.windows[:count]
         segments: list[dict[str, Any]] = []
         failed: list[dict[str, Any]] = []
-        language = self.language or self._detected_language(job)
-        words = list(self._words(job)) if self.timed else []
-        turns = job.turns if job.turns is not None and job.turns.names else None
+        language = self.language or _detected_language(windows, plan.outputs)
+        words = list(self._words(windows, plan.outputs)) if self.timed else []
+        turns = plan.turns if plan.turns is not None and plan.turns.names else None
         if turns is not None:
             speakers = turns.speakers([word for _, word in words])
             words = [(i, {**word, "speaker": name}) for (i, word), name in zip(words, speakers, strict=True)]
-        for i, window in enumerate(job.windows):
-            output = job.outputs[i]
+        for i, window in enumerate(windows):
+            output = plan.outputs[i]
             if not output["text"]:
                 continue
             segment = {
@@ -286,7 +306,7 @@ class Transcriber:
                 "end": round(window.speech_end / self.rate, 3),
                 "text": output["text"],
                 "log_prob": output["log_prob"],
-                **{name: output[name] for name in ("failed", "no_speech_prob") if output.get(name)},
+                **{name: output[name] for name in ("failed", "no_speech_prob", "temperature") if output.get(name)},
             }
             if reasons := self._reasons_to_leave_out(output):
                 failed.append({**{k: segment[k] for k in ("start", "end", "text")}, "reason": ", ".join(reasons)})
@@ -305,15 +325,15 @@ class Transcriber:
                 segments.append(with_speaker(segment, turns, segments[-1]["speaker"] if segments else None))
         space = "" if language_code(language) in SPACELESS else " "
         return Transcript(
-            audio=job.recording.name,
-            duration=round(job.samples / self.rate, 3),
+            audio=plan.recording.name,
+            duration=round(plan.samples / self.rate, 3),
             language=language,
             text=space.join(s["text"] for s in segments),
             **({"words": [word for _, word in words]} if self.words else {}),
             segments=segments,
             **({"failed": failed} if failed else {}),
-            **({"warning": UNREAD} if any(output.get("unread") for output in job.outputs.values()) else {}),
-            **({} if job.recording.channel is None else {"channel": job.recording.channel}),
+            **({"warning": UNREAD} if any(plan.outputs[i].get("unread") for i in range(len(windows))) else {}),
+            **({} if plan.recording.channel is None else {"channel": plan.recording.channel}),
             model=self.model,
         )
 
@@ -321,26 +341,29 @@ class Transcriber:
         """The checks for which a window's text is left out: of `no_room` only the word times are wrong."""
         return [] if self.keep_failed else [name for name in output["failed"] if name != "no_room"]
 
-    def _detected_language(self, job: _Job) -> str | None:
-        """The language that the model detected in most of the speech; None where it detects none."""
-        seconds: dict[str, int] = {}
-        for window, output in zip(job.windows, (job.outputs[i] for i in range(len(job.windows)))):
-            if output["text"] and (code := output.get("language")):
-                seconds[code] = seconds.get(code, 0) + window.speech_end - window.speech_start
-        return max(seconds, key=lambda code: seconds[code], default=None)
-
-    def _words(self, job: _Job) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The words of all windows, each with its window's number and times from the start of the recording, in order
+    def _words(
+        self, windows: Sequence[Window], outputs: dict[int, dict[str, Any]]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The words of windows, each with its window's number and times from the start of the recording, in order
         and without overlap."""
         end = 0.0
-        for i, window in enumerate(job.windows):
-            if self._reasons_to_leave_out(job.outputs[i]):
+        for i, window in enumerate(windows):
+            if self._reasons_to_leave_out(outputs[i]):
                 continue
             offset = window.start / self.rate
-            for word in job.outputs[i]["words"]:
+            for word in outputs[i]["words"]:
                 start = max(end, round(word["start"] + offset, 3))
                 end = max(start, round(word["end"] + offset, 3))
                 yield i, {"word": word["word"], "start": start, "end": end, "confidence": word["confidence"]}
+
+
+def _detected_language(windows: Sequence[Window], outputs: dict[int, dict[str, Any]]) -> str | None:
+    """The language that the model detected in most of the speech; None where it detects none."""
+    seconds: dict[str, int] = {}
+    for i, window in enumerate(windows):
+        if outputs[i]["text"] and (code := outputs[i].get("language")):
+            seconds[code] = seconds.get(code, 0) + window.speech_end - window.speech_start
+    return max(seconds, key=lambda code: seconds[code], default=None)
 
 
 def transcribe(

@@ -1,0 +1,30 @@
+"""`stentor serve`: trained models as an HTTP service."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stentor.cli import app
+from stentor.cli.options import DEVICE, MODEL_PLUGINS, Argument, Flag, Option, verb
+
+
+@verb(app, "serve", "stentor.serve.run:serve")
+@dataclass
+class ServeOptions:
+    """Serve models behind the audio interface of OpenAI: transcriptions, for any client that speaks it."""
+
+    models: list[str] = Argument("Run folders, export folders or Hub ids.", [])
+    name: list[str] = Option("ALIAS=RUN: a model under a name that clients ask for. May be repeated.", [])
+    diarizer: str | None = Option("A model that says who speaks, for diarized_json.")
+    host: str = Option("Address to listen on. Another than this machine's own needs --api-key-env.", "127.0.0.1")
+    port: int = Option("Port to listen on; 0 takes a free one.", 8000, min=0, max=65535)
+    api_key_env: str | None = Option("Name of the environment variable that holds the keys, with spaces between them.")
+    allow_origin: list[str] = Option("Origin of pages elsewhere that may ask, or *. May be repeated.", [])
+    device: str = Option(DEVICE, "auto")
+    batch_seconds: float | None = Option("Most audio that is decoded together (default 120; on a CPU 30).", min=1.0)
+    vad: str = Option("What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).", "energy")
+    max_upload_mb: int = Option("Largest upload, in MiB.", 1024, min=1)
+    max_minutes: float = Option("Longest recording.", 240.0, min=0.1)
+    max_requests: int = Option("Requests that wait or run together; more are told to come later.", 256, min=1)
+    max_requests_per_key: int | None = Option("The same for each key.", min=1)
+    fifo: bool = Flag("Serve requests in the order in which they came, instead of in fair turns.")
+    plugin: list[Path] = Option(MODEL_PLUGINS, [])

@@ -1,0 +1,41 @@
+"""App: the routes of a server over its models."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from fastapi import FastAPI
+
+from stentor import __version__
+from stentor.serve import errors
+from stentor.serve.guard import Guard
+from stentor.serve.routes import server, transcriptions
+from stentor.serve.service import Service
+
+ROUTERS = (transcriptions.router, server.router)
+
+
+def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str] = ()) -> FastAPI:
+    """The app; `keys` and `origins` as `Guard` takes them. It starts the models' workers when it starts, answers from
+    then on, and is ready when each of them has answered."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.registry.start()
+        warming = asyncio.create_task(service.warm_up())
+        try:
+            yield
+        finally:
+            warming.cancel()
+            await asyncio.gather(warming, return_exceptions=True)
+            await asyncio.to_thread(service.close)
+
+    app = FastAPI(title="Stentor", version=__version__, lifespan=lifespan, redoc_url=None)
+    app.state.service = service
+    errors.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(Guard, service=service, keys=keys, origins=origins)
+    return app

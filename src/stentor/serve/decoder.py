@@ -1,0 +1,67 @@
+"""Decoder: a helper program that reads audio files for the server, so that a file that breaks a codec, or unpacks to
+more than there is memory for, breaks nothing else.
+
+It reads requests from standard input, a JSON object a line: `{"path", "rate", "channel"}` for all of a file in blocks,
+with `start` and `end` (samples at `rate`) for a part of it. It answers each with JSON lines: `{"samples": n}`, followed
+by n float32 values; at the end `{"done": true, "held": whether parts cannot be read}` or `{"error", "reason"}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from stentor.errors import AudioError
+from stentor.inference.recording import file_blocks, file_part
+
+MEMORY = 4 * 2**30
+"""Bytes of address space; libraries alone take one or two hundred megabytes."""
+
+
+def answer(request: dict[str, Any], out: BinaryIO) -> None:
+    """Write what a request asks for."""
+    path, rate, channel = Path(request["path"]), request["rate"], request["channel"]
+    held = False
+    try:
+        if "start" in request:
+            blocks: Iterator[np.ndarray] = iter([file_part(path, rate, channel, request["start"], request["end"])])
+        else:
+            blocks, held = file_blocks(path, rate, channel)
+        for block in blocks:
+            _line(out, {"samples": len(block)})
+            out.write(np.ascontiguousarray(block, "<f4").data)
+        _line(out, {"done": True, "held": held})
+    except AudioError as error:
+        _line(out, {"error": str(error), "reason": error.reason})
+    except MemoryError:
+        _line(out, {"error": f"{path} unpacks to more audio than fits into memory.", "reason": "too_long"})
+    except Exception as error:  # libraries have errors of their own for damaged files
+        _line(out, {"error": f"{path} cannot be read ({type(error).__name__}).", "reason": "unreadable"})
+    out.flush()
+
+
+def _line(out: BinaryIO, message: dict[str, Any]) -> None:
+    out.write(json.dumps(message).encode() + b"\n")
+
+
+def main() -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not on Windows, and not below what is set already
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a codec prints is no answer
+    for line in sys.stdin.buffer:
+        answer(json.loads(line), out)
+
+
+if __name__ == "__main__":
+    main()

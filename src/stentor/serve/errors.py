@@ -1,0 +1,82 @@
+"""Errors in the shape of OpenAI's, whatever raised them: `{"error": {"message", "type", "param", "code"}}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from stentor.errors import AudioError, StentorError, without_secrets
+from stentor.serve.scheduler import QueueClosed
+
+CODES = {401: "invalid_api_key", 408: "timeout", 413: "file_too_large", 429: "rate_limit_exceeded"}
+TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+BUSY = 1
+"""Seconds after which a client may try again, at least."""
+
+
+class ApiError(Exception):
+    """A request that is answered with an error. `param` is the field that is wrong."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ):
+        super().__init__(message)
+        self.status, self.param, self.code = status, param, code or CODES.get(status)
+        self.headers = {} if retry_after is None else {"retry-after": str(max(BUSY, retry_after))}
+
+    def body(self) -> dict[str, Any]:
+        kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        message = without_secrets(str(self))
+        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def api_error(error: BaseException) -> ApiError:
+    """What a client is told of any error."""
+    match error:
+        case ApiError():
+            return error
+        case QueueClosed():
+            return ApiError(503, str(error), retry_after=60)
+        case AudioError():
+            return ApiError(400, str(error), "file", f"audio_{error.reason}")
+        case StentorError():
+            return ApiError(400, str(error))
+        case HTTPException():
+            message = {404: "There is nothing at this address.", 405: "This address does not take this method."}
+            return ApiError(error.status_code, message.get(error.status_code, str(error.detail)))
+        case RequestValidationError() | ValidationError():
+            first = error.errors()[0]
+            param = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+            return ApiError(400, f"{param}: {first['msg']}." if param else f"{first['msg']}.", param or None)
+        case TimeoutError():
+            return ApiError(408, "This took too long: send a shorter recording, or try again when fewer are waiting.")
+    return ApiError(500, f"Unexpected failure ({type(error).__name__}).")
+
+
+def response(error: BaseException) -> JSONResponse:
+    """The answer to a request that raised an error."""
+    problem = api_error(error)
+    return JSONResponse(problem.body(), problem.status, problem.headers)
+
+
+def install(app: FastAPI) -> None:
+    """Let the app answer in this shape."""
+
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        reply = response(error)
+        if isinstance(error, HTTPException):
+            reply.headers.update(error.headers or {})
+        return reply
+
+    for kind in (ApiError, StentorError, HTTPException, RequestValidationError, ValidationError, TimeoutError):
+        app.add_exception_handler(kind, answer)

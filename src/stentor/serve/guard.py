@@ -1,0 +1,174 @@
+"""Guard: what every request passes. Who may ask, from which page, and how many at once."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from stentor.errors import ConfigError, without_secrets
+from stentor.serve.errors import ApiError, response
+from stentor.serve.service import Service
+
+log = logging.getLogger("stentor.serve")
+
+SHORTEST = 16
+"""Characters of the shortest key."""
+OPEN_PATHS = ("/health", "/docs", "/openapi.json")
+"""What needs no key: whether the server is there, and what its interface is."""
+ALWAYS = ("/health", "/metrics")
+"""What answers while the server is full or stopping."""
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def read_keys(host: str, variable: str | None) -> list[str]:
+    """The keys in an environment variable, with spaces, commas or newlines between them; none where nobody needs one.
+    Raises ConfigError where a key is needed and none, or a short one, is there."""
+    if variable is None:
+        if is_local(host):
+            return []
+        raise ConfigError(
+            f"The server would be open to everybody who reaches {host}: put a key into an environment variable and "
+            "name it with --api-key-env, or leave --host away."
+        )
+    keys = os.environ.pop(variable, "").replace(",", " ").split()
+    if not keys or min(map(len, keys)) < SHORTEST:
+        raise ConfigError(f"The environment variable {variable} must hold keys of at least {SHORTEST} characters.")
+    return keys
+
+
+class Guard:
+    """Lets requests in to `app`; counts and logs them, without what they are about."""
+
+    def __init__(self, app: Any, service: Service, keys: Sequence[str] = (), origins: Sequence[str] = ()):
+        """`keys`: of which each request has one; none: only this machine reaches the server. `origins`: of pages
+        elsewhere that may use it, such as https://example.org; `*` for all."""
+        self.app, self.service, self.origins = app, service, tuple(origin.rstrip("/") for origin in origins)
+        self._digests = [_digest(key) for key in keys]
+        self._active: Counter[int] = Counter()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 0
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        origin = headers.get("origin")
+        shared = origin is not None and (origin in self.origins or "*" in self.origins)
+
+        async def answer(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                extra = [(b"x-content-type-options", b"nosniff")]
+                if shared:
+                    extra += [(b"access-control-allow-origin", str(origin).encode()), (b"vary", b"Origin")]
+                message["headers"] = [*message.get("headers", []), *extra]
+            await send(message)
+
+        try:
+            if shared and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await answer({"type": "http.response.start", "status": 204, "headers": _PREFLIGHT})
+                await answer({"type": "http.response.body", "body": b""})
+                return
+            await self._pass(scope, receive, answer, headers, shared)
+        except Exception as error:
+            known = isinstance(error, ApiError)
+            if not known:
+                log.error("%s: %s", type(error).__name__, without_secrets(str(error)), exc_info=_debugging())
+            if not status:
+                await response(error)(scope, receive, answer)
+        finally:
+            seconds = time.monotonic() - began
+            route = getattr(scope.get("route"), "path", "none")
+            self.service.metrics.requests.labels(route, status or 499).inc()
+            self.service.metrics.seconds.labels(route).observe(seconds)
+            log.info("%s %s %s %.3f s", scope["method"], route, status or 499, seconds)
+
+    async def _pass(self, scope: Any, receive: Any, send: Any, headers: dict[str, str], shared: bool) -> None:
+        if not (shared or self._ours(headers)):
+            raise ApiError(403, "Requests from another site are refused: allow its origin with --allow-origin.")
+        path = scope["path"]
+        key = -1 if path in OPEN_PATHS else self._key(headers.get("authorization", ""))
+        if path in (*OPEN_PATHS, *ALWAYS) or scope["method"] in ("GET", "HEAD"):
+            await self.app(scope, receive, send)
+            return
+        service, limits = self.service, self.service.limits
+        if service.draining:
+            raise ApiError(503, "The server is stopping: send the request again in a minute.", retry_after=60)
+        if not service.ready:
+            raise ApiError(503, "The models are being loaded: send the request again in a moment.", retry_after=5)
+        if service.active >= limits.requests:
+            raise ApiError(429, f"{service.active} requests are waiting: try again later.", retry_after=self._wait())
+        if self._active[key] >= limits.requests_per_key:
+            raise ApiError(429, f"{self._active[key]} requests of this key are waiting.", retry_after=self._wait())
+        service.active += 1
+        self._active[key] += 1
+        service.metrics.active.set(service.active)
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            service.active -= 1
+            self._active[key] -= 1
+            service.metrics.active.set(service.active)
+
+    def _wait(self) -> int:
+        """Seconds until there may be room: for what waits, a tenth of its length."""
+        return round(max(served.queue.seconds for served in self.service.registry.models.values()) / 10)
+
+    def _key(self, authorization: str) -> int:
+        """The number of the key that a request has. Raises ApiError. All are compared, whichever it is."""
+        if not self._digests:
+            return -1
+        kind, _, key = authorization.partition(" ")
+        digest, match = _digest(key.strip()), -1
+        for number, known in enumerate(self._digests):
+            if hmac.compare_digest(digest, known):
+                match = number
+        if match < 0 or kind.lower() != "bearer":
+            raise ApiError(401, "A key of this server is needed: send it as `Authorization: Bearer KEY`.")
+        return match
+
+    def _ours(self, headers: dict[str, str]) -> bool:
+        """Whether a request comes from a program, or from a page of this server under a name of this machine.
+
+        A page elsewhere can make a browser send requests here, but not without telling its origin; and a host name
+        that was made to point here (DNS rebinding) is no name of a loopback address.
+        """
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return False
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+            return False
+        return bool(self._digests) or is_local(urlsplit(f"//{host}").hostname or "")
+
+
+_PREFLIGHT = [
+    (b"access-control-allow-methods", b"GET, POST, DELETE"),
+    (b"access-control-allow-headers", b"*, Authorization"),
+    (b"access-control-max-age", b"600"),
+]
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _debugging() -> bool:
+    return log.isEnabledFor(logging.DEBUG)

@@ -1,0 +1,188 @@
+"""Registry: the models that are served, by the names that clients ask for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError
+from stentor.serve.scheduler import JobQueue, Policy
+from stentor.serve.worker import BatchDone, Worker
+from stentor.tasks.diarize import Diarize
+from stentor.tasks.speak import Speak
+from stentor.tasks.transcribe import Transcribe
+from stentor.tasks.who_said_what import WhoSaidWhat
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stentor.inference.load import Model
+    from stentor.inference.recording import Recording
+
+GPU_BATCH, CPU_BATCH = 120.0, 30.0
+"""Seconds of audio in a batch where nothing else is asked for: a GPU is not filled by less, and on a CPU more makes the
+next request wait without being faster."""
+
+
+@dataclass
+class ServedModel:
+    """A model with the queue of what is asked of it, and the thread that answers."""
+
+    name: str
+    model: Model
+    queue: JobQueue
+    worker: Worker
+    created: int = field(default_factory=lambda: int(time.time()))
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """For what does not go through the queue in pieces: who has it may touch the model (see `diarizer`)."""
+
+    @property
+    def transcribes(self) -> bool:
+        return isinstance(self.model.task, Transcribe)
+
+    @property
+    def says_who(self) -> bool:
+        """Whether its transcripts have speakers of their own."""
+        return isinstance(self.model.task, WhoSaidWhat)
+
+    @property
+    def speaks(self) -> bool:
+        return isinstance(self.model.task, Speak)
+
+    @property
+    def diarizes(self) -> bool:
+        return isinstance(self.model.task, Diarize)
+
+    def diarizer(self) -> Callable[[Recording], list[dict[str, Any]]]:
+        """The function from a recording to its speakers' segments, for a `Transcriber`. Recordings that are diarized at
+        one time take turns with the model, a block of audio each."""
+        segments = self.model.speaker_segments()
+
+        def in_turns(recording: Recording) -> list[dict[str, Any]]:
+            with self.turn:
+                return segments(_InTurns(recording, self.turn))
+
+        return in_turns
+
+
+class _InTurns:
+    """A recording that lets others have the model while its next block is read."""
+
+    def __init__(self, recording: Recording, turn: threading.Lock):
+        self.recording, self.turn = recording, turn
+        self.name, self.rate, self.channel = recording.name, recording.rate, recording.channel
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        blocks = iter(self.recording.blocks())
+        while True:
+            self.turn.release()
+            try:
+                block = next(blocks, None)
+            finally:
+                self.turn.acquire()
+            if block is None:
+                return
+            yield block
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        return self.recording.read(start, end)
+
+    def at(self, rate: int) -> _InTurns:
+        return _InTurns(self.recording.at(rate), self.turn)
+
+
+class Registry:
+    """The served models. None is a default: clients name what they ask for."""
+
+    def __init__(self, models: Sequence[ServedModel], aliases: dict[str, str], diarizer: ServedModel | None = None):
+        """`aliases`: further names of models. `diarizer`: the one of `models` that tells transcripts who speaks."""
+        self.models = {served.name: served for served in models}
+        self.names = {**{name: name for name in self.models}, **aliases}
+        self.diarizer = diarizer
+
+    def find(self, name: str) -> ServedModel | None:
+        return self.models[self.names[name]] if name in self.names else None
+
+    def start(self) -> None:
+        for served in self.models.values():
+            served.worker.start()
+
+    def stop(self) -> None:
+        for served in self.models.values():
+            served.worker.stop()
+
+
+def load_models(
+    runs: Sequence[str],
+    names: Sequence[str] = (),
+    diarizer: str | None = None,
+    device: str = "auto",
+    batch_seconds: float | None = None,
+    policy: Policy = "fair",
+    on_batch: Callable[[str], BatchDone] | None = None,
+) -> Registry:
+    """Load each run, export folder or Hub id once. `names` are `ALIAS=RUN`; `on_batch` makes the callback of the model
+    of a name (see `Worker`). Weights that several models have in common are held once. Raises ConfigError."""
+    from stentor.inference.load import load
+
+    pairs = [_alias(entry) for entry in names]
+    paths = list(dict.fromkeys([*runs, *(run for _, run in pairs), *([diarizer] if diarizer is not None else [])]))
+    if not paths:
+        raise ConfigError("There is nothing to serve: name a run, an export folder or a Hub id.")
+    # A run that is only there under an alias has no other name.
+    by_path = {path: _name(path) for path in paths} | {run: a for a, run in reversed(pairs) if run not in runs}
+    if len(set(by_path.values())) < len(by_path):
+        raise ConfigError(
+            f"Two of the models are called the same ({', '.join(by_path.values())}): give them other names with "
+            "--name ALIAS=RUN, and leave them out of the list."
+        )
+    models = {}
+    for path, name in by_path.items():
+        model = load(path, device)
+        on_cpu = next(model.bundle.model.parameters()).device.type == "cpu"
+        queue = JobQueue(batch_seconds or (CPU_BATCH if on_cpu else GPU_BATCH), policy)
+        models[path] = ServedModel(name, model, queue, Worker(name, queue, *([on_batch(name)] if on_batch else [])))
+    if diarizer is not None:
+        models[diarizer].diarizer()  # the error of a model that tells no speakers apart
+    share_weights([served.model.bundle.model for served in models.values()])
+    aliases = {alias: by_path[run] for alias, run in pairs}
+    return Registry(list(models.values()), aliases, models[diarizer] if diarizer is not None else None)
+
+
+def share_weights(models: Sequence[Any]) -> int:
+    """Let models have equal weights of one name in common, as adapters over one base do; answers the bytes saved."""
+    import torch
+
+    known: dict[str, list[Any]] = {}
+    saved = 0
+    for model in models:
+        for name, parameter in model.named_parameters():
+            for other in known.setdefault(name, []):
+                alike = (other.shape, other.dtype, other.device) == (parameter.shape, parameter.dtype, parameter.device)
+                if alike and torch.equal(other, parameter):
+                    parameter.data = other.data
+                    saved += other.numel() * other.element_size()
+                    break
+            else:
+                known[name].append(parameter)
+    return saved
+
+
+def _name(path: str) -> str:
+    """What clients call a model: the run's folder, a Hub id as it is."""
+    folder = Path(path)
+    if not folder.exists():
+        return path
+    folder = folder.resolve()
+    return folder.parent.name if folder.name == "export" else folder.name
+
+
+def _alias(entry: str) -> tuple[str, str]:
+    alias, equals, run = entry.partition("=")
+    if not (alias.strip() and equals and run.strip()):
+        raise ConfigError(f"--name {entry}: write ALIAS=RUN, such as whisper-1=runs/words.")
+    return alias.strip(), run.strip()

@@ -1,0 +1,134 @@
+"""Responses: a transcript as OpenAI's interface writes it. Times and texts are the transcript's own."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from stentor.inference.formats import render
+from stentor.inference.transcribe import Transcript
+from stentor.tasks.decode_checks import compression_ratio
+from stentor.text.languages import find
+
+SUBTITLE_TYPES = {"srt": "text/plain", "vtt": "text/vtt"}
+UNKNOWN_LANGUAGE = "unknown"
+
+
+def transcription(transcript: Transcript, format: str, granularities: Iterable[str], task: str) -> Response:
+    """The answer to a request for a transcript. `granularities`: `word`, `segment` or both, of verbose_json; `task`:
+    transcribe or translate."""
+    match format:
+        case "text":
+            return PlainTextResponse(transcript.text + "\n")
+        case "srt" | "vtt":
+            return PlainTextResponse(render(transcript, format), media_type=SUBTITLE_TYPES[format])
+        case "verbose_json":
+            return JSONResponse(verbose(transcript, set(granularities) or {"segment"}, task))
+        case "diarized_json":
+            return JSONResponse(diarized(transcript))
+    return JSONResponse({"text": transcript.text, "usage": usage(transcript)})
+
+
+def usage(transcript: Transcript) -> dict[str, Any]:
+    """The length of the audio, in whole seconds as OpenAI counts them."""
+    return {"type": "duration", "seconds": math.ceil(transcript["duration"])}
+
+
+def verbose(transcript: Transcript, granularities: set[str], task: str) -> dict[str, Any]:
+    """`["word"]` alone gives no segments, as the interface has it."""
+    language = find(transcript["language"] or "")
+    body = {
+        "task": task,
+        "language": "english" if task == "translate" else language.name.lower() if language else UNKNOWN_LANGUAGE,
+        "duration": transcript["duration"],
+        "text": transcript.text,
+    }
+    if "word" in granularities:
+        body["words"] = [{name: word[name] for name in ("word", "start", "end")} for word in transcript.words or []]
+    if "segment" in granularities:
+        body["segments"] = [_segment(number, segment) for number, segment in enumerate(transcript.segments)]
+    return {**body, "usage": usage(transcript)}
+
+
+def _segment(number: int, segment: dict[str, Any]) -> dict[str, Any]:
+    """A segment; `seek` is its start in Whisper's frames of 10 ms, and tokens, which belong to a tokenizer that the
+    client has not, are not listed."""
+    return {
+        "id": number,
+        "seek": round(100 * segment["start"]),
+        "start": segment["start"],
+        "end": segment["end"],
+        "text": segment["text"],
+        "tokens": [],
+        "temperature": segment.get("temperature", 0.0),
+        "avg_logprob": segment.get("log_prob", 0.0),
+        "compression_ratio": round(compression_ratio(segment["text"]), 3),
+        "no_speech_prob": segment.get("no_speech_prob", 0.0),
+    }
+
+
+def diarized(transcript: Transcript) -> dict[str, Any]:
+    """Speakers are A, B, C in the order in which they are first heard, as the interface has them."""
+    return {
+        "task": "transcribe",
+        "duration": transcript["duration"],
+        "text": transcript.text,
+        "segments": speaker_segments(transcript),
+        "usage": usage(transcript),
+    }
+
+
+def speaker_segments(transcript: Transcript) -> list[dict[str, Any]]:
+    letters: dict[str, str] = {}
+    return [
+        {
+            "type": "transcript.text.segment",
+            "id": f"seg_{number:03d}",
+            "start": segment["start"],
+            "end": segment["end"],
+            "text": segment["text"],
+            "speaker": letters.setdefault(segment.get("speaker") or "", _letters(len(letters))),
+        }
+        for number, segment in enumerate(transcript.segments)
+    ]
+
+
+def _letters(number: int) -> str:
+    """A to Z, then AA, AB and so on."""
+    return (_letters(number // 26 - 1) if number >= 26 else "") + chr(ord("A") + number % 26)
+
+
+class TranscriptEvents:
+    """Server-sent events of a transcript that grows. The deltas, laid end to end, are the text."""
+
+    def __init__(self, speakers: bool):
+        """`speakers`: with an event for each segment of one speaker."""
+        self.speakers = speakers
+        self._sent, self._segments = "", 0
+
+    def grown(self, transcript: Transcript) -> list[dict[str, Any]]:
+        """What is new in the transcript of the first windows."""
+        events = []
+        if self.speakers:
+            segments = speaker_segments(transcript)
+            events += segments[self._segments :]
+            self._segments = len(segments)
+        text = transcript.text
+        if text.startswith(self._sent) and len(text) > len(self._sent):
+            events.append({"type": "transcript.text.delta", "delta": text[len(self._sent) :]})
+            self._sent = text
+        return events
+
+    def done(self, transcript: Transcript) -> list[dict[str, Any]]:
+        """What is new at the end, and the last event, whose text is the transcript's whatever came before."""
+        last = {"type": "transcript.text.done", "text": transcript.text, "usage": usage(transcript)}
+        return [*self.grown(transcript), last]
+
+
+def server_sent(event: dict[str, Any]) -> str:
+    """An event as it is sent."""
+    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"

@@ -1,0 +1,60 @@
+"""What the server is: its models, its health, its metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from stentor.serve.errors import ApiError
+from stentor.serve.registry import ServedModel
+from stentor.serve.service import Service
+
+router = APIRouter()
+
+
+@router.get("/v1/models", tags=["models"])
+async def list_models(request: Request) -> dict[str, Any]:
+    """The models, under each of their names."""
+    registry = request.app.state.service.registry
+    models = [_model(name, registry.models[of]) for name, of in registry.names.items()]
+    return {"object": "list", "data": models}
+
+
+@router.get("/v1/models/{model:path}", tags=["models"])
+async def get_model(model: str, request: Request) -> dict[str, Any]:
+    """One model."""
+    served = request.app.state.service.registry.find(model)
+    if served is None:
+        raise ApiError(404, f"The model {model!r} does not exist.", "model", "model_not_found")
+    return _model(model, served)
+
+
+def _model(name: str, served: ServedModel) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "stentor",
+        "task": served.model.task.type,
+    }
+
+
+@router.get("/health", tags=["server"])
+async def health(request: Request) -> JSONResponse:
+    """200 when every model has answered and the server takes requests, otherwise 503."""
+    service: Service = request.app.state.service
+    alive = all(served.worker.alive for served in service.registry.models.values())
+    status = "stopping" if service.draining else "loading" if not service.ready else "ok" if alive else "failed"
+    return JSONResponse({"status": status, "requests": service.active}, 200 if status == "ok" else 503)
+
+
+@router.get("/metrics", tags=["server"])
+async def metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    service: Service = request.app.state.service
+    for served in service.registry.models.values():
+        service.metrics.waiting.labels(served.name).set(served.queue.seconds)
+    return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})

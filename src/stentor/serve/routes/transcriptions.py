@@ -1,0 +1,98 @@
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from stentor.inference.transcribe import RecordingPlan, Transcriber, Transcript
+from stentor.serve import responses
+from stentor.serve.errors import ApiError
+from stentor.serve.forms import TranscriptionForm, TranslationForm, schema, transcriber
+from stentor.serve.registry import ServedModel
+from stentor.serve.service import Service, WindowsInProgress
+from stentor.serve.streams import ClientGone, EventResponse, unless_gone
+from stentor.serve.uploads import Form, read_form
+
+router = APIRouter(tags=["audio"])
+
+
+@router.post("/v1/audio/transcriptions", openapi_extra=schema(TranscriptionForm))
+async def transcriptions(request: Request) -> Response:
+    """The text of a recording, in the language that is spoken."""
+    return await _answer(request, TranscriptionForm)
+
+
+@router.post("/v1/audio/translations", openapi_extra=schema(TranslationForm))
+async def translations(request: Request) -> Response:
+    """The text of a recording in the language that the model translates to (Whisper: English)."""
+    return await _answer(request, TranslationForm)
+
+
+async def _answer(request: Request, kind: type[TranslationForm]) -> Response:
+    service: Service = request.app.state.service
+    form: Form | None = await read_form(request, service.limits.upload_bytes)
+    assert form is not None
+    try:
+        work = _Work(service, form, kind)
+        if getattr(work.fields, "stream", None):
+            plan = await unless_gone(request.receive, work.plan())
+            response = EventResponse(work.events(plan), work.close)
+            form = None  # the response closes it
+            return response
+        transcript = await unless_gone(request.receive, work.transcript())
+        return work.response(transcript)
+    except ClientGone:
+        return Response(status_code=499)
+    finally:
+        if form is not None:
+            form.remove()
+
+
+class _Work:
+    """One request: its fields, its file and its model."""
+
+    def __init__(self, service: Service, form: Form, kind: type[TranslationForm]):
+        self.service, self.form = service, form
+        self.fields = kind.model_validate(form.values())
+        file = form.file()
+        if others := [name for name in form.files if name != "file"]:
+            raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
+        self.served: ServedModel = service.model(self.fields.model, "transcribes")
+        self.speakers = getattr(self.fields, "speakers", False)
+        diarizer = service.registry.diarizer
+        follow = diarizer.diarizer() if self.speakers and diarizer is not None and not self.served.says_who else None
+        self.transcriber: Transcriber = transcriber(service, self.served, self.fields, follow)
+        self.recording = service.recording(file, self.transcriber.rate)
+
+    def close(self) -> None:
+        self.recording.cancelled.set()
+        self.form.remove()
+
+    async def plan(self) -> RecordingPlan:
+        return await self.service.plan(self.transcriber, self.recording)
+
+    async def transcript(self) -> Transcript:
+        plan = await self.plan()
+        async for _ in WindowsInProgress(self.service, self.served, self.transcriber, plan):
+            pass
+        return await run_in_threadpool(self.transcriber.transcript, plan)
+
+    async def events(self, plan: RecordingPlan) -> AsyncIterator[dict[str, Any]]:
+        """Events of a transcript as its windows are done."""
+        events = responses.TranscriptEvents(self.speakers)
+        async for done in WindowsInProgress(self.service, self.served, self.transcriber, plan):
+            if done < len(plan.windows):
+                for event in events.grown(await run_in_threadpool(self.transcriber.transcript, plan, done)):
+                    yield event
+        for event in events.done(await run_in_threadpool(self.transcriber.transcript, plan)):
+            yield event
+
+    def response(self, transcript: Transcript) -> Response:
+        granularities = getattr(self.fields, "timestamp_granularities", [])
+        task = "translate" if self.transcriber.task.translate else "transcribe"
+        return responses.transcription(transcript, self.fields.response_format, granularities, task)

@@ -1,0 +1,100 @@
+"""`stentor serve`: loads the models, listens, and stops when it has answered what it took."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stentor.cli.serve import ServeOptions
+    from stentor.serve.service import Service
+
+PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
+DRAIN = 120.0
+"""Seconds that requests have to end after a signal."""
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until a signal. Raises ConfigError for models that cannot be served, a missing key and a taken port."""
+    needed = [*PACKAGES, "prometheus_client"]
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        raise ConfigError(f"`stentor serve` needs {', '.join(missing)}: pip install 'stentor[serve]'.")
+    from stentor.serve.app import create_app
+    from stentor.serve.guard import read_keys
+    from stentor.serve.metrics import Metrics
+    from stentor.serve.registry import load_models
+    from stentor.serve.service import Limits, Service
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    for noisy in ("httpx", "transformers"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    keys = read_keys(options.host, options.api_key_env)
+    opened = listen(options.host, options.port)
+    metrics = Metrics()
+    registry = load_models(
+        options.models,
+        options.name,
+        options.diarizer,
+        options.device,
+        options.batch_seconds,
+        "fifo" if options.fifo else "fair",
+        metrics.on_batch,
+    )
+    limits = Limits(
+        upload_bytes=options.max_upload_mb * 2**20,
+        audio_seconds=options.max_minutes * 60,
+        requests=options.max_requests,
+        requests_per_key=options.max_requests_per_key or options.max_requests,
+    )
+    service = Service(registry, limits, options.vad, metrics)
+    app = create_app(service, keys, options.allow_origin)
+    shown = f"[{options.host}]" if ":" in options.host.strip("[]") else options.host
+    names = ", ".join(registry.names)
+    print(f"Serving {names} at http://{shown}:{opened.getsockname()[1]}/v1 (Ctrl-C stops it).", flush=True)
+    drained(app, service).run(sockets=[opened])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises ConfigError for an address that cannot be listened on."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(1024)
+    except OSError as error:
+        raise ConfigError(
+            f"The server cannot listen on {host}:{port} ({error.strerror or error}): choose another --port."
+        ) from None
+    return opened
+
+
+def drained(app: Any, service: Service) -> Any:
+    """A server of uvicorn that, at the first signal, refuses new requests and answers those it has; at the second one,
+    or after `DRAIN` seconds, it ends."""
+    import uvicorn
+
+    class DrainingServer(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            if service.draining:
+                super().handle_exit(sig, frame)
+                return
+            service.draining = True
+            asyncio.get_running_loop().call_soon_threadsafe(self._drain)
+
+        def _drain(self) -> None:
+            self._draining = asyncio.ensure_future(self._end())
+
+        async def _end(self) -> None:
+            async with asyncio.timeout(DRAIN) as limit:
+                while service.active and not limit.expired():
+                    await asyncio.sleep(0.05)
+            self.should_exit = True
+
+    quiet = {"log_level": "warning", "access_log": False, "server_header": False}
+    return DrainingServer(uvicorn.Config(app, timeout_graceful_shutdown=5, **quiet))

@@ -1,0 +1,155 @@
+"""Scheduler: pieces of work of all requests for one model in one queue, in batches across requests, in fair turns.
+
+Turns are those of weighted fair queueing (Demers, Keshav and Shenker 1989, as bits of a link are shared): each job has
+a clock, which moves by the audio that it was given; the queue's own clock moves by what each of the waiting jobs would
+have had if all were served alike. A new job begins at the queue's clock, and the job whose clock is earliest leads the
+next batch. So a clip does not wait for the rest of a long file, and clips without end do not stop the file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from stentor.errors import StentorError
+
+LOOKAHEAD = 32
+"""Pieces of one job that are looked at for a batch: what it has is done nearly in its order."""
+STRETCH = 1.5
+"""A batch holds no piece this many times as long as the one that leads it: it would make that wait."""
+LEAST = 2.0
+"""Seconds; shorter leaders do not shut out pieces of `STRETCH` times this."""
+
+Policy = Literal["fair", "fifo"]
+
+
+class QueueClosed(StentorError):
+    """The server is stopping."""
+
+
+@dataclass(eq=False)
+class QueuedJob:
+    """A request's pieces. The functions are called by the thread that has the model."""
+
+    sizes: Sequence[float]
+    """Seconds of each piece."""
+    group: Hashable
+    """Pieces of jobs of one group may be in one batch."""
+    load: Callable[[int], Any]
+    """Reads piece `i`."""
+    predict: Callable[[list[Any]], Sequence[Any]]
+    """Results of loaded pieces, of this job and of others of its group."""
+    on_result: Callable[[int, Any], None]
+    on_error: Callable[[BaseException], None]
+    """Called once at most; afterwards nothing of the job is done any more."""
+    pending: list[int] = field(default_factory=list)
+    clock: float = 0.0
+    number: int = 0
+    served: float = 0.0
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Do nothing more of it; what is in the batch that runs has no consequence."""
+        self.cancelled = True
+
+    def fail(self, error: BaseException) -> None:
+        if not self.cancelled:
+            self.cancelled = True
+            self.on_error(error)
+
+
+Piece = tuple[QueuedJob, int]
+
+
+class JobQueue:
+    """The jobs that wait for one model. Any thread may call any method."""
+
+    def __init__(self, batch_seconds: float, policy: Policy = "fair"):
+        """`batch_seconds`: most padded audio of a batch; `fifo` serves jobs in the order in which they came."""
+        self.batch_seconds, self.policy = batch_seconds, policy
+        self._jobs: list[QueuedJob] = []
+        self._clock, self._count = 0.0, 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def submit(self, job: QueuedJob) -> None:
+        """Put a job in; one without pieces is left out. A closed queue fails it."""
+        with self._changed:
+            self._count += 1
+            job.pending = list(range(len(job.sizes)))
+            job.number, job.clock = self._count, self._clock
+            if not self._closed:
+                if job.pending:
+                    self._jobs.append(job)
+                    self._changed.notify()
+                return
+        job.fail(QueueClosed("The server is stopping: send the request again in a minute."))
+
+    def cancel(self, job: QueuedJob) -> None:
+        """Take a job out, with all that waits of it."""
+        job.cancel()
+        with self._changed:
+            if job in self._jobs:
+                self._jobs.remove(job)
+
+    def close(self) -> None:
+        """Fail what waits, and let `take` answer an empty batch."""
+        with self._changed:
+            self._closed = True
+            waiting, self._jobs = self._jobs, []
+            self._changed.notify_all()
+        for job in waiting:
+            job.fail(QueueClosed("The server is stopping: send the request again in a minute."))
+
+    @property
+    def seconds(self) -> float:
+        """Audio that waits."""
+        with self._changed:
+            return sum(job.sizes[i] for job in self._jobs for i in job.pending)
+
+    def __len__(self) -> int:
+        """Jobs that wait."""
+        return len(self._jobs)
+
+    def take(self, timeout: float | None = None) -> list[Piece]:
+        """The next batch; waits until there is one. Empty when the queue is closed, or nothing came in `timeout`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._closed, timeout)
+            self._jobs = [job for job in self._jobs if not job.cancelled]
+            return self._batch() if self._jobs else []
+
+    def _batch(self) -> list[Piece]:
+        order = sorted(self._jobs, key=self._turn)
+        lead = order[0]
+        length = longest = lead.sizes[lead.pending[0]]
+        fair = self.policy == "fair"
+        candidates = [
+            (abs(job.sizes[i] - length) if fair else 0.0, place, i, job)
+            for place, job in enumerate(order)
+            if job.group == lead.group
+            for i in job.pending[:LOOKAHEAD]
+            if not fair or job.sizes[i] <= STRETCH * max(length, LEAST)
+        ]
+        batch: list[Piece] = []
+        for _, _, i, job in sorted(candidates, key=lambda c: c[:3]):  # the leader's first piece comes first
+            longest = max(longest, job.sizes[i])
+            if batch and longest * (len(batch) + 1) > self.batch_seconds:
+                break
+            batch.append((job, i))
+        self._charge(batch)
+        return batch
+
+    def _turn(self, job: QueuedJob) -> tuple[float, ...]:
+        return (job.number,) if self.policy == "fifo" else (job.clock, job.served, job.number)
+
+    def _charge(self, batch: list[Piece]) -> None:
+        self._clock += sum(job.sizes[i] for job, i in batch) / len(self._jobs)
+        for job, i in batch:
+            job.pending.remove(i)
+            job.clock += job.sizes[i]
+            job.served += job.sizes[i]
+        self._jobs = [job for job in self._jobs if job.pending]
+        if not self._jobs:
+            self._clock = 0.0

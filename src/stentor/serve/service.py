@@ -1,0 +1,188 @@
+"""Service: what the routes of one server share, and the way of a recording through it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from stentor.inference.transcribe import RecordingPlan, Transcriber
+from stentor.inference.vad import Detector, SileroDetector, open_detector
+from stentor.serve.errors import ApiError
+from stentor.serve.metrics import Metrics
+from stentor.serve.recordings import Decoders, UploadedRecording
+from stentor.serve.registry import Registry, ServedModel
+from stentor.serve.scheduler import QueuedJob
+from stentor.serve.uploads import UploadedFile
+
+LARGE = 4 * 2**20
+"""Bytes from which on a file may not take the last place where files are read: small ones do not wait for large ones."""
+SLOW_CODEC = 16_000
+"""Bytes of a second of audio, as a guess while nobody has read the file."""
+
+
+@dataclass
+class Limits:
+    """What a server takes. `None` or 0 nowhere: everything has an end."""
+
+    upload_bytes: int = 2**30
+    audio_seconds: float = 4 * 3600.0
+    requests: int = 256
+    """That wait or run together."""
+    requests_per_key: int = 64
+    least_time: float = 120.0
+    """Seconds that every request may take; longer recordings have `time_factor` times their length."""
+    time_factor: float = 2.5
+
+    def time(self, audio_seconds: float) -> float:
+        return max(self.least_time, self.time_factor * audio_seconds)
+
+
+@dataclass
+class Service:
+    """Models, limits and helpers of a server."""
+
+    registry: Registry
+    limits: Limits = field(default_factory=Limits)
+    vad: str = "energy"
+    metrics: Metrics = field(default_factory=Metrics)
+    readers: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
+    """Files that are read together."""
+    active: int = 0
+    """Requests that have not been answered."""
+    draining: bool = False
+    ready: bool = False
+
+    def __post_init__(self) -> None:
+        self.detector: Detector = open_detector(self.vad)
+        self.decoders = Decoders(self.readers + 1)  # one for windows, whatever is being planned
+        self.threads = ThreadPoolExecutor(self.readers, "stentor-reader")
+        self._large = asyncio.Semaphore(self.readers - 1)
+
+    def model(self, name: str, purpose: str) -> ServedModel:
+        """The model of a name. `purpose`: `transcribes`, `speaks` or `diarizes`. Raises ApiError."""
+        served = self.registry.find(name)
+        if served is None:
+            known = ", ".join(self.registry.names)
+            raise ApiError(404, f"The model {name!r} does not exist; known: {known}.", "model", "model_not_found")
+        if not getattr(served, purpose):
+            kind = served.model.task.type
+            raise ApiError(400, f"The model {name!r} was trained for the task {kind}: it {_NOT[purpose]}.", "model")
+        return served
+
+    def detector_at(self, threshold: float) -> Detector:
+        """The detector with another probability of speech. Raises ApiError where it knows none."""
+        if not isinstance(self.detector, SileroDetector):
+            raise ApiError(
+                400,
+                "This server finds speech by its energy, which has no threshold between 0 and 1: leave `threshold` out, "
+                "or start the server with --vad silero.",
+                "chunking_strategy",
+            )
+        other = copy.copy(self.detector)
+        other.threshold = threshold
+        return other
+
+    def recording(self, file: UploadedFile, rate: int) -> UploadedRecording:
+        return UploadedRecording(file.path, file.name, rate, self.decoders, self.limits.audio_seconds)
+
+    async def plan(self, transcriber: Transcriber, recording: UploadedRecording) -> RecordingPlan:
+        """The plan of a recording, made in a thread. Raises AudioError and TimeoutError."""
+        size = recording.path.stat().st_size
+        try:
+            async with asyncio.timeout(self.limits.time(size / SLOW_CODEC)):
+                async with self._large if size > LARGE else _Nothing():
+                    plan = await asyncio.get_running_loop().run_in_executor(self.threads, transcriber.plan, recording)
+        except BaseException:
+            recording.cancelled.set()
+            raise
+        if plan.error is not None:
+            raise plan.error
+        return plan
+
+    async def warm_up(self) -> None:
+        """Ready from the moment that every model answers."""
+        import numpy as np
+
+        noise = np.random.default_rng(0).normal(0, 1e-3, 16000).astype(np.float32)
+        loop = asyncio.get_running_loop()
+        for served in self.registry.models.values():
+            answer: asyncio.Future[Any] = loop.create_future()
+
+            def done(i: int, result: Any, answer: asyncio.Future[Any] = answer) -> None:
+                loop.call_soon_threadsafe(answer.set_result, result)
+
+            def failed(error: BaseException, answer: asyncio.Future[Any] = answer) -> None:
+                loop.call_soon_threadsafe(answer.set_exception, error)
+
+            def hear(items: list[Any], served: ServedModel = served) -> list[Any]:
+                if served.transcribes:
+                    return [served.model.transcribe(noise, 16000, words=False).text]
+                return [served.model.diarize(noise, 16000).segments if served.diarizes else None]
+
+            served.queue.submit(QueuedJob([1.0], object(), lambda i: i, hear, done, failed))
+            await answer
+        self.ready = True
+
+    def close(self) -> None:
+        """End threads and helpers."""
+        self.registry.stop()
+        self.threads.shutdown(wait=True, cancel_futures=True)
+        self.decoders.close()
+
+
+_NOT = {"transcribes": "does not transcribe", "speaks": "does not speak", "diarizes": "does not tell speakers apart"}
+
+
+class _Nothing:
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+class WindowsInProgress:
+    """The windows of one planned recording on their way through a model's queue."""
+
+    def __init__(self, service: Service, served: ServedModel, transcriber: Transcriber, plan: RecordingPlan):
+        self.service, self.served, self.plan = service, served, plan
+        self.seconds = plan.samples / transcriber.rate
+        self.deadline = time.monotonic() + service.limits.time(self.seconds)
+        self._results: asyncio.Queue[tuple[int, Any] | BaseException] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        self.job = QueuedJob(
+            [(window.end - window.start) / transcriber.rate for window in plan.windows],
+            transcriber.decoding,
+            lambda i: transcriber.example(plan, i),
+            transcriber.predict,
+            lambda i, output: loop.call_soon_threadsafe(self._results.put_nowait, (i, output)),  # type: ignore[arg-type]
+            lambda error: loop.call_soon_threadsafe(self._results.put_nowait, error),  # type: ignore[arg-type]
+        )
+
+    async def __aiter__(self) -> AsyncIterator[int]:
+        """How many windows from the first on are done, each time that it is more. Raises what the model raised, and
+        TimeoutError. Whatever ends it, nothing of it stays in the queue."""
+        self.served.queue.submit(self.job)
+        done, outputs = 0, self.plan.outputs
+        try:
+            while done < len(self.plan.windows):
+                result = await asyncio.wait_for(self._results.get(), self.deadline - time.monotonic())
+                while True:
+                    if isinstance(result, BaseException):
+                        raise result
+                    outputs[result[0]] = result[1]
+                    if self._results.empty():
+                        break
+                    result = self._results.get_nowait()
+                before = done
+                while done in outputs:
+                    done += 1
+                if done > before:
+                    yield done
+        finally:
+            self.served.queue.cancel(self.job)
+            self.service.metrics.audio.labels(self.served.name).inc(self.seconds)

@@ -1,0 +1,165 @@
+"""POST /v1/audio/transcriptions as the unmodified openai client calls it."""
+
+import json
+
+import openai
+import pytest
+
+from stentor.inference.load import load
+
+SPEECH = ((3, -10), (1, None), (2, -20))
+
+
+@pytest.fixture
+def talks(export, serve):
+    return serve(export())
+
+
+def test_the_text_is_that_of_transcribe(talks, export, tone):
+    path = tone("a.wav", (2, -10), (40, None), (2, -20), (30, None), (3, -30))
+    alone = load(talks.service.registry.models["model"].model.folder).transcribe(path, words=False)
+    with open(path, "rb") as file:
+        answer = talks.client.audio.transcriptions.create(file=file, model="model")
+    assert answer.text == alone.text == "level 10 level 20 level 30"
+    assert (answer.usage.type, answer.usage.seconds) == ("duration", 77)
+
+
+@pytest.mark.parametrize("name", ["text", "srt", "vtt"])
+def test_formats_that_are_text(talks, tone, run, name):
+    path = tone("a.wav", *SPEECH)
+    answer = talks.client.audio.transcriptions.create(file=path, model="model", response_format=name)
+    folder = talks.service.registry.models["model"].model.folder
+    _, printed, _ = run("transcribe", folder, path, "--format", {"text": "txt"}.get(name, name))
+    assert answer.rstrip("\n") == printed.rstrip("\n")
+
+
+def test_verbose_json(talks, tone):
+    path = tone("a.wav", (2, -10), (40, None), (2, -20))
+    folder = talks.service.registry.models["model"].model.folder
+    alone = load(folder).transcribe(path, words=False, language="de")
+    answer = talks.client.audio.transcriptions.create(
+        file=path, model="model", response_format="verbose_json", language="de", temperature=0
+    )
+    assert (answer.task, answer.language, answer.duration) == ("transcribe", "german", alone["duration"])
+    assert answer.text == alone.text and answer.words is None
+    assert [(s.start, s.end, s.text, s.avg_logprob) for s in answer.segments] == [
+        (s["start"], s["end"], s["text"], s["log_prob"]) for s in alone.segments
+    ]
+    assert [s.id for s in answer.segments] == [0, 1] and answer.segments[0].tokens == []
+
+
+@pytest.mark.parametrize("kinds", [["word"], ["segment"], ["word", "segment"]])
+def test_granularities_of_verbose_json(export, serve, tone, kinds):
+    server = serve(export(task="words"))
+    path = tone("a.wav", (2, -10), (40, None), (2, -20))
+    answer = server.client.audio.transcriptions.create(
+        file=path, model="model", response_format="verbose_json", timestamp_granularities=kinds
+    )
+    alone = load(server.service.registry.models["model"].model.folder).transcribe(path)
+    assert (answer.words is not None) == ("word" in kinds) and (answer.segments is not None) == ("segment" in kinds)
+    if answer.words is not None:
+        assert [w.model_dump() for w in answer.words] == [
+            {k: w[k] for k in ("end", "start", "word")} for w in alone.words
+        ]
+
+
+def test_who_speaks(export, diarizer, serve, tone, talk):
+    path = talk("a.wav", 20, [(0, 0.5, 5), (1, 6, 12), (0, 13, 19)])
+    server = serve(export(), diarizer=str(diarizer()))
+    who = load(server.service.registry.diarizer.model.folder)
+    alone = load(server.service.registry.models["model"].model.folder).transcribe(path, words=False, diarizer=who)
+    answer = server.client.audio.transcriptions.create(
+        file=path, model="model", response_format="diarized_json", chunking_strategy="auto"
+    )
+    assert [(s.start, s.end, s.text) for s in answer.segments] == [
+        (s["start"], s["end"], s["text"]) for s in alone.segments
+    ]
+    assert [s.speaker for s in answer.segments] == ["A", "B", "A"]
+    assert answer.text == alone.text and answer.segments[0].id == "seg_000"
+
+
+def test_events(talks, tone):
+    path = tone("a.wav", (2, -10), (40, None), (2, -20), (30, None), (3, -30))
+    events = list(talks.client.audio.transcriptions.create(file=path, model="model", stream=True))
+    assert {e.type for e in events[:-1]} == {"transcript.text.delta"}
+    assert events[-1].type == "transcript.text.done"
+    assert "".join(e.delta for e in events[:-1]) == events[-1].text == "level 10 level 20 level 30"
+
+
+def test_events_of_speakers(export, diarizer, serve, talk):
+    path = talk("a.wav", 20, [(0, 0.5, 5), (1, 6, 12), (0, 13, 19)])
+    server = serve(export(), diarizer=str(diarizer()))
+    events = list(
+        server.client.audio.transcriptions.create(
+            file=path, model="model", stream=True, response_format="diarized_json"
+        )
+    )
+    assert [e.speaker for e in events if e.type == "transcript.text.segment"] == ["A", "B", "A"]
+
+
+WRONG = [
+    ({"model": "other"}, 404, "model", "known: model"),
+    ({"response_format": "json", "timestamp_granularities": ["word"]}, 400, "timestamp_granularities", "verbose_json"),
+    ({"response_format": "verbose_json", "timestamp_granularities": ["word"]}, 400, "timestamp_granularities", "no word"),
+    ({"response_format": "docx"}, 400, "response_format", "'json', 'text'"),
+    ({"response_format": "diarized_json"}, 400, "response_format", "--diarizer"),
+    ({"response_format": "srt", "stream": True}, 400, "response_format", "not streamed"),
+    ({"language": "klingonian"}, 400, "language", "There is no language"),
+    ({"languages": ["en", "de"]}, 400, "languages", "one language"),
+    ({"temperature": 1.5}, 400, "temperature", "less than or equal to 1"),
+    ({"prompt": "hello"}, 400, "prompt", "takes no prompt"),
+    ({"keywords": ["Stentor"]}, 400, "keywords", "takes no hotwords"),
+    ({"include": ["logprobs"]}, 400, "include", "not given"),
+    ({"chunking_strategy": {"type": "server_vad", "threshold": 0.5}}, 400, "chunking_strategy", "--vad silero"),
+    ({"known_speaker_names": ["Ann"]}, 400, "known_speaker_references", "needs one"),
+    ({"extra_body": {"best_of": 5}}, 400, "best_of", "Extra inputs"),
+]
+
+
+@pytest.mark.parametrize(("fields", "status", "param", "words"), WRONG, ids=lambda v: None)
+def test_what_is_refused(talks, tone, fields, status, param, words):
+    arguments = {"file": tone("a.wav", *SPEECH), "model": "model", **fields}
+    with pytest.raises(openai.APIStatusError) as refusal:
+        list(talks.client.audio.transcriptions.create(**arguments))
+    assert (refusal.value.status_code, refusal.value.param) == (status, param)
+    assert words in refusal.value.message
+
+
+@pytest.mark.parametrize("content", [b"RIFF no audio", b"", b"\x00" * 50_000])
+def test_what_is_no_audio(talks, tone, content):
+    with pytest.raises(openai.BadRequestError) as refusal:
+        talks.client.audio.transcriptions.create(file=("talk.wav", content), model="model")
+    assert refusal.value.param == "file" and "/tmp" not in refusal.value.message
+    assert "talk.wav" in refusal.value.message or not content
+    answer = talks.client.audio.transcriptions.create(file=tone("a.wav", *SPEECH), model="model")
+    assert answer.text == "level 10"
+
+
+def test_speech_is_found_as_the_request_says(talks, tone):
+    path = tone("a.wav", *SPEECH)
+    vad = {"type": "server_vad", "silence_duration_ms": 500, "prefix_padding_ms": 100}
+    answer = talks.client.audio.transcriptions.create(file=path, model="model", chunking_strategy=vad)
+    assert answer.text == "level 10 level 20"
+    alone = load(talks.service.registry.models["model"].model.folder).transcribe(path, min_silence=0.5, speech_pad=0.1)
+    assert answer.text == alone.text
+
+
+def test_other_addresses_and_methods(talks):
+    for answer, status in ((talks.http.get("/v1/nothing"), 404), (talks.http.get("/v1/audio/transcriptions"), 405)):
+        assert answer.status_code == status
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert talks.http.post("/v1/audio/transcriptions", json={}).json()["error"]["type"] == "invalid_request_error"
+
+
+def test_models_health_and_metrics(export, serve, tone):
+    folder = export()
+    server = serve(folder, names=[f"whisper-1={folder}"])
+    assert [m.id for m in server.client.models.list()] == ["model", "whisper-1"]
+    assert server.client.models.retrieve("whisper-1").owned_by == "stentor"
+    with pytest.raises(openai.NotFoundError):
+        server.client.models.retrieve("gpt")
+    assert server.client.audio.transcriptions.create(file=tone("a.wav", *SPEECH), model="whisper-1").text == "level 10"
+    assert server.http.get("/health").json() == {"status": "ok", "requests": 0}
+    lines = server.http.get("/metrics").text
+    assert 'stentor_requests_total{route="/v1/audio/transcriptions",status="200"} 1.0' in lines
+    assert "/v1/audio/transcriptions" in json.dumps(server.http.get("/openapi.json").json())

@@ -11,7 +11,9 @@ import pytest
 for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "openai"):
     pytest.importorskip(package)
 
-spec = importlib.util.spec_from_file_location("inference_models", Path(__file__).parents[1] / "inference" / "conftest.py")
+spec = importlib.util.spec_from_file_location(
+    "inference_models", Path(__file__).parents[1] / "inference" / "conftest.py"
+)
 models = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(models)
 diarizer, export, meter, run, talk, tone, tones = (

@@ -100,7 +100,12 @@ def test_events_of_speakers(export, diarizer, serve, talk):
 WRONG = [
     ({"model": "other"}, 404, "model", "known: model"),
     ({"response_format": "json", "timestamp_granularities": ["word"]}, 400, "timestamp_granularities", "verbose_json"),
-    ({"response_format": "verbose_json", "timestamp_granularities": ["word"]}, 400, "timestamp_granularities", "no word"),
+    (
+        {"response_format": "verbose_json", "timestamp_granularities": ["word"]},
+        400,
+        "timestamp_granularities",
+        "no word",
+    ),
     ({"response_format": "docx"}, 400, "response_format", "'json', 'text'"),
     ({"response_format": "diarized_json"}, 400, "response_format", "--diarizer"),
     ({"response_format": "srt", "stream": True}, 400, "response_format", "not streamed"),

@@ -121,16 +121,16 @@ class UploadedRecording:
     def blocks(self) -> Iterator[np.ndarray]:
         samples = 0
         with open(self._decoded, "wb") as file:
-            held = False
+            to_hold = False
             with contextlib.closing(self._read({})) as answers:
-                for block, held in answers:
+                for block, to_hold in answers:  # noqa: B007  # the last one says it
                     samples += len(block)
                     if samples > self.most_seconds * self.rate:
                         raise AudioError(f"{self.name} is longer than {self.most_seconds:g} s.", "too_long")
                     if len(block):
                         file.write(block.data)
                         yield block
-        if not held:
+        if not to_hold:
             self._decoded.unlink()
 
     def read(self, start: int, end: int) -> np.ndarray:

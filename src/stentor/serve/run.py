@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import logging
+import math
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
@@ -80,21 +81,17 @@ def drained(app: Any, service: Service) -> Any:
     import uvicorn
 
     class DrainingServer(uvicorn.Server):
+        deadline = math.inf
+
         def handle_exit(self, sig: int, frame: Any) -> None:
             if service.draining:
                 super().handle_exit(sig, frame)
-                return
-            service.draining = True
-            asyncio.get_running_loop().call_soon_threadsafe(self._drain)
+            service.draining, self.deadline = True, time.monotonic() + DRAIN
 
-        def _drain(self) -> None:
-            self._draining = asyncio.ensure_future(self._end())
-
-        async def _end(self) -> None:
-            async with asyncio.timeout(DRAIN) as limit:
-                while service.active and not limit.expired():
-                    await asyncio.sleep(0.05)
-            self.should_exit = True
+        async def on_tick(self, counter: int) -> bool:
+            if service.draining and (not service.active or time.monotonic() > self.deadline):
+                self.should_exit = True
+            return await super().on_tick(counter)
 
     quiet = {"log_level": "warning", "access_log": False, "server_header": False}
     return DrainingServer(uvicorn.Config(app, timeout_graceful_shutdown=5, **quiet))

@@ -21,7 +21,7 @@ from stentor.serve.scheduler import QueuedJob
 from stentor.serve.uploads import UploadedFile
 
 LARGE = 4 * 2**20
-"""Bytes from which on a file may not take the last place where files are read: small ones do not wait for large ones."""
+"""Bytes of a file that may not take the last place where files are read: small ones do not wait for large ones."""
 SLOW_CODEC = 16_000
 """Bytes of a second of audio, as a guess while nobody has read the file."""
 
@@ -78,12 +78,8 @@ class Service:
     def detector_at(self, threshold: float) -> Detector:
         """The detector with another probability of speech. Raises ApiError where it knows none."""
         if not isinstance(self.detector, SileroDetector):
-            raise ApiError(
-                400,
-                "This server finds speech by its energy, which has no threshold between 0 and 1: leave `threshold` out, "
-                "or start the server with --vad silero.",
-                "chunking_strategy",
-            )
+            message = "This server finds speech by its energy: leave `threshold` out, or start it with --vad silero."
+            raise ApiError(400, message, "chunking_strategy")
         other = copy.copy(self.detector)
         other.threshold = threshold
         return other

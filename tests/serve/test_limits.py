@@ -1,0 +1,205 @@
+"""What a server refuses, and what is left when a client goes or the server stops."""
+
+import http.client
+import socket
+import threading
+from urllib.parse import urlsplit
+
+import openai
+import pytest
+
+KEYS = ("a-key-of-sixteen-characters", "another-key-of-the-server")
+
+
+def body(audio: bytes, **fields: str) -> tuple[bytes, dict[str, str]]:
+    parts = [f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n'.encode() for k, v in fields.items()]
+    parts.append(b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + audio + b"\r\n")
+    return b"".join([*parts, b"--x--\r\n"]), {"content-type": "multipart/form-data; boundary=x"}
+
+
+@pytest.fixture
+def gated(export, serve, meter, monkeypatch):
+    """A server whose model waits for `release` in its first batch, when it is set up; `entered` says that it does."""
+    server = serve(export())
+    worker = server.service.registry.models["model"]
+    server.entered, server.release, server.windows = threading.Event(), threading.Event(), []
+    task = type(worker.model.task)
+    predict = task.predict
+
+    def waiting(self, bundle, examples, **options):
+        server.windows.append(len(examples))
+        server.entered.set()
+        assert server.release.wait(30)
+        return predict(self, bundle, examples, **options)
+
+    monkeypatch.setattr(task, "predict", waiting)
+    yield server
+    server.release.set()
+
+
+def until(condition):
+    """Waits for what another thread does, as long as the test may take."""
+    pause = threading.Event()
+    while not condition():
+        pause.wait(0.01)
+
+
+def test_keys(export, serve, tone):
+    server = serve(export(), keys=KEYS)
+    path = tone("a.wav", (2, -10))
+    for key in KEYS:
+        client = server.client.with_options(api_key=key)
+        assert client.audio.transcriptions.create(file=path, model="model").text == "level 10"
+    with pytest.raises(openai.AuthenticationError) as refusal:
+        server.client.with_options(api_key=KEYS[0][:-1]).audio.transcriptions.create(file=path, model="model")
+    assert refusal.value.code == "invalid_api_key" and KEYS[0][:-1] not in refusal.value.message
+    assert server.http.get("/v1/models").status_code == 401
+    assert server.http.get("/metrics").status_code == 401
+    assert server.http.get("/health").status_code == 200
+
+
+def test_other_origins(export, serve):
+    server = serve(export(), origins=["https://mine.example"])
+    assert server.http.get("/v1/models", headers={"origin": "https://evil.example"}).status_code == 403
+    assert server.http.get("/v1/models", headers={"host": "evil.example"}).status_code == 403
+    assert server.http.get("/v1/models", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    mine = {"origin": "https://mine.example"}
+    assert server.http.get("/v1/models", headers=mine).headers["access-control-allow-origin"] == mine["origin"]
+    asked = {**mine, "access-control-request-method": "POST"}
+    assert server.http.options("/v1/audio/transcriptions", headers=asked).status_code == 204
+
+
+def test_large_uploads_and_long_recordings(export, serve, tone):
+    server = serve(export(), limits={"upload_bytes": 200_000, "audio_seconds": 5.0})
+    with pytest.raises(openai.APIStatusError) as refusal:
+        server.client.audio.transcriptions.create(file=tone("a.wav", (10, -10)), model="model")
+    assert (refusal.value.status_code, refusal.value.code) == (413, "file_too_large")
+
+    def chunks():
+        content, _ = body(b"x" * 300_000, model="model")
+        yield from (content[i : i + 10_000] for i in range(0, len(content), 10_000))
+
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    answer = server.http.post("/v1/audio/transcriptions", content=chunks(), headers=headers)
+    assert answer.status_code == 413
+    with pytest.raises(openai.BadRequestError, match="longer than 5 s"):
+        server.client.audio.transcriptions.create(file=tone("a.wav", (5.5, -10)), model="model")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "multipart/form-data; boundary=x"),
+        (b"--x\r\nnonsense", "multipart/form-data; boundary=x"),
+        (b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nmod', "multipart/form-data; boundary=x"),
+        (b"{}", "application/json"),
+        (b"--x--", "multipart/form-data"),
+        (body(b"")[0], "multipart/form-data; boundary=x"),
+    ],
+)
+def test_forms_that_are_none(export, serve, content, kind):
+    server = serve(export())
+    answer = server.http.post("/v1/audio/transcriptions", content=content, headers={"content-type": kind})
+    assert answer.status_code == 400 and answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_crash_of_the_codec_is_one_refusal(export, serve, tone, monkeypatch):
+    server = serve(export())
+    path = tone("a.wav", (2, -10))
+    assert server.client.audio.transcriptions.create(file=path, model="model").text == "level 10"
+    helper = server.service.decoders._idle.get()
+    helper.process.kill()
+    helper.process.wait()
+    server.service.decoders._idle.put(helper)
+    with pytest.raises(openai.BadRequestError, match="decoding it failed"):
+        server.client.audio.transcriptions.create(file=path, model="model")
+    assert server.client.audio.transcriptions.create(file=path, model="model").text == "level 10"
+
+
+def test_a_client_that_goes_frees_its_place(gated, tone):
+    path = tone("long.wav", *[part for _ in range(30) for part in ((20, -10), (3, None))])
+    url = urlsplit(gated.url)
+    connection = http.client.HTTPConnection(url.hostname, url.port)
+    content, headers = body(path.read_bytes(), model="model")
+    connection.request("POST", "/v1/audio/transcriptions", content, headers)
+    assert gated.entered.wait(30)
+    queue = gated.service.registry.models["model"].queue
+    assert len(queue) == 1 and gated.service.active == 1
+    connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
+    until(lambda: gated.service.active == 0)
+    assert len(queue) == 0
+    gated.release.set()
+    answer = gated.client.audio.transcriptions.create(file=tone("a.wav", (2, -20)), model="model")
+    assert answer.text == "level 20" and len(gated.windows) == 2
+
+
+def test_a_stream_that_is_left_frees_its_place(gated, tone):
+    path = tone("long.wav", *[part for _ in range(30) for part in ((20, -10), (3, None))])
+    stream = gated.client.audio.transcriptions.create(file=path, model="model", stream=True)
+    assert gated.entered.wait(30) and gated.service.active == 1
+    stream.close()
+    until(lambda: gated.service.active == 0)
+    assert len(gated.service.registry.models["model"].queue) == 0
+
+
+def test_no_more_requests_than_there_is_room(gated, tone):
+    gated.service.limits.requests = 1
+    path = tone("a.wav", (2, -10))
+    answers = []
+
+    def ask():
+        answers.append(gated.client.audio.transcriptions.create(file=path, model="model").text)
+
+    waiting = threading.Thread(target=ask)
+    waiting.start()
+    assert gated.entered.wait(30)
+    with pytest.raises(openai.RateLimitError) as refusal:
+        gated.client.audio.transcriptions.create(file=path, model="model")
+    assert int(refusal.value.response.headers["retry-after"]) >= 1
+    gated.release.set()
+    waiting.join()
+    assert answers == ["level 10"]
+
+
+def test_a_request_that_takes_too_long(gated, tone):
+    gated.service.limits.least_time, gated.service.limits.time_factor = 0.5, 0.0
+    with pytest.raises(openai.APIStatusError) as refusal:
+        gated.client.audio.transcriptions.create(file=tone("a.wav", (2, -10)), model="model")
+    assert (refusal.value.status_code, refusal.value.code) == (408, "timeout")
+
+
+def test_a_signal_lets_what_runs_end(gated, tone):
+    path = tone("a.wav", (2, -10))
+    answers = []
+
+    def ask():
+        answers.append(gated.client.audio.transcriptions.create(file=path, model="model").text)
+
+    waiting = threading.Thread(target=ask)
+    waiting.start()
+    assert gated.entered.wait(30)
+    gated.server.handle_exit(15, None)
+    with pytest.raises(openai.InternalServerError) as refusal:
+        gated.client.audio.transcriptions.create(file=path, model="model")
+    assert refusal.value.status_code == 503 and "stopping" in refusal.value.message
+    assert gated.http.get("/health").json()["status"] == "stopping"
+    gated.release.set()
+    waiting.join()
+    gated.thread.join()
+    assert answers == ["level 10"]
+
+
+def test_nothing_is_left_behind(export, serve, tone, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    server = serve(export())
+    path = tone("a.wav", (2, -10))
+    server.client.audio.transcriptions.create(file=path, model="model")
+    list(server.client.audio.transcriptions.create(file=path, model="model", stream=True))
+    with pytest.raises(openai.BadRequestError):
+        server.client.audio.transcriptions.create(file=b"nothing", model="model")
+    with pytest.raises(openai.NotFoundError):
+        server.client.audio.transcriptions.create(file=path, model="nothing")
+    until(lambda: server.service.active == 0)
+    assert list((tmp_path / "temporary").iterdir()) == []

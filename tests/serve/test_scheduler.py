@@ -1,0 +1,192 @@
+"""Turns and batches of the queue, and the worker that takes them, with a model that is a function."""
+
+import threading
+
+import pytest
+
+from stentor.serve.scheduler import JobQueue, QueueClosed, QueuedJob
+from stentor.serve.worker import Worker
+
+
+class Asked:
+    """A request: what it got, in order."""
+
+    def __init__(self, name, *sizes, group="a", predict=None, load=None):
+        self.name, self.results, self.error, self.ended = name, {}, None, threading.Event()
+        self.job = QueuedJob(
+            sizes, group, load or (lambda i: (name, i)), predict or (lambda items: items), self.done, self.failed
+        )
+
+    def done(self, i, result):
+        self.results[i] = result
+        if len(self.results) == len(self.job.sizes):
+            self.ended.set()
+
+    def failed(self, error):
+        self.error = error
+        self.ended.set()
+
+
+def order(queue, *asked):
+    """The names of pieces, batch by batch, until the queue is empty."""
+    for request in asked:
+        queue.submit(request.job)
+    names = {request.job: request.name for request in asked}
+    batches = []
+    while batch := queue.take(timeout=0):
+        batches.append([(names[job], i) for job, i in batch])
+    return batches
+
+
+def test_a_clip_does_not_wait_for_a_long_file():
+    queue = JobQueue(60.0)
+    long = Asked("long", *[30.0] * 100)
+    queue.submit(long.job)
+    assert [job for job, _ in queue.take()] == [long.job] * 2
+    clip = Asked("clip", 2.0)
+    queue.submit(clip.job)
+    assert queue.take() == [(clip.job, 0)]  # alone: windows of 30 s would make it wait for them
+    assert queue.take()[0] == (long.job, 2)
+
+
+def test_in_the_order_of_arrival_it_waits():
+    queue = JobQueue(60.0, "fifo")
+    batches = order(queue, Asked("long", *[30.0] * 10), Asked("clip", 2.0))
+    assert batches[-1] == [("clip", 0)] and len(batches) == 6
+
+
+def test_clips_without_end_do_not_stop_a_long_file():
+    queue = JobQueue(30.0)
+    long = Asked("long", *[30.0] * 3)
+    queue.submit(long.job)
+    served, clips = 0, 0
+    while served < 3 and clips < 200:
+        queue.submit(Asked("clip", 2.0).job)
+        clips += 1
+        served += sum(job is long.job for job, _ in queue.take())
+    assert served == 3 and clips < 50
+
+
+def test_two_files_have_equal_shares():
+    batches = order(JobQueue(30.0), Asked("a", *[30.0] * 6), Asked("b", *[30.0] * 6))
+    names = [name for (name, _), *_ in batches]
+    assert names == ["a", "b"] * 6
+
+
+def test_a_batch_is_of_like_lengths_across_requests():
+    queue = JobQueue(20.0)
+    batches = order(queue, *(Asked(str(n), float(n)) for n in (3, 18, 4, 5, 17, 4)))
+    assert batches == [[("3", 0), ("4", 0), ("4", 0)], [("18", 0)], [("5", 0)], [("17", 0)]]
+
+
+def test_what_decodes_otherwise_is_not_in_one_batch():
+    batches = order(JobQueue(60.0), Asked("a", 5.0), Asked("b", 5.0, group="b"), Asked("c", 5.0))
+    assert batches == [[("a", 0), ("c", 0)], [("b", 0)]]
+
+
+def test_a_piece_that_is_longer_than_a_batch_is_one():
+    assert order(JobQueue(10.0), Asked("a", 25.0, 25.0)) == [[("a", 0)], [("a", 1)]]
+
+
+@pytest.fixture
+def work():
+    """Starts a worker over a queue of batches of 60 s."""
+    workers = []
+
+    def start():
+        queue = JobQueue(60.0)
+        workers.append(Worker("test", queue))
+        workers[-1].start()
+        return queue, workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.stop()
+
+
+def test_results_reach_their_requests(work):
+    queue, _ = work()
+    requests = [Asked(str(n), *[1.0] * n) for n in range(1, 6)]
+    for request in requests:
+        queue.submit(request.job)
+    for request in requests:
+        assert request.ended.wait(10)
+        assert request.results == {i: (request.name, i) for i in range(int(request.name))}
+
+
+def test_what_fails_in_a_batch_fails_alone(work):
+    queue, _ = work()
+    started, release = threading.Event(), threading.Event()
+
+    def first(items):
+        started.set()
+        release.wait(10)
+        return items
+
+    def picky(items):
+        if ("bad", 0) in items:
+            raise ValueError("bad")
+        return items
+
+    gate = Asked("gate", 1.0, group="gate", predict=first)
+    queue.submit(gate.job)
+    assert started.wait(10)
+    requests = [Asked(name, 1.0, predict=picky) for name in ("good", "bad", "fine")]
+    unread = Asked("unread", 1.0, predict=picky, load=lambda i: 1 / 0)
+    for request in (*requests, unread):
+        queue.submit(request.job)
+    release.set()
+    for request in (*requests, unread):
+        assert request.ended.wait(10)
+    assert [type(r.error).__name__ for r in (*requests, unread)] == [
+        "NoneType",
+        "ValueError",
+        "NoneType",
+        "ZeroDivisionError",
+    ]
+    assert requests[0].results == {0: ("good", 0)}
+
+
+def test_a_cancelled_request_is_not_worked_at(work):
+    queue, _ = work()
+    started, release = threading.Event(), threading.Event()
+    seen = []
+
+    def slow(items):
+        started.set()
+        release.wait(10)
+        seen.extend(items)
+        return items
+
+    gone, other = Asked("gone", *[30.0] * 9, predict=slow), Asked("other", 1.0, predict=slow)
+    queue.submit(gone.job)
+    assert started.wait(10)
+    queue.cancel(gone.job)
+    assert len(queue) == 0
+    queue.submit(other.job)
+    release.set()
+    assert other.ended.wait(10)
+    assert [item for item in seen if item[0] == "gone"] == [("gone", 0), ("gone", 1)] and gone.results == {}
+
+
+def test_a_stopped_worker_fails_what_waits(work):
+    queue, worker = work()
+    started, release = threading.Event(), threading.Event()
+
+    def slow(items):
+        started.set()
+        release.wait(10)
+        return items
+
+    running, waiting = Asked("running", 1.0, predict=slow), Asked("waiting", 1.0, group="b")
+    queue.submit(running.job)
+    assert started.wait(10)
+    queue.submit(waiting.job)
+    queue.close()
+    assert waiting.ended.is_set() and isinstance(waiting.error, QueueClosed)
+    release.set()
+    worker.stop()
+    assert running.results == {0: ("running", 0)} and not worker.alive
+    late = Asked("late", 1.0)
+    queue.submit(late.job)
+    assert isinstance(late.error, QueueClosed)

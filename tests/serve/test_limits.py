@@ -117,7 +117,7 @@ def test_a_crash_of_the_codec_is_one_refusal(export, serve, tone, monkeypatch):
 
 
 def test_a_client_that_goes_frees_its_place(gated, tone):
-    path = tone("long.wav", *[part for _ in range(30) for part in ((20, -10), (3, None))])
+    path = tone("long.wav", *[part for _ in range(4) for part in ((20, -10), (3, None))])
     url = urlsplit(gated.url)
     connection = http.client.HTTPConnection(url.hostname, url.port)
     content, headers = body(path.read_bytes(), model="model")
@@ -135,7 +135,7 @@ def test_a_client_that_goes_frees_its_place(gated, tone):
 
 
 def test_a_stream_that_is_left_frees_its_place(gated, tone):
-    path = tone("long.wav", *[part for _ in range(30) for part in ((20, -10), (3, None))])
+    path = tone("long.wav", *[part for _ in range(4) for part in ((20, -10), (3, None))])
     stream = gated.client.audio.transcriptions.create(file=path, model="model", stream=True)
     assert gated.entered.wait(30) and gated.service.active == 1
     stream.close()

@@ -44,10 +44,10 @@ def serve() -> Iterator:
         thread.start()
         running.append((server, thread))
         url = f"http://127.0.0.1:{opened.getsockname()[1]}"
-        http = httpx.Client(base_url=url, timeout=60)
+        http = httpx.Client(base_url=url, timeout=300)
         while http.get("/health").json()["status"] == "loading":
             pass
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key=(keys or ["none"])[0], max_retries=0, timeout=60)
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key=(keys or ["none"])[0], max_retries=0, timeout=300)
         return SimpleNamespace(url=url, service=service, client=client, http=http, server=server, thread=thread)
 
     yield start

@@ -78,6 +78,26 @@ def test_who_speaks(export, diarizer, serve, tone, talk):
     assert answer.text == alone.text and answer.segments[0].id == "seg_000"
 
 
+def test_known_speakers(export, diarizer, tones, serve, talk):
+    import base64
+
+    tones.voices = True
+    path = talk("a.wav", 20, [(0, 0.5, 5), (1, 6, 12), (0, 13, 19)])
+    sample = base64.b64encode(talk("bob.wav", 3, [(1, 0.2, 2.8)]).read_bytes()).decode()
+    server = serve(export(), diarizer=str(diarizer()))
+    ask = server.client.audio.transcriptions.create
+    fields = {"file": path, "model": "model", "response_format": "diarized_json", "known_speaker_names": ["Bob"]}
+    answer = ask(**fields, known_speaker_references=[f"data:audio/wav;base64,{sample}"])
+    unnamed = ask(file=path, model="model", response_format="diarized_json")
+    assert [s.speaker for s in answer.segments] == ["A", "Bob", "A"]
+    assert [(s.start, s.end, s.text) for s in answer.segments] == [(s.start, s.end, s.text) for s in unnamed.segments]
+    short = base64.b64encode(talk("short.wav", 1, [(1, 0.2, 0.8)]).read_bytes()).decode()
+    for url in ("https://example.org/a.wav", "data:audio/wav;base64,!!", f"data:audio/wav;base64,{short}"):
+        with pytest.raises(openai.BadRequestError) as refusal:
+            ask(**fields, known_speaker_references=[url])
+        assert refusal.value.param == "known_speaker_references"
+
+
 def test_events(talks, tone):
     path = tone("a.wav", (2, -10), (40, None), (2, -20), (30, None), (3, -30))
     events = list(talks.client.audio.transcriptions.create(file=path, model="model", stream=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -18,9 +18,11 @@ SUBTITLE_TYPES = {"srt": "text/plain", "vtt": "text/vtt"}
 UNKNOWN_LANGUAGE = "unknown"
 
 
-def transcription(transcript: Transcript, format: str, granularities: Iterable[str], task: str) -> Response:
+def transcription(
+    transcript: Transcript, format: str, granularities: Iterable[str], task: str, known: Collection[str]
+) -> Response:
     """The answer to a request for a transcript. `granularities`: `word`, `segment` or both, of verbose_json; `task`:
-    transcribe or translate."""
+    transcribe or translate; `known`: names of speakers."""
     match format:
         case "text":
             return PlainTextResponse(transcript.text + "\n")
@@ -29,7 +31,7 @@ def transcription(transcript: Transcript, format: str, granularities: Iterable[s
         case "verbose_json":
             return JSONResponse(verbose(transcript, set(granularities) or {"segment"}, task))
         case "diarized_json":
-            return JSONResponse(diarized(transcript))
+            return JSONResponse(diarized(transcript, known))
     return JSONResponse({"text": transcript.text, "usage": usage(transcript)})
 
 
@@ -71,19 +73,20 @@ def _segment(number: int, segment: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def diarized(transcript: Transcript) -> dict[str, Any]:
-    """Speakers are A, B, C in the order in which they are first heard, as the interface has them."""
+def diarized(transcript: Transcript, known: Collection[str]) -> dict[str, Any]:
+    """Speakers are A, B, C in the order in which they are first heard, as the interface has them, but for those whose
+    names are `known`."""
     return {
         "task": "transcribe",
         "duration": transcript["duration"],
         "text": transcript.text,
-        "segments": speaker_segments(transcript),
+        "segments": speaker_segments(transcript, known),
         "usage": usage(transcript),
     }
 
 
-def speaker_segments(transcript: Transcript) -> list[dict[str, Any]]:
-    letters: dict[str, str] = {}
+def speaker_segments(transcript: Transcript, known: Collection[str]) -> list[dict[str, Any]]:
+    labels = {name: name for name in known}
     return [
         {
             "type": "transcript.text.segment",
@@ -91,7 +94,7 @@ def speaker_segments(transcript: Transcript) -> list[dict[str, Any]]:
             "start": segment["start"],
             "end": segment["end"],
             "text": segment["text"],
-            "speaker": letters.setdefault(segment.get("speaker") or "", _letters(len(letters))),
+            "speaker": labels.setdefault(segment.get("speaker") or "", _letters(len(labels) - len(known))),
         }
         for number, segment in enumerate(transcript.segments)
     ]
@@ -105,16 +108,16 @@ def _letters(number: int) -> str:
 class TranscriptEvents:
     """Server-sent events of a transcript that grows. The deltas, laid end to end, are the text."""
 
-    def __init__(self, speakers: bool):
-        """`speakers`: with an event for each segment of one speaker."""
-        self.speakers = speakers
+    def __init__(self, speakers: bool, known: Collection[str] = ()):
+        """`speakers`: with an event for each segment of one speaker; `known` as in `diarized`."""
+        self.speakers, self.known = speakers, known
         self._sent, self._segments = "", 0
 
     def grown(self, transcript: Transcript) -> list[dict[str, Any]]:
         """What is new in the transcript of the first windows."""
         events = []
         if self.speakers:
-            segments = speaker_segments(transcript)
+            segments = speaker_segments(transcript, self.known)
             events += segments[self._segments :]
             self._segments = len(segments)
         text = transcript.text

@@ -13,10 +13,11 @@ from stentor.inference.transcribe import RecordingPlan, Transcriber, Transcript
 from stentor.serve import responses
 from stentor.serve.errors import ApiError
 from stentor.serve.forms import TranscriptionForm, TranslationForm, schema, transcriber
+from stentor.serve.known_speakers import Diarizer, naming, write_reference
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service, WindowsInProgress
 from stentor.serve.streams import ClientGone, EventResponse, unless_gone
-from stentor.serve.uploads import Form, read_form
+from stentor.serve.uploads import Form, UploadedFile, read_form
 
 router = APIRouter(tags=["audio"])
 
@@ -64,10 +65,21 @@ class _Work:
             raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
         self.served: ServedModel = service.model(self.fields.model, "transcribes")
         self.speakers = getattr(self.fields, "speakers", False)
-        diarizer = service.registry.diarizer
-        follow = diarizer.diarizer() if self.speakers and diarizer is not None and not self.served.says_who else None
-        self.transcriber: Transcriber = transcriber(service, self.served, self.fields, follow)
+        self.known: list[str] = getattr(self.fields, "known_speaker_names", [])
+        self.transcriber: Transcriber = transcriber(service, self.served, self.fields, self._diarizer())
         self.recording = service.recording(file, self.transcriber.rate)
+
+    def _diarizer(self) -> Diarizer | None:
+        """What says who speaks, with the names that the request knows."""
+        served = self.service.registry.diarizer
+        if not self.speakers or served is None or self.served.says_who:
+            return None
+        references = []
+        for number, url in enumerate(getattr(self.fields, "known_speaker_references", [])):
+            path = write_reference(url, self.form.folder / f"reference{number}")
+            file = UploadedFile(path, f"reference {number + 1}")
+            references.append(self.service.recording(file, served.model.bundle.processor.sample_rate))
+        return naming(served.diarizer(), self.known, references) if references else served.diarizer()
 
     def close(self) -> None:
         self.recording.cancelled.set()
@@ -84,7 +96,7 @@ class _Work:
 
     async def events(self, plan: RecordingPlan) -> AsyncIterator[dict[str, Any]]:
         """Events of a transcript as its windows are done."""
-        events = responses.TranscriptEvents(self.speakers)
+        events = responses.TranscriptEvents(self.speakers, self.known)
         async for done in WindowsInProgress(self.service, self.served, self.transcriber, plan):
             if done < len(plan.windows):
                 for event in events.grown(await run_in_threadpool(self.transcriber.transcript, plan, done)):
@@ -95,4 +107,4 @@ class _Work:
     def response(self, transcript: Transcript) -> Response:
         granularities = getattr(self.fields, "timestamp_granularities", [])
         task = "translate" if self.transcriber.task.translate else "transcribe"
-        return responses.transcription(transcript, self.fields.response_format, granularities, task)
+        return responses.transcription(transcript, self.fields.response_format, granularities, task, self.known)

@@ -1,0 +1,97 @@
+"""Known speakers: names for the speakers of a recording, from a few seconds of each.
+
+The samples are put before the recording, and whoever the diarizer hears in a sample has its name from there on: so any
+diarizer can do it, by the rule by which it follows speakers through a recording.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stentor.errors import AudioError
+from stentor.serve.errors import ApiError
+from stentor.serve.recordings import UploadedRecording
+
+FIELD = "known_speaker_references"
+SHORTEST, LONGEST = 2.0, 10.0
+PAUSE = 1.0
+"""Seconds of silence after each sample."""
+
+Diarizer = Callable[[Any], list[dict[str, Any]]]
+
+
+def write_reference(url: str, path: Path) -> Path:
+    """Write the audio of a data URL. Raises ApiError for what is none."""
+    head, comma, data = url.partition(",")
+    try:
+        if not (head.startswith("data:") and head.endswith(";base64") and comma):
+            raise ValueError
+        path.write_bytes(base64.b64decode(data, validate=True))
+    except (ValueError, binascii.Error):
+        raise ApiError(400, "A reference is a data URL of audio: data:audio/wav;base64,...", FIELD) from None
+    return path
+
+
+def naming(diarizer: Diarizer, names: Sequence[str], references: Sequence[UploadedRecording]) -> Diarizer:
+    """The diarizer, giving those who are heard in `references` their names. It raises ApiError for a reference that is
+    no audio of 2 to 10 s."""
+
+    def segments(recording: Any) -> list[dict[str, Any]]:
+        introduced = _Introduced(recording, references)
+        turns = diarizer(introduced)
+        named: dict[str, str] = {}
+        for name, (start, end) in zip(names, introduced.spans, strict=True):
+            shares: dict[str, float] = {}
+            for turn in turns:
+                shared = min(turn["end"], end) - max(turn["start"], start)
+                shares[turn["speaker"]] = shares.get(turn["speaker"], 0.0) + max(0.0, shared)
+            if shares and max(shares.values()) > 0:
+                named.setdefault(max(shares, key=lambda speaker: shares[speaker]), name)
+        first = introduced.spans[-1][1] + PAUSE
+        return [
+            {
+                "speaker": named.get(turn["speaker"], turn["speaker"]),
+                "start": round(max(0.0, turn["start"] - first), 3),
+                "end": round(turn["end"] - first, 3),
+            }
+            for turn in turns
+            if turn["end"] > first
+        ]
+
+    return segments
+
+
+class _Introduced:
+    """A recording after its references."""
+
+    channel = None
+
+    def __init__(self, recording: Any, references: Sequence[UploadedRecording]):
+        self.recording, self.references = recording, references
+        self.name, self.rate = recording.name, recording.rate
+        self.spans: list[tuple[float, float]] = []
+
+    def at(self, rate: int) -> _Introduced:
+        self.recording, self.rate = self.recording.at(rate), rate
+        return self
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        start = 0.0
+        for reference in self.references:
+            try:
+                audio = np.concatenate(list(reference.at(self.rate).blocks()))
+            except AudioError as error:
+                raise ApiError(400, str(error), FIELD) from None
+            seconds = len(audio) / self.rate
+            if not SHORTEST <= seconds <= LONGEST:
+                raise ApiError(400, f"{reference.name} has {seconds:.1f} s, not {SHORTEST:g} to {LONGEST:g}.", FIELD)
+            self.spans.append((start, start + seconds))
+            start += seconds + PAUSE
+            yield np.pad(audio, (0, round(PAUSE * self.rate)))
+        yield from self.recording.blocks()

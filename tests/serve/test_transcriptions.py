@@ -63,6 +63,18 @@ def test_granularities_of_verbose_json(export, serve, tone, kinds):
         ]
 
 
+def test_log_probabilities(talks, tone):
+    ask = talks.client.audio.transcriptions.create
+    path = tone("a.wav", (2, -10), (40, None), (2, -20))
+    answer = ask(file=path, model="model", include=["logprobs"])
+    assert "".join(t.token for t in answer.logprobs) == "level 10level 20"
+    assert {t.logprob for t in answer.logprobs} == {-0.1} and answer.logprobs[0].bytes == [ord("l")]
+    events = list(ask(file=path, model="model", include=["logprobs"], stream=True))
+    tokens = [t.token for e in events[:-1] for t in e.logprobs]
+    assert tokens == [t.token for t in events[-1].logprobs] == [t.token for t in answer.logprobs]
+    assert ask(file=path, model="model").logprobs is None
+
+
 def test_who_speaks(export, diarizer, serve, tone, talk):
     path = talk("a.wav", 20, [(0, 0.5, 5), (1, 6, 12), (0, 13, 19)])
     server = serve(export(), diarizer=str(diarizer()))
@@ -134,7 +146,7 @@ WRONG = [
     ({"temperature": 1.5}, 400, "temperature", "less than or equal to 1"),
     ({"prompt": "hello"}, 400, "prompt", "takes no prompt"),
     ({"keywords": ["Stentor"]}, 400, "keywords", "takes no hotwords"),
-    ({"include": ["logprobs"]}, 400, "include", "not given"),
+    ({"include": ["logprobs"], "response_format": "text"}, 400, "include", "response_format=json"),
     ({"chunking_strategy": {"type": "server_vad", "threshold": 0.5}}, 400, "chunking_strategy", "--vad silero"),
     ({"known_speaker_names": ["Ann"]}, 400, "known_speaker_references", "needs one"),
     ({"extra_body": {"best_of": 5}}, 400, "best_of", "Extra inputs"),

@@ -28,6 +28,9 @@ LONGEST = 30.0
 POOL = 16
 """Batches that are gathered before windows are sorted by length: less padding, later first results."""
 
+_OF_SEGMENTS = ("failed", "no_speech_prob", "temperature", "tokens")
+"""What segments have of a window's output where it is there and not 0."""
+
 UNREAD = "The model's answer was cut off or is not in its format: what could be read of it is here."
 """The key `warning` of such a transcript."""
 
@@ -124,6 +127,8 @@ class Transcriber:
     """The model's name, for the transcripts and messages."""
     words: bool = False
     """Add word times; needs the task `words`, or a model that times its tokens."""
+    tokens: bool = False
+    """Add `tokens` to segments: what the model wrote, as `{"token", "logprob"}`."""
     on_error: Callable[[str, AudioError], None] | None = None
     """Called with the name and the error of an unreadable recording, which is then left out. None: raise it."""
     on_window: Callable[[float], None] | None = None
@@ -153,6 +158,7 @@ class Transcriber:
         self.task, names = with_hotwords(self.task, family, self.hotwords, self.hotword_strength)
         context, self.prompt = hints(family, self.context, self.prompt, names, self.on_warning)
         self.context = context or self.task.context
+        self.task = self.task.listing_tokens() if self.tokens else self.task
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
         self.says_who = isinstance(self.task, WhoSaidWhat)
         self.timed = knows_times and not self.says_who and (self.words or self.diarizer is not None)
@@ -276,10 +282,10 @@ class Transcriber:
         return Example(name, audio, language=self.language, context=self.context, extra=extra)
 
     @property
-    def decoding(self) -> tuple[str, bool]:
+    def decoding(self) -> tuple[str, bool, bool]:
         """What decoding depends on beside the examples: windows of two transcribers of one model for which this is the
         same may be decoded together."""
-        return self.task.model_dump_json(), self.timed
+        return self.task.model_dump_json(), self.timed, self.tokens
 
     def predict(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         """The model's output for each example, whatever the others are."""
@@ -306,7 +312,7 @@ class Transcriber:
                 "end": round(window.speech_end / self.rate, 3),
                 "text": output["text"],
                 "log_prob": output["log_prob"],
-                **{name: output[name] for name in ("failed", "no_speech_prob", "temperature") if output.get(name)},
+                **{name: output[name] for name in _OF_SEGMENTS if output.get(name)},
             }
             if reasons := self._reasons_to_leave_out(output):
                 failed.append({**{k: segment[k] for k in ("start", "end", "text")}, "reason": ", ".join(reasons)})

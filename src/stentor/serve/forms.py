@@ -94,6 +94,8 @@ class TranscriptionForm(TranslationForm):
     def _together(self) -> TranscriptionForm:
         if self.words and self.response_format != "verbose_json":
             raise ApiError(400, "Word times need response_format=verbose_json.", "timestamp_granularities")
+        if self.include and self.response_format != "json":
+            raise ApiError(400, "Log-probabilities need response_format=json.", "include")
         if self.stream and self.response_format not in STREAMED:
             message = f"{self.response_format} is not streamed: take one of {', '.join(STREAMED)}."
             raise ApiError(400, message, "response_format")
@@ -120,6 +122,8 @@ class TranscriptionForm(TranslationForm):
 
     def option_fields(self) -> dict[str, Any]:
         options: dict[str, Any] = {"language": self.language or (self.languages or [None])[0]}
+        if self.include:
+            options["tokens"] = True
         if self.keywords:
             options["hotwords"] = self.keywords
         if isinstance(self.chunking_strategy, ServerVad):
@@ -139,8 +143,6 @@ class TranscriptionForm(TranslationForm):
         if self.known_speaker_names and says_who:
             message = f"{self.model} says itself who speaks, and knows nobody by a reference."
             raise ApiError(400, message, "known_speaker_references")
-        if self.include:
-            raise ApiError(400, "Log-probabilities of tokens are not given: leave include out.", "include")
 
 
 def transcriber(service: Service, served: ServedModel, form: TranslationForm, diarizer: Any = None) -> Transcriber:

@@ -32,7 +32,13 @@ def transcription(
             return JSONResponse(verbose(transcript, set(granularities) or {"segment"}, task))
         case "diarized_json":
             return JSONResponse(diarized(transcript, known))
-    return JSONResponse({"text": transcript.text, "usage": usage(transcript)})
+    return JSONResponse({"text": transcript.text, **log_probs(transcript.segments), "usage": usage(transcript)})
+
+
+def log_probs(segments: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """`logprobs` of the tokens of segments; nothing where they have none."""
+    tokens = [token for segment in segments for token in segment.get("tokens", [])]
+    return {"logprobs": [{**token, "bytes": list(token["token"].encode())} for token in tokens]} if tokens else {}
 
 
 def usage(transcript: Transcript) -> dict[str, Any]:
@@ -117,19 +123,19 @@ class TranscriptEvents:
         """What is new in the transcript of the first windows."""
         events = []
         if self.speakers:
-            segments = speaker_segments(transcript, self.known)
-            events += segments[self._segments :]
-            self._segments = len(segments)
+            events += speaker_segments(transcript, self.known)[self._segments :]
         text = transcript.text
         if text.startswith(self._sent) and len(text) > len(self._sent):
-            events.append({"type": "transcript.text.delta", "delta": text[len(self._sent) :]})
+            delta = {"type": "transcript.text.delta", "delta": text[len(self._sent) :]}
+            events.append(delta | log_probs(transcript.segments[self._segments :]))
             self._sent = text
+        self._segments = len(transcript.segments)
         return events
 
     def done(self, transcript: Transcript) -> list[dict[str, Any]]:
         """What is new at the end, and the last event, whose text is the transcript's whatever came before."""
-        last = {"type": "transcript.text.done", "text": transcript.text, "usage": usage(transcript)}
-        return [*self.grown(transcript), last]
+        last = {"type": "transcript.text.done", "text": transcript.text, **log_probs(transcript.segments)}
+        return [*self.grown(transcript), {**last, "usage": usage(transcript)}]
 
 
 def server_sent(event: dict[str, Any]) -> str:

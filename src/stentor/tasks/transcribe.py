@@ -20,18 +20,18 @@ A family that serves this task gives, besides what every family gives:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
 from stentor.tasks.base import Task
-from stentor.tasks.decode_checks import Checks, compression_ratio, word_confidences
+from stentor.tasks.decode_checks import Checks, compression_ratio, token_spans, word_confidences
 from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
@@ -74,6 +74,18 @@ class Transcribe(Task):
     said."""
     checks: Checks = Checks()
     """Signs of made-up answers, and decoding again when there is one."""
+    _lists_tokens: bool = PrivateAttr(False)
+
+    def listing_tokens(self) -> Self:
+        """The task, whose outputs also have `tokens`: `{"token", "logprob"}` of each token that was written, in order,
+        `token` being what it adds to the text."""
+        task = self.model_copy()
+        task._lists_tokens = True
+        return task
+
+    @property
+    def lists_tokens(self) -> bool:
+        return self._lists_tokens
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
         if self.hotwords and "hotwords" not in family.decoding_options():
@@ -191,6 +203,7 @@ class Transcribe(Task):
                     **({"language": processor.named_language(named[i])} if named else {}),
                     "temperature": temperature,
                     "failed": [],
+                    **({"tokens": _tokens(ids, log_probs, processor.decode)} if self._lists_tokens else {}),
                     **({"ctc": ctc_texts[i].strip()} if ctc_texts is not None else {}),
                 }
             )
@@ -250,6 +263,11 @@ class Transcribe(Task):
 
     def main_metric(self) -> tuple[str, str]:
         return ("chrf", "max") if self.translate else (self.metric, "min")
+
+
+def _tokens(ids: list[int], log_probs: list[float], decode: Callable[[list[int]], str]) -> list[dict[str, Any]]:
+    text, spans = token_spans(ids, decode)
+    return [{"token": text[a:b], "logprob": round(p, 4)} for (a, b), p in zip(spans, log_probs, strict=True)]
 
 
 def within(time: float, seconds: float, earlier: float) -> float:

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "stentor"
 FLOORS = (
     "__main__",
     "cli",
-    "studio",
     "serve",
+    "studio",
     "commands",
     "publish",
     "report",

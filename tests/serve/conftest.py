@@ -30,15 +30,16 @@ def serve() -> Iterator:
 
     from stentor.serve.app import create_app
     from stentor.serve.registry import load_models
-    from stentor.serve.run import drained, listen
+    from stentor.serve.run import drained
     from stentor.serve.service import Limits, Service
+    from stentor.studio.server.origins import listen
 
     running = []
 
     def start(*runs: Path, limits: dict | None = None, keys=(), origins=(), **options) -> SimpleNamespace:
         registry = load_models([str(run) for run in runs], device="cpu", **options)
         service = Service(registry, Limits(**(limits or {})))
-        opened = listen("127.0.0.1", 0)
+        opened = listen("127.0.0.1", 0, "server")
         server = drained(create_app(service, keys, origins), service)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
         thread.start()

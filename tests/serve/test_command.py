@@ -19,7 +19,7 @@ def test_a_process_from_start_to_signal(whisper, tone):
         answer = client.audio.transcriptions.create(file=path, model="whisper-1", response_format="verbose_json")
         assert answer.duration == 0.5
         process.send_signal(signal.SIGTERM)
-        out, log = process.communicate(timeout=60)
+        _, log = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 0

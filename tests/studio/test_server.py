@@ -11,8 +11,8 @@ from starlette.responses import PlainTextResponse
 import stentor.studio
 from stentor.cli import main
 from stentor.errors import ConfigError
-from stentor.studio.serve import listen
-from stentor.studio.server.accounts import Accounts, is_local, passwords
+from stentor.studio.server.accounts import Accounts, passwords
+from stentor.studio.server.origins import is_local, listen
 from stentor.studio.server.routes import body, route
 from stentor.studio.server.server import USER, StudioServer, head, page_files
 from stentor.studio.texts import say, texts
@@ -73,7 +73,7 @@ def test_a_port_that_is_taken_is_told(tmp_path, capsys):
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match="--port"):
-            listen("127.0.0.1", port)
+            listen("127.0.0.1", port, "studio")
         assert main(["studio", "--port", str(port), "--folder", str(tmp_path / "studio")]) == 2
     assert "another studio may be open" in capsys.readouterr().err
 

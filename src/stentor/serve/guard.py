@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from stentor.errors import ConfigError, without_secrets
 from stentor.serve.errors import ApiError, response
 from stentor.serve.service import Service
+from stentor.studio.server.origins import from_elsewhere, is_local
 
 log = logging.getLogger("stentor.serve")
 
@@ -25,16 +24,6 @@ OPEN_PATHS = ("/health", "/docs", "/openapi.json")
 """What needs no key: whether the server is there, and what its interface is."""
 ALWAYS = ("/health", "/metrics")
 """What answers while the server is full or stopping."""
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def read_keys(host: str, variable: str | None) -> list[str]:
@@ -102,7 +91,8 @@ class Guard:
             log.info("%s %s %s %.3f s", scope["method"], route, status or 499, seconds)
 
     async def _pass(self, scope: Any, receive: Any, send: Any, headers: dict[str, str], shared: bool) -> None:
-        if not (shared or self._ours(headers)):
+        navigates = headers.get("sec-fetch-mode") == "navigate"
+        if not shared and from_elsewhere(headers, not self._digests, navigates):
             raise ApiError(403, "Requests from another site are refused: allow its origin with --allow-origin.")
         path = scope["path"]
         key = -1 if path in OPEN_PATHS else self._key(headers.get("authorization", ""))
@@ -144,19 +134,6 @@ class Guard:
         if match < 0 or kind.lower() != "bearer":
             raise ApiError(401, "A key of this server is needed: send it as `Authorization: Bearer KEY`.")
         return match
-
-    def _ours(self, headers: dict[str, str]) -> bool:
-        """Whether a request comes from a program, or from a page of this server under a name of this machine.
-
-        A page elsewhere can make a browser send requests here, but not without telling its origin; and a host name
-        that was made to point here (DNS rebinding) is no name of a loopback address.
-        """
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return False
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
-            return False
-        return bool(self._digests) or is_local(urlsplit(f"//{host}").hostname or "")
 
 
 _PREFLIGHT = [

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
-import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
+from stentor.studio.server.origins import listen, shown
 
 if TYPE_CHECKING:
     from stentor.cli.serve import ServeOptions
@@ -35,7 +35,7 @@ def serve(options: ServeOptions) -> None:
     for noisy in ("httpx", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     keys = read_keys(options.host, options.api_key_env)
-    opened = listen(options.host, options.port)
+    opened = listen(options.host, options.port, "server")
     metrics = Metrics()
     registry = load_models(
         options.models,
@@ -54,25 +54,11 @@ def serve(options: ServeOptions) -> None:
     )
     service = Service(registry, limits, options.vad, metrics)
     app = create_app(service, keys, options.allow_origin)
-    shown = f"[{options.host}]" if ":" in options.host.strip("[]") else options.host
     names = ", ".join(registry.names)
-    print(f"Serving {names} at http://{shown}:{opened.getsockname()[1]}/v1 (Ctrl-C stops it).", flush=True)
+    print(
+        f"Serving {names} at http://{shown(options.host)}:{opened.getsockname()[1]}/v1 (Ctrl-C stops it).", flush=True
+    )
     drained(app, service).run(sockets=[opened])
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises ConfigError for an address that cannot be listened on."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        opened = socket.socket(family, socket.SOCK_STREAM)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(1024)
-    except OSError as error:
-        raise ConfigError(
-            f"The server cannot listen on {host}:{port} ({error.strerror or error}): choose another --port."
-        ) from None
-    return opened
 
 
 def drained(app: Any, service: Service) -> Any:

@@ -3,31 +3,14 @@
 import importlib.util
 import logging
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 from stentor.errors import ConfigError
 from stentor.studio.page_routes import ROUTES
-from stentor.studio.server.accounts import Accounts, is_local, passwords
+from stentor.studio.server.accounts import Accounts, passwords
+from stentor.studio.server.origins import is_local, listen, shown
 from stentor.studio.server.server import StudioServer
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises ConfigError for an address that cannot be listened on."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        opened = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise _cannot(host, port, error) from None
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(128)
-    except OSError as error:
-        opened.close()
-        raise _cannot(host, port, error) from None
-    return opened
 
 
 def serve(
@@ -59,7 +42,7 @@ def serve(
     os.environ["GRADIO_TEMP_DIR"] = str(place)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     door = make_server(accounts, host, port)
-    opened = listen(host, port)
+    opened = listen(host, port, "studio")
     import uvicorn
 
     server = uvicorn.Server(
@@ -73,10 +56,9 @@ def serve(
     # Who leaves in the middle of an upload is no news.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     token = f"?token={accounts.token}" if accounts.token else ""
-    shown = f"[{host}]" if ":" in host.strip("[]") else host
     print(
-        f"The studio is open: http://{shown}:{opened.getsockname()[1]}/{token} (folder {place.parents[1]}; Ctrl-C "
-        "closes it, runs go on).",
+        f"The studio is open: http://{shown(host)}:{opened.getsockname()[1]}/{token} (folder {place.parents[1]}; "
+        "Ctrl-C closes it, runs go on).",
         flush=True,
     )
     server.run(sockets=[opened])
@@ -94,10 +76,3 @@ def make_server(accounts: Accounts, host: str, port: int) -> Any:
 
     # Behind a password a foreign name of this address (that of a proxy) does no harm: no cookie goes with it.
     return StudioServer(accounts, is_local(host) and not accounts.guarded, port, ROUTES, load)
-
-
-def _cannot(host: str, port: int, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"The studio cannot listen on {host}:{port} ({error.strerror or error}): another studio may be open there; "
-        "close it or choose another --port."
-    )

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import os
 import re
 import secrets
@@ -14,6 +13,7 @@ from pathlib import Path
 from stentor.errors import ConfigError
 from stentor.studio.files import disk_errors, inside
 from stentor.studio.projects import Projects
+from stentor.studio.server.origins import is_local
 
 OWNER = "owner"
 """The one person of a studio without names."""
@@ -26,16 +26,6 @@ COST = 2**14
 """Of scrypt: what a guess at a password costs who has stolen the memory of the studio, and each sign-in."""
 _TOKEN = re.compile(r"[\w-]{32}")
 _PAIRS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+(?:\s+[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+)*")
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def passwords(host: str, variable: str | None) -> dict[str, str]:

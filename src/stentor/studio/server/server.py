@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from importlib import resources
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
@@ -22,8 +22,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from stentor.studio.server.accounts import STAYS, Accounts, is_local
+from stentor.studio.server.accounts import STAYS, Accounts
 from stentor.studio.server.gradio_allowlist import GradioAllowlist
+from stentor.studio.server.origins import from_elsewhere
 from stentor.studio.server.routes import PROJECTS
 from stentor.studio.texts import say, texts
 
@@ -76,18 +77,9 @@ class StudioServer:
             await self._pass(scope, receive, send)
 
     def _ours(self, scope: Any) -> bool:
-        """Whether a request comes from the studio's own page, under a name of this machine.
-
-        A page elsewhere can make a browser send requests here, but not without telling its origin; and a host name that
-        was made to point here (DNS rebinding) is no name of a loopback address.
-        """
-        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        host, origin = headers.get(b"host", ""), headers.get(b"origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return False
-        if headers.get(b"sec-fetch-site") in ("cross-site", "same-site") and not _navigates(scope, headers):
-            return False
-        return not self.local or is_local(urlsplit(f"//{host}").hostname or "")
+        """Whether a request comes from the studio's own page, under a name of this machine."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        return not from_elsewhere(headers, self.local, _navigates(scope, headers))
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
@@ -231,9 +223,9 @@ def _file(request: Request) -> Response:
     return Response(content, media_type=KINDS[name[name.rfind(".") :]], headers={"Cache-Control": "no-cache"})
 
 
-def _navigates(scope: Any, headers: dict[bytes, str]) -> bool:
+def _navigates(scope: Any, headers: dict[str, str]) -> bool:
     """Whether somebody followed a link or typed the address: the page may be opened from anywhere, and does nothing."""
-    return scope.get("method") == "GET" and scope["path"] == "/" and headers.get(b"sec-fetch-mode") == "navigate"
+    return scope.get("method") == "GET" and scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
 
 
 def _network(request: Request) -> str:

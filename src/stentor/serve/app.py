@@ -32,7 +32,7 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
             await asyncio.gather(warming, return_exceptions=True)
             await asyncio.to_thread(service.close)
 
-    app = FastAPI(title="Stentor", version=__version__, lifespan=lifespan, redoc_url=None)
+    app = FastAPI(title="Stentor", version=__version__, lifespan=lifespan, redoc_url=None, responses=errors.RESPONSES)
     app.state.service = service
     errors.install(app)
     for router in ROUTERS:

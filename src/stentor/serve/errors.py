@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from stentor.errors import AudioError, StentorError, without_secrets
@@ -17,6 +17,21 @@ CODES = {401: "invalid_api_key", 408: "timeout", 413: "file_too_large", 429: "ra
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 BUSY = 1
 """Seconds after which a client may try again, at least."""
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    error: ErrorDetail
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
+"""For the OpenAPI page."""
 
 
 class ApiError(Exception):

@@ -173,8 +173,17 @@ def _blamed(options: dict[str, Any], message: str) -> str | None:
 
 def schema(form: type[BaseModel]) -> dict[str, Any]:
     """The part of an OpenAPI operation that describes a form with a file."""
-    properties = form.model_json_schema(ref_template="#/components/schemas/{model}")
-    properties.pop("$defs", None)
+    properties = form.model_json_schema()
+    properties = _inlined(properties, properties.pop("$defs", {}))
     properties["properties"] = {"file": {"type": "string", "format": "binary"}, **properties["properties"]}
     properties["required"] = ["file", *properties.get("required", [])]
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": properties}}}}
+
+
+def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
+    """A JSON schema without references."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
+        return {key: _inlined(value, definitions) for key, value in node.items()}
+    return [_inlined(item, definitions) for item in node] if isinstance(node, list) else node

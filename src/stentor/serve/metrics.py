@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900)
@@ -12,7 +15,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        names = {"registry": self.registry}
+        names: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("stentor_requests", "Requests by route and status.", ["route", "status"], **names)
         self.seconds = Histogram("stentor_request_seconds", "Time of a request.", ["route"], buckets=SECONDS, **names)
         self.active = Gauge("stentor_requests_active", "Requests that have not been answered.", **names)
@@ -22,7 +25,7 @@ class Metrics:
         self.pieces = Counter("stentor_pieces", "Windows and pieces in those batches.", ["model"], **names)
         self.busy = Counter("stentor_model_seconds", "Time that a model worked.", ["model"], **names)
 
-    def on_batch(self, model: str) -> object:
+    def on_batch(self, model: str) -> Callable[[float, float, int], None]:
         """The callback of a model's worker."""
 
         def batch(seconds: float, audio: float, pieces: int) -> None:

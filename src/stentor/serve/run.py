@@ -79,5 +79,5 @@ def drained(app: Any, service: Service) -> Any:
                 self.should_exit = True
             return await super().on_tick(counter)
 
-    quiet = {"log_level": "warning", "access_log": False, "server_header": False}
+    quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
     return DrainingServer(uvicorn.Config(app, timeout_graceful_shutdown=5, **quiet))

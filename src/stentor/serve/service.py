@@ -8,9 +8,11 @@ import os
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from stentor.data.batch import Example
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
 from stentor.serve.errors import ApiError
@@ -91,8 +93,9 @@ class Service:
         """The plan of a recording, made in a thread. Raises AudioError and TimeoutError."""
         size = recording.path.stat().st_size
         try:
+            place: AbstractAsyncContextManager[Any] = self._large if size > LARGE else nullcontext()
             async with asyncio.timeout(self.limits.time(size / SLOW_CODEC)):
-                async with self._large if size > LARGE else _Nothing():
+                async with place:
                     plan = await asyncio.get_running_loop().run_in_executor(self.threads, transcriber.plan, recording)
         except BaseException:
             recording.cancelled.set()
@@ -117,9 +120,10 @@ class Service:
                 loop.call_soon_threadsafe(answer.set_exception, error)
 
             def hear(items: list[Any], served: ServedModel = served) -> list[Any]:
+                model = served.model
                 if served.transcribes:
-                    return [served.model.transcribe(noise, 16000, words=False).text]
-                return [served.model.diarize(noise, 16000).segments if served.diarizes else None]
+                    return list(model.for_transcription().predict(model.bundle, [Example("", noise)], checked=False))
+                return [model.diarize(noise, 16000).segments if served.diarizes else None]
 
             served.queue.submit(QueuedJob([1.0], object(), lambda i: i, hear, done, failed))
             await answer
@@ -133,12 +137,6 @@ class Service:
 
 
 _NOT = {"transcribes": "does not transcribe", "speaks": "does not speak", "diarizes": "does not tell speakers apart"}
-
-
-class _Nothing:
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *error: object) -> None: ...
 
 
 class WindowsInProgress:

@@ -20,15 +20,17 @@ from stentor.serve.streams import ClientGone, EventResponse, unless_gone
 from stentor.serve.uploads import Form, UploadedFile, read_form
 
 router = APIRouter(tags=["audio"])
+ANSWERS: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
+STREAMED: Any = {200: {"content": {**ANSWERS[200]["content"], "text/event-stream": {}}}}
 
 
-@router.post("/v1/audio/transcriptions", openapi_extra=schema(TranscriptionForm))
+@router.post("/v1/audio/transcriptions", openapi_extra=schema(TranscriptionForm), responses=STREAMED)
 async def transcriptions(request: Request) -> Response:
     """The text of a recording, in the language that is spoken."""
     return await _answer(request, TranscriptionForm)
 
 
-@router.post("/v1/audio/translations", openapi_extra=schema(TranslationForm))
+@router.post("/v1/audio/translations", openapi_extra=schema(TranslationForm), responses=ANSWERS)
 async def translations(request: Request) -> Response:
     """The text of a recording in the language that the model translates to (Whisper: English)."""
     return await _answer(request, TranslationForm)

@@ -1,9 +1,9 @@
 """Scheduler: pieces of work of all requests for one model in one queue, in batches across requests, in fair turns.
 
-Turns are those of weighted fair queueing (Demers, Keshav and Shenker 1989, as bits of a link are shared): each job has
-a clock, which moves by the audio that it was given; the queue's own clock moves by what each of the waiting jobs would
-have had if all were served alike. A new job begins at the queue's clock, and the job whose clock is earliest leads the
-next batch. So a clip does not wait for the rest of a long file, and clips without end do not stop the file.
+Turns are those of self-clocked fair queueing (Golestani 1994), which shares a link between flows of packets: each job
+has a clock, which moves by the audio that it was given, and the job whose clock would be earliest after its next piece
+leads the next batch. A new job begins at the queue's clock, which is that of the last leader. So a clip does not wait
+for the rest of a long file, and clips without end do not stop the file.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class JobQueue:
             for i in job.pending[:LOOKAHEAD]
             if not fair or job.sizes[i] <= STRETCH * max(length, LEAST)
         ]
+        self._clock = max(self._clock, lead.clock + length)
         batch: list[Piece] = []
         for _, _, i, job in sorted(candidates, key=lambda c: c[:3]):  # the leader's first piece comes first
             longest = max(longest, job.sizes[i])
@@ -142,10 +143,11 @@ class JobQueue:
         return batch
 
     def _turn(self, job: QueuedJob) -> tuple[float, ...]:
-        return (job.number,) if self.policy == "fifo" else (job.clock, job.served, job.number)
+        if self.policy == "fifo":
+            return (job.number,)
+        return job.clock + job.sizes[job.pending[0]], job.served, job.number
 
     def _charge(self, batch: list[Piece]) -> None:
-        self._clock += sum(job.sizes[i] for job, i in batch) / len(self._jobs)
         for job, i in batch:
             job.pending.remove(i)
             job.clock += job.sizes[i]

@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,9 @@ class UploadedRecording:
         self._decoded = path.with_name(f"{path.name}.{rate}.f32")
 
     def blocks(self) -> Iterator[np.ndarray]:
-        samples = 0
-        with open(self._decoded, "wb") as file:
-            to_hold = False
-            with contextlib.closing(self._read({})) as answers:
+        samples, to_hold = 0, False
+        try:
+            with open(self._decoded, "wb") as file, contextlib.closing(self._read({})) as answers:
                 for block, to_hold in answers:  # noqa: B007  # the last one says it
                     samples += len(block)
                     if samples > self.most_seconds * self.rate:
@@ -130,8 +130,11 @@ class UploadedRecording:
                     if len(block):
                         file.write(block.data)
                         yield block
-        if not to_hold:
-            self._decoded.unlink()
+        finally:
+            if not to_hold:
+                self._decoded.unlink(missing_ok=True)
+            if self.cancelled.is_set():  # its folder was removed while this was written into it
+                shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def read(self, start: int, end: int) -> np.ndarray:
         if self._decoded.exists():
@@ -146,7 +149,7 @@ class UploadedRecording:
         other.cancelled = self.cancelled
         return other
 
-    def _read(self, part: dict[str, int]) -> Iterator[tuple[np.ndarray, bool]]:
+    def _read(self, part: dict[str, int]) -> Generator[tuple[np.ndarray, bool], None, None]:
         try:
             request = {"path": str(self.path), "rate": self.rate, "channel": self.channel, **part}
             yield from self.decoders.read(request, self.cancelled)

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -157,9 +157,9 @@ class WindowsInProgress:
             lambda error: loop.call_soon_threadsafe(self._results.put_nowait, error),  # type: ignore[arg-type]
         )
 
-    async def __aiter__(self) -> AsyncIterator[int]:
-        """How many windows from the first on are done, each time that it is more. Raises what the model raised, and
-        TimeoutError. Whatever ends it, nothing of it stays in the queue."""
+    async def done(self) -> AsyncGenerator[int, None]:
+        """Puts them into the queue. Gives how many windows from the first on are done, each time that it is more.
+        Raises what the model raised, and TimeoutError. Whatever ends it, nothing of it stays in the queue."""
         self.served.queue.submit(self.job)
         done, outputs = 0, self.plan.outputs
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from fastapi.responses import Response
@@ -42,7 +43,7 @@ class EventResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[dict[str, Any]], close: Callable[[], None]):
+    def __init__(self, events: AsyncGenerator[dict[str, Any], None], close: Callable[[], None]):
         """`close` is called in the end, however it ends."""
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
@@ -52,8 +53,9 @@ class EventResponse(Response):
         async def work() -> None:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
-                async for event in self.events:
-                    await self._send(send, event)
+                async with aclosing(self.events) as events:
+                    async for event in events:
+                        await self._send(send, event)
             except Exception as error:
                 await self._send(send, api_error(error).body())
             await send({"type": "http.response.body", "body": b""})

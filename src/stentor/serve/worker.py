@@ -55,7 +55,8 @@ class Worker:
         try:
             return job.load(i)
         except Exception as error:
-            _report(error)
+            if not job.cancelled:  # then its files are gone
+                _report(error)
             job.fail(error)
             return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -68,8 +69,8 @@ class _Work:
         self.served: ServedModel = service.model(self.fields.model, "transcribes")
         self.speakers = getattr(self.fields, "speakers", False)
         self.known: list[str] = getattr(self.fields, "known_speaker_names", [])
+        self.recording = service.recording(file, self.served.model.bundle.processor.sample_rate)
         self.transcriber: Transcriber = transcriber(service, self.served, self.fields, self._diarizer())
-        self.recording = service.recording(file, self.transcriber.rate)
 
     def _diarizer(self) -> Diarizer | None:
         """What says who speaks, with the names that the request knows."""
@@ -81,6 +82,7 @@ class _Work:
             path = write_reference(url, self.form.folder / f"reference{number}")
             file = UploadedFile(path, f"reference {number + 1}")
             references.append(self.service.recording(file, served.model.bundle.processor.sample_rate))
+            references[-1].cancelled = self.recording.cancelled
         return naming(served.diarizer(), self.known, references) if references else served.diarizer()
 
     def close(self) -> None:
@@ -92,17 +94,19 @@ class _Work:
 
     async def transcript(self) -> Transcript:
         plan = await self.plan()
-        async for _ in WindowsInProgress(self.service, self.served, self.transcriber, plan):
-            pass
+        async with aclosing(WindowsInProgress(self.service, self.served, self.transcriber, plan).done()) as counts:
+            async for _ in counts:
+                pass
         return await run_in_threadpool(self.transcriber.transcript, plan)
 
-    async def events(self, plan: RecordingPlan) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, plan: RecordingPlan) -> AsyncGenerator[dict[str, Any], None]:
         """Events of a transcript as its windows are done."""
         events = responses.TranscriptEvents(self.speakers, self.known)
-        async for done in WindowsInProgress(self.service, self.served, self.transcriber, plan):
-            if done < len(plan.windows):
-                for event in events.grown(await run_in_threadpool(self.transcriber.transcript, plan, done)):
-                    yield event
+        async with aclosing(WindowsInProgress(self.service, self.served, self.transcriber, plan).done()) as counts:
+            async for done in counts:
+                if done < len(plan.windows):
+                    for event in events.grown(await run_in_threadpool(self.transcriber.transcript, plan, done)):
+                        yield event
         for event in events.done(await run_in_threadpool(self.transcriber.transcript, plan)):
             yield event
 

@@ -191,3 +191,24 @@ def test_a_stopped_worker_fails_what_waits(work):
     late = Asked("late", 1.0)
     queue.submit(late.job)
     assert isinstance(late.error, QueueClosed)
+
+
+def test_a_worker_outlives_a_job_that_fails_before_its_end(work):
+    queue, worker = work()
+    failing = Asked("failing", *[30.0] * 9, load=lambda i: 1 / 0)
+    queue.submit(failing.job)  # its last windows are in the queue when it has failed
+    assert failing.ended.wait(10)
+    short = Asked("short", 1.0, predict=lambda items: [])  # fewer results than pieces
+    queue.submit(short.job)
+    assert short.ended.wait(10) and isinstance(short.error, ValueError)
+    after = Asked("after", 1.0)
+    queue.submit(after.job)
+    assert after.ended.wait(10) and after.results == {0: ("after", 0)} and worker.alive
+
+
+def test_what_was_sent_is_not_logged(work, caplog):
+    queue, _ = work()
+    asked = Asked("a", 1.0, predict=lambda items: {}["what somebody said"])
+    queue.submit(asked.job)
+    assert asked.ended.wait(10)
+    assert "KeyError at test_scheduler.py" in caplog.text and "somebody" not in caplog.text

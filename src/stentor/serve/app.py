@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from stentor import __version__
 from stentor.serve import errors
@@ -32,10 +33,20 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
             await asyncio.gather(warming, return_exceptions=True)
             await asyncio.to_thread(service.close)
 
-    app = FastAPI(title="Stentor", version=__version__, lifespan=lifespan, redoc_url=None, responses=errors.RESPONSES)
+    app = FastAPI(
+        title="Stentor",
+        version=__version__,
+        lifespan=lifespan,
+        redoc_url=None,
+        responses=errors.RESPONSES,
+        exception_handlers=errors.HANDLERS,
+    )
     app.state.service = service
-    errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    origins = [origin.rstrip("/") for origin in origins]
     app.add_middleware(Guard, service=service, keys=keys, origins=origins)
+    if origins:  # around the guard, so that pages there can read what it refuses
+        methods = ["GET", "POST", "DELETE"]
+        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"])
     return app

@@ -1,9 +1,10 @@
 """Decoder: a helper program that reads audio files for the server, so that a file that breaks a codec, or unpacks to
 more than there is memory for, breaks nothing else.
 
-It reads requests from standard input, a JSON object a line: `{"path", "rate", "channel"}` for all of a file in blocks,
-with `start` and `end` (samples at `rate`) for a part of it. It answers each with JSON lines: `{"samples": n}`, followed
-by n float32 values; at the end `{"done": true, "held": whether parts cannot be read}` or `{"error", "reason"}`.
+It reads requests from standard input, a JSON object a line: `{"path", "rate", "channel", "hold"}` for all of a file in
+blocks, which are also written to the file `hold` where parts of them cannot be read later; or, in the place of `hold`,
+`start` and `end` (samples at `rate`) for such a part. It answers with JSON lines: `{"samples": n}`, followed by n
+float32 values, for each block, and 0 samples at the end; or `{"error", "reason"}`.
 """
 
 from __future__ import annotations
@@ -27,17 +28,12 @@ MEMORY = 4 * 2**30
 
 def answer(request: dict[str, Any], out: BinaryIO) -> None:
     """Write what a request asks for."""
-    path, rate, channel = Path(request["path"]), request["rate"], request["channel"]
-    held = False
+    path = request["path"]
     try:
-        if "start" in request:
-            blocks: Iterator[np.ndarray] = iter([file_part(path, rate, channel, request["start"], request["end"])])
-        else:
-            blocks, held = file_blocks(path, rate, channel)
-        for block in blocks:
+        for block in _blocks(request):
             _line(out, {"samples": len(block)})
-            out.write(np.ascontiguousarray(block, "<f4").data)
-        _line(out, {"done": True, "held": held})
+            out.write(block.data)
+        _line(out, {"samples": 0})
     except AudioError as error:
         _line(out, {"error": str(error), "reason": error.reason})
     except MemoryError:
@@ -45,6 +41,20 @@ def answer(request: dict[str, Any], out: BinaryIO) -> None:
     except Exception as error:  # libraries have errors of their own for damaged files
         _line(out, {"error": f"{path} cannot be read ({type(error).__name__}).", "reason": "unreadable"})
     out.flush()
+
+
+def _blocks(request: dict[str, Any]) -> Iterator[np.ndarray]:
+    file = Path(request["path"]), request["rate"], request["channel"]
+    if "start" in request:
+        blocks, to_hold = iter([file_part(*file, request["start"], request["end"])]), False
+    else:
+        blocks, to_hold = file_blocks(*file)
+    with open(request["hold"], "wb") if to_hold else contextlib.nullcontext() as hold:
+        for block in filter(len, blocks):
+            block = np.ascontiguousarray(block, "<f4")
+            if hold is not None:
+                hold.write(block.data)
+            yield block
 
 
 def _line(out: BinaryIO, message: dict[str, Any]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import traceback
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
@@ -12,6 +16,8 @@ from starlette.exceptions import HTTPException
 
 from stentor.errors import AudioError, StentorError, without_secrets
 from stentor.serve.scheduler import QueueClosed
+
+log = logging.getLogger("stentor.serve")
 
 CODES = {401: "invalid_api_key", 408: "timeout", 413: "file_too_large", 429: "rate_limit_exceeded"}
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -68,13 +74,17 @@ def api_error(error: BaseException) -> ApiError:
             return ApiError(400, str(error))
         case HTTPException():
             message = {404: "There is nothing at this address.", 405: "This address does not take this method."}
-            return ApiError(error.status_code, message.get(error.status_code, str(error.detail)))
+            problem = ApiError(error.status_code, message.get(error.status_code, str(error.detail)))
+            problem.headers.update(error.headers or {})
+            return problem
         case RequestValidationError() | ValidationError():
-            first = error.errors()[0]
-            param = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
-            return ApiError(400, f"{param}: {first['msg']}." if param else f"{first['msg']}.", param or None)
+            last = error.errors()[-1]  # where there are alternatives, the first is the plainest value
+            param = next((str(part) for part in last["loc"] if part not in ("body", "query", "path")), "")
+            return ApiError(400, f"{param}: {last['msg']}.".removeprefix(": "), param or None)
         case TimeoutError():
             return ApiError(408, "This took too long: send a shorter recording, or try again when fewer are waiting.")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return ApiError(503, "The server's disk is full: try again later.", retry_after=60)
     return ApiError(500, f"Unexpected failure ({type(error).__name__}).")
 
 
@@ -84,14 +94,17 @@ def response(error: BaseException) -> JSONResponse:
     return JSONResponse(problem.body(), problem.status, problem.headers)
 
 
-def install(app: FastAPI) -> None:
-    """Let the app answer in this shape."""
+def report(error: BaseException) -> None:
+    """Log what is no fault of the request: its kind and place, not its message, which may hold what was sent."""
+    if api_error(error).status >= 500 and not isinstance(error, ApiError | QueueClosed):
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        place = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+        log.error("%s at %s", type(error).__name__, place, exc_info=error if log.isEnabledFor(logging.DEBUG) else None)
 
-    async def answer(request: Request, error: Exception) -> JSONResponse:
-        reply = response(error)
-        if isinstance(error, HTTPException):
-            reply.headers.update(error.headers or {})
-        return reply
 
-    for kind in (ApiError, StentorError, HTTPException, RequestValidationError, ValidationError, TimeoutError):
-        app.add_exception_handler(kind, answer)
+async def answer(request: Request, error: Exception) -> JSONResponse:
+    return response(error)
+
+
+HANDLERS: dict[Any, Any] = {HTTPException: answer, RequestValidationError: answer}
+"""Of the app, for what the framework has its own answers to. Other errors reach the `Guard`."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import from_json
 
 from stentor.errors import ConfigError
 from stentor.inference.transcribe import Transcriber
@@ -31,12 +31,25 @@ class ServerVad(BaseModel):
     """Probability of speech, where the server finds it with Silero."""
 
 
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _from_json(value: Any) -> Any:
+    return from_json(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+
+
+T = TypeVar("T")
+Listed = Annotated[list[T], BeforeValidator(_as_list)]
+"""Of which one may be sent as a single value."""
+
+
 class TranslationForm(BaseModel):
     """A recording that is to be translated."""
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str
+    model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""
     prompt: str | None = None
     """Text that is taken to come before, or what the recording is about, as the model has a place for it."""
@@ -44,72 +57,52 @@ class TranslationForm(BaseModel):
     temperature: float | None = Field(None, ge=0, le=1)
     """Sampling temperature of the first attempt. 0: the most probable text, and higher ones where it seems made up."""
 
-    def option_fields(self) -> dict[str, Any]:
-        return {"translate": True}
-
-    def check(self, served: ServedModel, service: Service) -> None:
-        """Raises ApiError for fields that do not go together, or not with the model."""
-
-    @property
-    def words(self) -> bool:
-        return False
-
 
 class TranscriptionForm(TranslationForm):
     """A recording that is to be transcribed."""
 
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"] = "json"  # type: ignore[assignment]
-    language: str | None = None
+    language: str | None = Field(None, max_length=100)
     """Of the recording, as a code such as en."""
-    languages: list[str] = []
+    languages: Listed[str] = []
     """One language, where `language` is not there."""
-    timestamp_granularities: list[Literal["word", "segment"]] = []
+    timestamp_granularities: Listed[Literal["word", "segment"]] = []
     """Of verbose_json: `word`, `segment` (the default) or both."""
     stream: bool | None = None
     """Server-sent events, of json, text and diarized_json."""
-    include: list[Literal["logprobs"]] = []
-    chunking_strategy: Literal["auto"] | ServerVad | None = None
-    keywords: list[str] = []
+    include: Listed[Literal["logprobs"]] = []
+    chunking_strategy: Annotated[Literal["auto"] | ServerVad | None, BeforeValidator(_from_json)] = None
+    keywords: Listed[str] = []
     """Names and terms that may be heard."""
-    known_speaker_names: list[str] = Field([], max_length=4)
-    known_speaker_references: list[str] = Field([], max_length=4)
+    known_speaker_names: Listed[str] = Field([], max_length=4)
+    known_speaker_references: Listed[str] = Field([], max_length=4)
     """Data URLs of 2 to 10 s of each of these speakers."""
-
-    @field_validator("chunking_strategy", mode="before")
-    @classmethod
-    def _parsed(cls, value: Any) -> Any:
-        if isinstance(value, str) and value.lstrip().startswith("{"):
-            try:
-                return json.loads(value)
-            except ValueError:
-                raise ValueError("is neither auto nor a JSON object") from None
-        return value
-
-    @field_validator("languages", "timestamp_granularities", "include", "keywords", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _together(self) -> TranscriptionForm:
-        if self.words and self.response_format != "verbose_json":
-            raise ApiError(400, "Word times need response_format=verbose_json.", "timestamp_granularities")
-        if self.include and self.response_format != "json":
-            raise ApiError(400, "Log-probabilities need response_format=json.", "include")
-        if self.stream and self.response_format not in STREAMED:
-            message = f"{self.response_format} is not streamed: take one of {', '.join(STREAMED)}."
-            raise ApiError(400, message, "response_format")
-        for code in filter(None, [self.language, *self.languages]):
-            if find(code) is None:
-                raise ApiError(400, unknown_language(code), "language" if code == self.language else "languages")
-        if self.language is None and len(self.languages) > 1:
-            message = "The models here are told one language, or find it out: send `language`, or leave both out."
-            raise ApiError(400, message, "languages")
-        if len(self.known_speaker_names) != len(self.known_speaker_references):
-            message = "Each of known_speaker_names needs one of known_speaker_references."
-            raise ApiError(400, message, "known_speaker_references")
-        if self.known_speaker_names and self.response_format != "diarized_json":
-            raise ApiError(400, "Known speakers need response_format=diarized_json.", "known_speaker_names")
+        kind, names = self.response_format, self.known_speaker_names
+        streamed, alone = ", ".join(STREAMED), "send `language`, or leave both out."
+        unknown = next((code for code in filter(None, [self.language, *self.languages]) if find(code) is None), None)
+        problems = (  # whether it is one, the field, and the sentence
+            (
+                self.words and kind != "verbose_json",
+                "timestamp_granularities",
+                "Word times need response_format=verbose_json.",
+            ),
+            (self.include and kind != "json", "include", "Log-probabilities need response_format=json."),
+            (self.stream and kind not in STREAMED, "response_format", f"{kind} is not streamed: take {streamed}."),
+            (unknown, "language" if unknown == self.language else "languages", unknown_language(unknown or "")),
+            (len(self.languages) > 1 and not self.language, "languages", f"Models here take one language: {alone}"),
+            (
+                len(names) != len(self.known_speaker_references),
+                "known_speaker_references",
+                "Each of known_speaker_names needs one of known_speaker_references.",
+            ),
+            (names and kind != "diarized_json", "known_speaker_names", "Known speakers need diarized_json."),
+        )
+        for wrong, field, message in problems:
+            if wrong:
+                raise ApiError(400, message, field)
         return self
 
     @property
@@ -120,47 +113,44 @@ class TranscriptionForm(TranslationForm):
     def speakers(self) -> bool:
         return self.response_format == "diarized_json"
 
-    def option_fields(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"language": self.language or (self.languages or [None])[0]}
-        if self.include:
-            options["tokens"] = True
-        if self.keywords:
-            options["hotwords"] = self.keywords
-        if isinstance(self.chunking_strategy, ServerVad):
-            silence, padding = self.chunking_strategy.silence_duration_ms, self.chunking_strategy.prefix_padding_ms
-            options |= {"min_silence": silence / 1000} if silence is not None else {}
-            options |= {"speech_pad": padding / 1000} if padding is not None else {}
-        return options
-
     def check(self, served: ServedModel, service: Service) -> None:
+        """Raises ApiError for what the model cannot do."""
         if self.words and not served.model.knows_times:
             message = f"{self.model} knows no word times: ask for segments, or serve a model of the task words."
             raise ApiError(400, message, "timestamp_granularities")
-        says_who = served.says_who
-        if self.speakers and service.registry.diarizer is None and not says_who:
+        if self.speakers and service.registry.diarizer is None and not served.says_who:
             message = "This server tells no speakers apart: start it with --diarizer RUN."
             raise ApiError(400, message, "response_format")
-        if self.known_speaker_names and says_who:
+        if self.known_speaker_names and served.says_who:
             message = f"{self.model} says itself who speaks, and knows nobody by a reference."
             raise ApiError(400, message, "known_speaker_references")
 
 
-def transcriber(service: Service, served: ServedModel, form: TranslationForm, diarizer: Any = None) -> Transcriber:
+def transcriber(
+    service: Service, served: ServedModel, form: TranscriptionForm, translate: bool = False, diarizer: Any = None
+) -> Transcriber:
     """What transcribes as a form asks. Raises ApiError for what the model cannot do."""
     form.check(served, service)
-    options = form.option_fields()
     places = served.model.bundle.family.decoding_options()
-    if form.prompt:
-        options["context" if "context" in places and "prompt" not in places else "prompt"] = form.prompt
-    if form.temperature:
-        options["temperature"] = form.temperature
-    vad = getattr(form, "chunking_strategy", None)
-    threshold = vad.threshold if isinstance(vad, ServerVad) else None
-    detector = service.detector if threshold is None else service.detector_at(threshold)
-    task = served.model.for_transcription()
-    options |= {"model": served.name, "words": form.words, "detector": detector, "diarizer": diarizer}
+    prompted = "context" if "context" in places and "prompt" not in places else "prompt"
+    vad = form.chunking_strategy if isinstance(form.chunking_strategy, ServerVad) else ServerVad(type="server_vad")
+    options: dict[str, Any] = {
+        "language": form.language or next(iter(form.languages), None),
+        "hotwords": form.keywords,
+        prompted: form.prompt,
+        "temperature": form.temperature or None,
+        "min_silence": None if vad.silence_duration_ms is None else vad.silence_duration_ms / 1000,
+        "speech_pad": None if vad.prefix_padding_ms is None else vad.prefix_padding_ms / 1000,
+        "tokens": bool(form.include),
+        "translate": translate or None,
+        "words": form.words,
+        "detector": service.detector if vad.threshold is None else service.detector_at(vad.threshold),
+        "diarizer": diarizer,
+        "model": served.name,
+        "on_warning": lambda sentence: None,  # it may quote the request
+    }
     try:
-        return Transcriber(served.model.bundle, task, **options)
+        return Transcriber(served.model.bundle, served.model.for_transcription(), **options)
     except ConfigError as error:
         raise ApiError(400, str(error), _blamed(options, str(error))) from None
 
@@ -168,7 +158,7 @@ def transcriber(service: Service, served: ServedModel, form: TranslationForm, di
 def _blamed(options: dict[str, Any], message: str) -> str | None:
     """The field that a sentence is about."""
     fields = {"temperature": "temperature", "hotwords": "keywords", "prompt": "prompt"}
-    return next((field for name, field in fields.items() if name in options and name in message), None)
+    return next((field for name, field in fields.items() if options.get(name) and name in message), None)
 
 
 def schema(form: type[BaseModel]) -> dict[str, Any]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from stentor.errors import ConfigError, without_secrets
-from stentor.serve.errors import ApiError, response
+from starlette.datastructures import Headers
+
+from stentor.errors import ConfigError
+from stentor.serve.errors import ApiError, log, report, response
 from stentor.serve.service import Service
 from stentor.studio.server.origins import from_elsewhere, is_local
-
-log = logging.getLogger("stentor.serve")
 
 SHORTEST = 16
 """Characters of the shortest key."""
@@ -48,7 +47,7 @@ class Guard:
     def __init__(self, app: Any, service: Service, keys: Sequence[str] = (), origins: Sequence[str] = ()):
         """`keys`: of which each request has one; none: only this machine reaches the server. `origins`: of pages
         elsewhere that may use it, such as https://example.org; `*` for all."""
-        self.app, self.service, self.origins = app, service, tuple(origin.rstrip("/") for origin in origins)
+        self.app, self.service, self.origins = app, service, origins
         self._digests = [_digest(key) for key in keys]
         self._active: Counter[int] = Counter()
 
@@ -57,30 +56,16 @@ class Guard:
             await self.app(scope, receive, send)
             return
         began, status = time.monotonic(), 0
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        origin = headers.get("origin")
-        shared = origin is not None and (origin in self.origins or "*" in self.origins)
 
         async def answer(message: Any) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                extra = [(b"x-content-type-options", b"nosniff")]
-                if shared:
-                    extra += [(b"access-control-allow-origin", str(origin).encode()), (b"vary", b"Origin")]
-                message["headers"] = [*message.get("headers", []), *extra]
+            status = message.get("status", status)
             await send(message)
 
         try:
-            if shared and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-                await answer({"type": "http.response.start", "status": 204, "headers": _PREFLIGHT})
-                await answer({"type": "http.response.body", "body": b""})
-                return
-            await self._pass(scope, receive, answer, headers, shared)
+            await self._pass(scope, receive, answer)
         except Exception as error:
-            known = isinstance(error, ApiError)
-            if not known:
-                log.error("%s: %s", type(error).__name__, without_secrets(str(error)), exc_info=_debugging())
+            report(error)
             if not status:
                 await response(error)(scope, receive, answer)
         finally:
@@ -90,7 +75,9 @@ class Guard:
             self.service.metrics.seconds.labels(route).observe(seconds)
             log.info("%s %s %s %.3f s", scope["method"], route, status or 499, seconds)
 
-    async def _pass(self, scope: Any, receive: Any, send: Any, headers: dict[str, str], shared: bool) -> None:
+    async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = Headers(scope=scope)
+        shared = "origin" in headers and bool({headers["origin"], "*"} & {*self.origins})
         navigates = headers.get("sec-fetch-mode") == "navigate"
         if not shared and from_elsewhere(headers, not self._digests, navigates):
             raise ApiError(403, "Requests from another site are refused: allow its origin with --allow-origin.")
@@ -127,25 +114,11 @@ class Guard:
         if not self._digests:
             return -1
         kind, _, key = authorization.partition(" ")
-        digest, match = _digest(key.strip()), -1
-        for number, known in enumerate(self._digests):
-            if hmac.compare_digest(digest, known):
-                match = number
-        if match < 0 or kind.lower() != "bearer":
+        matches = [hmac.compare_digest(_digest(key.strip()), digest) for digest in self._digests]
+        if not any(matches) or kind.lower() != "bearer":
             raise ApiError(401, "A key of this server is needed: send it as `Authorization: Bearer KEY`.")
-        return match
-
-
-_PREFLIGHT = [
-    (b"access-control-allow-methods", b"GET, POST, DELETE"),
-    (b"access-control-allow-headers", b"*, Authorization"),
-    (b"access-control-max-age", b"600"),
-]
+        return matches.index(True)
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
-
-
-def _debugging() -> bool:
-    return log.isEnabledFor(logging.DEBUG)

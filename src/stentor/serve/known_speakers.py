@@ -7,9 +7,8 @@ diarizer can do it, by the rule by which it follows speakers through a recording
 from __future__ import annotations
 
 import base64
-import binascii
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,16 +25,23 @@ PAUSE = 1.0
 Diarizer = Callable[[Any], list[dict[str, Any]]]
 
 
-def write_reference(url: str, path: Path) -> Path:
-    """Write the audio of a data URL. Raises ApiError for what is none."""
-    head, comma, data = url.partition(",")
-    try:
-        if not (head.startswith("data:") and head.endswith(";base64") and comma):
-            raise ValueError
-        path.write_bytes(base64.b64decode(data, validate=True))
-    except (ValueError, binascii.Error):
-        raise ApiError(400, "A reference is a data URL of audio: data:audio/wav;base64,...", FIELD) from None
-    return path
+def write_references(urls: Sequence[str], recording: UploadedRecording) -> list[UploadedRecording]:
+    """Recordings of the audio of data URLs, in the folder of the one that they are for. Raises ApiError for what is
+    none."""
+    references = []
+    for number, url in enumerate(urls, 1):
+        head, _, data = url.partition(",")
+        path = recording.path.with_name(f"reference{number}")
+        try:
+            if not (head.startswith("data:") and head.endswith(";base64")):
+                raise ValueError
+            path.write_bytes(base64.b64decode(data, validate=True))
+        except ValueError:
+            raise ApiError(400, "A reference is a data URL of audio: data:audio/wav;base64,...", FIELD) from None
+        reference = UploadedRecording(path, f"reference {number}", recording.rate, recording.decoders, LONGEST)
+        reference.cancelled = recording.cancelled
+        references.append(reference)
+    return references
 
 
 def naming(diarizer: Diarizer, names: Sequence[str], references: Sequence[UploadedRecording]) -> Diarizer:
@@ -47,12 +53,11 @@ def naming(diarizer: Diarizer, names: Sequence[str], references: Sequence[Upload
         turns = diarizer(introduced)
         named: dict[str, str] = {}
         for name, (start, end) in zip(names, introduced.spans, strict=True):
-            shares: dict[str, float] = {}
+            shares: dict[str, float] = defaultdict(float)
             for turn in turns:
-                shared = min(turn["end"], end) - max(turn["start"], start)
-                shares[turn["speaker"]] = shares.get(turn["speaker"], 0.0) + max(0.0, shared)
+                shares[turn["speaker"]] += max(0.0, min(turn["end"], end) - max(turn["start"], start))
             if shares and max(shares.values()) > 0:
-                named.setdefault(max(shares, key=lambda speaker: shares[speaker]), name)
+                named.setdefault(max(shares, key=shares.__getitem__), name)
         first = introduced.spans[-1][1] + PAUSE
         return [
             {
@@ -85,12 +90,12 @@ class _Introduced:
         start = 0.0
         for reference in self.references:
             try:
-                audio = np.concatenate(list(reference.at(self.rate).blocks()))
+                audio = np.concatenate([np.zeros(0, np.float32), *reference.at(self.rate).blocks()])
             except AudioError as error:
                 raise ApiError(400, str(error), FIELD) from None
             seconds = len(audio) / self.rate
-            if not SHORTEST <= seconds <= LONGEST:
-                raise ApiError(400, f"{reference.name} has {seconds:.1f} s, not {SHORTEST:g} to {LONGEST:g}.", FIELD)
+            if seconds < SHORTEST:
+                raise ApiError(400, f"{reference.name} is shorter than {SHORTEST:g} s.", FIELD)
             self.spans.append((start, start + seconds))
             start += seconds + PAUSE
             yield np.pad(audio, (0, round(PAUSE * self.rate)))

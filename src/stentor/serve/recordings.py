@@ -33,21 +33,18 @@ class Decoders:
         for _ in range(count):
             self._idle.put(None)
 
-    def read(self, request: dict[str, Any], cancelled: threading.Event) -> Iterator[tuple[np.ndarray, bool]]:
-        """Blocks of a request to `decoder.py`; at the end an empty one with whether they must be held. Raises
-        AudioError, and Cancelled soon after the event is set."""
-        helper, finished = self._idle.get(), False
+    def read(self, request: dict[str, Any], cancelled: threading.Event) -> Iterator[np.ndarray]:
+        """Blocks of a request to `decoder.py`. Raises AudioError, and Cancelled soon after the event is set."""
+        helper = self._idle.get()
         try:
-            helper = helper or _Helper()
+            if helper is None or not helper.alive:
+                helper = _Helper()
             yield from helper.read(request, cancelled, self.patience)
-            finished = True
-        except AudioError:
-            finished = helper is not None and helper.alive
-            raise
         finally:
-            if helper is not None and not finished:  # in the middle of an answer
+            if helper is not None and helper.busy:  # in the middle of an answer
                 helper.close()
-            self._idle.put(helper if finished else None)
+                helper = None
+            self._idle.put(helper)
 
     def close(self) -> None:
         """End the helpers that are idle."""
@@ -65,22 +62,20 @@ class _Helper:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self.process = subprocess.Popen(command, start_new_session=True, env={**os.environ, **threads}, **pipes)
+        self.busy = False
 
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def read(
-        self, request: dict[str, Any], cancelled: threading.Event, patience: float
-    ) -> Iterator[tuple[np.ndarray, bool]]:
+    def read(self, request: dict[str, Any], cancelled: threading.Event, patience: float) -> Iterator[np.ndarray]:
         into, out = self.process.stdin, self.process.stdout
         assert into is not None and out is not None
+        self.busy = True
         with contextlib.suppress(BrokenPipeError):
             into.write(json.dumps(request).encode() + b"\n")
             into.flush()
-        while True:
-            if cancelled.is_set():
-                raise Cancelled
+        while not cancelled.is_set():
             watch = threading.Timer(patience, self.process.kill)
             watch.start()
             try:
@@ -90,22 +85,19 @@ class _Helper:
             finally:
                 watch.cancel()
             if "error" in message:
+                self.busy = False
                 raise AudioError(message["error"], message["reason"])
-            if "done" in message:
-                yield np.zeros(0, np.float32), message["held"]
-                return
             if "samples" not in message or len(samples) < 4 * message["samples"]:
-                self.process.wait()
                 raise AudioError(f"{request['path']} cannot be read: decoding it failed.", "unreadable")
-            yield np.frombuffer(samples, "<f4"), False
+            if not samples:
+                self.busy = False
+                return
+            yield np.frombuffer(samples, "<f4")
+        raise Cancelled
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        with contextlib.suppress(BrokenPipeError), self.process:
+            self.process.kill()
 
 
 class UploadedRecording:
@@ -120,27 +112,22 @@ class UploadedRecording:
         self._decoded = path.with_name(f"{path.name}.{rate}.f32")
 
     def blocks(self) -> Iterator[np.ndarray]:
-        samples, to_hold = 0, False
+        samples = 0
         try:
-            with open(self._decoded, "wb") as file, contextlib.closing(self._read({})) as answers:
-                for block, to_hold in answers:  # noqa: B007  # the last one says it
+            with contextlib.closing(self._read(hold=str(self._decoded))) as blocks:
+                for block in blocks:
                     samples += len(block)
                     if samples > self.most_seconds * self.rate:
                         raise AudioError(f"{self.name} is longer than {self.most_seconds:g} s.", "too_long")
-                    if len(block):
-                        file.write(block.data)
-                        yield block
+                    yield block
         finally:
-            if not to_hold:
-                self._decoded.unlink(missing_ok=True)
-            if self.cancelled.is_set():  # its folder was removed while this was written into it
+            if self.cancelled.is_set():  # its folder was removed while the helper wrote into it
                 shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def read(self, start: int, end: int) -> np.ndarray:
         if self._decoded.exists():
             return np.fromfile(self._decoded, "<f4", max(0, end - start), offset=4 * start)
-        (part, _), *_ = self._read({"start": start, "end": end})
-        return np.array(part)
+        return np.concatenate([np.zeros(0, np.float32), *self._read(start=start, end=end)])
 
     def at(self, rate: int) -> UploadedRecording:
         if rate == self.rate:
@@ -149,9 +136,9 @@ class UploadedRecording:
         other.cancelled = self.cancelled
         return other
 
-    def _read(self, part: dict[str, int]) -> Generator[tuple[np.ndarray, bool], None, None]:
+    def _read(self, **what: Any) -> Generator[np.ndarray, None, None]:
         try:
-            request = {"path": str(self.path), "rate": self.rate, "channel": self.channel, **part}
+            request = {"path": str(self.path), "rate": self.rate, "channel": self.channel, **what}
             yield from self.decoders.read(request, self.cancelled)
         except AudioError as error:
             raise AudioError(str(error).replace(str(self.path), self.name), error.reason) from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.serve.scheduler import JobQueue, Policy
 from stentor.serve.worker import BatchDone, Worker
@@ -56,6 +57,12 @@ class ServedModel:
     @property
     def diarizes(self) -> bool:
         return isinstance(self.model.task, Diarize)
+
+    def first_answer(self, noise: list[np.ndarray]) -> list[Any]:
+        """What the model makes of a second of noise: that it answers."""
+        if self.transcribes:
+            return self.model.for_transcription().predict(self.model.bundle, [Example("", noise[0])], checked=False)
+        return [self.model.diarize(noise[0], 16000).segments if self.diarizes else None]
 
     def diarizer(self) -> Callable[[Recording], list[dict[str, Any]]]:
         """The function from a recording to its speakers' segments, for a `Transcriber`. Recordings that are diarized at
@@ -140,36 +147,32 @@ def load_models(
             f"Two of the models are called the same ({', '.join(by_path.values())}): give them other names with "
             "--name ALIAS=RUN, and leave them out of the list."
         )
-    models = {}
+    models, weights = {}, dict[str, list[Any]]()
     for path, name in by_path.items():
         model = load(path, device)
+        share_weights(model.bundle.model, weights)
         on_cpu = next(model.bundle.model.parameters()).device.type == "cpu"
         queue = JobQueue(batch_seconds or (CPU_BATCH if on_cpu else GPU_BATCH), policy)
         models[path] = ServedModel(name, model, queue, Worker(name, queue, *([on_batch(name)] if on_batch else [])))
     if diarizer is not None:
         models[diarizer].diarizer()  # the error of a model that tells no speakers apart
-    share_weights([served.model.bundle.model for served in models.values()])
     aliases = {alias: by_path[run] for alias, run in pairs}
     return Registry(list(models.values()), aliases, models[diarizer] if diarizer is not None else None)
 
 
-def share_weights(models: Sequence[Any]) -> int:
-    """Let models have equal weights of one name in common, as adapters over one base do; answers the bytes saved."""
+def share_weights(model: Any, known: dict[str, list[Any]]) -> None:
+    """Let a model use those of the `known` weights that equal its own of one name, as adapters over one base do; adds
+    the others."""
     import torch
 
-    known: dict[str, list[Any]] = {}
-    saved = 0
-    for model in models:
-        for name, parameter in model.named_parameters():
-            for other in known.setdefault(name, []):
-                alike = (other.shape, other.dtype, other.device) == (parameter.shape, parameter.dtype, parameter.device)
-                if alike and torch.equal(other, parameter):
-                    parameter.data = other.data
-                    saved += other.numel() * other.element_size()
-                    break
-            else:
-                known[name].append(parameter)
-    return saved
+    for name, parameter in model.named_parameters():
+        for other in known.setdefault(name, []):
+            alike = (other.shape, other.dtype, other.device) == (parameter.shape, parameter.dtype, parameter.device)
+            if alike and torch.equal(other, parameter):
+                parameter.data = other.data
+                break
+        else:
+            known[name].append(parameter)
 
 
 def _name(path: str) -> str:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from stentor.inference.formats import render
 from stentor.inference.transcribe import Transcript
+from stentor.serve.forms import TranscriptionForm
 from stentor.tasks.decode_checks import compression_ratio
 from stentor.text.languages import find
 
@@ -18,20 +19,19 @@ SUBTITLE_TYPES = {"srt": "text/plain", "vtt": "text/vtt"}
 UNKNOWN_LANGUAGE = "unknown"
 
 
-def transcription(
-    transcript: Transcript, format: str, granularities: Iterable[str], task: str, known: Collection[str]
-) -> Response:
-    """The answer to a request for a transcript. `granularities`: `word`, `segment` or both, of verbose_json; `task`:
-    transcribe or translate; `known`: names of speakers."""
-    match format:
+def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) -> Response:
+    """The answer to a request for a transcript. `task`: transcribe or translate."""
+    match fields.response_format:
         case "text":
             return PlainTextResponse(transcript.text + "\n")
-        case "srt" | "vtt":
-            return PlainTextResponse(render(transcript, format), media_type=SUBTITLE_TYPES[format])
+        case "srt" | "vtt" as kind:
+            return PlainTextResponse(render(transcript, kind), media_type=SUBTITLE_TYPES[kind])
         case "verbose_json":
-            return JSONResponse(verbose(transcript, set(granularities) or {"segment"}, task))
+            return JSONResponse(verbose(transcript, set(fields.timestamp_granularities) or {"segment"}, task))
         case "diarized_json":
-            return JSONResponse(diarized(transcript, known))
+            segments = speaker_segments(transcript, fields.known_speaker_names)
+            body = {"task": "transcribe", "duration": transcript["duration"], "text": transcript.text}
+            return JSONResponse({**body, "segments": segments, "usage": usage(transcript)})
     return JSONResponse({"text": transcript.text, **log_probs(transcript.segments), "usage": usage(transcript)})
 
 
@@ -79,19 +79,9 @@ def _segment(number: int, segment: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def diarized(transcript: Transcript, known: Collection[str]) -> dict[str, Any]:
-    """Speakers are A, B, C in the order in which they are first heard, as the interface has them, but for those whose
-    names are `known`."""
-    return {
-        "task": "transcribe",
-        "duration": transcript["duration"],
-        "text": transcript.text,
-        "segments": speaker_segments(transcript, known),
-        "usage": usage(transcript),
-    }
-
-
 def speaker_segments(transcript: Transcript, known: Collection[str]) -> list[dict[str, Any]]:
+    """Segments of one speaker each. Speakers are A, B, C in the order in which they are first heard, as the interface
+    has them, but for those whose names are `known`."""
     labels = {name: name for name in known}
     return [
         {
@@ -115,27 +105,26 @@ class TranscriptEvents:
     """Server-sent events of a transcript that grows. The deltas, laid end to end, are the text."""
 
     def __init__(self, speakers: bool, known: Collection[str] = ()):
-        """`speakers`: with an event for each segment of one speaker; `known` as in `diarized`."""
+        """`speakers`: with an event for each segment of one speaker; `known` as in `speaker_segments`."""
         self.speakers, self.known = speakers, known
         self._sent, self._segments = "", 0
 
     def grown(self, transcript: Transcript) -> list[dict[str, Any]]:
         """What is new in the transcript of the first windows."""
-        events = []
-        if self.speakers:
-            events += speaker_segments(transcript, self.known)[self._segments :]
-        text = transcript.text
+        events = speaker_segments(transcript, self.known)[self._segments :] if self.speakers else []
+        text, segments = transcript.text, transcript.segments
         if text.startswith(self._sent) and len(text) > len(self._sent):
             delta = {"type": "transcript.text.delta", "delta": text[len(self._sent) :]}
-            events.append(delta | log_probs(transcript.segments[self._segments :]))
+            events.append(delta | log_probs(segments[self._segments :]))
             self._sent = text
-        self._segments = len(transcript.segments)
+        self._segments = len(segments)
         return events
 
     def done(self, transcript: Transcript) -> list[dict[str, Any]]:
-        """What is new at the end, and the last event, whose text is the transcript's whatever came before."""
+        """What is new at the end, and the last event, whose text is the transcript's whatever came before. Its `usage`
+        would be one in tokens, and is left out."""
         last = {"type": "transcript.text.done", "text": transcript.text, **log_probs(transcript.segments)}
-        return [*self.grown(transcript), {**last, "usage": usage(transcript)}]
+        return [*self.grown(transcript), last]
 
 
 def server_sent(event: dict[str, Any]) -> str:

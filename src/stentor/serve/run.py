@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from stentor.cli.serve import ServeOptions
     from stentor.serve.service import Service
 
-PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
+PACKAGES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 DRAIN = 120.0
 """Seconds that requests have to end after a signal."""
 
 
 def serve(options: ServeOptions) -> None:
     """Serve until a signal. Raises ConfigError for models that cannot be served, a missing key and a taken port."""
-    needed = [*PACKAGES, "prometheus_client"]
-    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise ConfigError(f"`stentor serve` needs {', '.join(missing)}: pip install 'stentor[serve]'.")
     from stentor.serve.app import create_app
     from stentor.serve.guard import read_keys

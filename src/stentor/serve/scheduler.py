@@ -28,6 +28,9 @@ Policy = Literal["fair", "fifo"]
 class QueueClosed(StentorError):
     """The server is stopping."""
 
+    def __init__(self) -> None:
+        super().__init__("The server is stopping: send the request again in a minute.")
+
 
 @dataclass(eq=False)
 class QueuedJob:
@@ -41,18 +44,15 @@ class QueuedJob:
     """Reads piece `i`."""
     predict: Callable[[list[Any]], Sequence[Any]]
     """Results of loaded pieces, of this job and of others of its group."""
-    on_result: Callable[[int, Any], None]
-    on_error: Callable[[BaseException], None]
+    on_result: Callable[[int, Any], None] = lambda i, result: None
+    on_error: Callable[[BaseException], None] = lambda error: None
     """Called once at most; afterwards nothing of the job is done any more."""
     pending: list[int] = field(default_factory=list)
     clock: float = 0.0
     number: int = 0
     served: float = 0.0
     cancelled: bool = False
-
-    def cancel(self) -> None:
-        """Do nothing more of it; what is in the batch that runs has no consequence."""
-        self.cancelled = True
+    """Nothing more of it is done; what is in the batch that runs has no consequence."""
 
     def fail(self, error: BaseException) -> None:
         if not self.cancelled:
@@ -80,19 +80,18 @@ class JobQueue:
             self._count += 1
             job.pending = list(range(len(job.sizes)))
             job.number, job.clock = self._count, self._clock
-            if not self._closed:
-                if job.pending:
-                    self._jobs.append(job)
-                    self._changed.notify()
-                return
-        job.fail(QueueClosed("The server is stopping: send the request again in a minute."))
+            closed = self._closed
+            if job.pending and not closed:
+                self._jobs.append(job)
+                self._changed.notify()
+        if closed:
+            job.fail(QueueClosed())
 
     def cancel(self, job: QueuedJob) -> None:
         """Take a job out, with all that waits of it."""
-        job.cancel()
         with self._changed:
-            if job in self._jobs:
-                self._jobs.remove(job)
+            job.cancelled = True
+            self._leave_out_cancelled()
 
     def close(self) -> None:
         """Fail what waits, and let `take` answer an empty batch."""
@@ -101,7 +100,7 @@ class JobQueue:
             waiting, self._jobs = self._jobs, []
             self._changed.notify_all()
         for job in waiting:
-            job.fail(QueueClosed("The server is stopping: send the request again in a minute."))
+            job.fail(QueueClosed())
 
     @property
     def seconds(self) -> float:
@@ -116,15 +115,19 @@ class JobQueue:
     def take(self, timeout: float | None = None) -> list[Piece]:
         """The next batch; waits until there is one. Empty when the queue is closed, or nothing came in `timeout`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._closed, timeout)
-            self._jobs = [job for job in self._jobs if not job.cancelled]
+            self._changed.wait_for(lambda: self._leave_out_cancelled() or self._closed, timeout)
             return self._batch() if self._jobs else []
 
+    def _leave_out_cancelled(self) -> bool:
+        """Whether jobs are left. A job that failed is still in the queue when the next batch is taken."""
+        self._jobs = [job for job in self._jobs if not job.cancelled]
+        return bool(self._jobs)
+
     def _batch(self) -> list[Piece]:
-        order = sorted(self._jobs, key=self._turn)
+        fair = self.policy == "fair"
+        order = sorted(self._jobs, key=self._turn if fair else lambda job: job.number)
         lead = order[0]
         length = longest = lead.sizes[lead.pending[0]]
-        fair = self.policy == "fair"
         candidates = [
             (abs(job.sizes[i] - length) if fair else 0.0, place, i, job)
             for place, job in enumerate(order)
@@ -139,19 +142,13 @@ class JobQueue:
             if batch and longest * (len(batch) + 1) > self.batch_seconds:
                 break
             batch.append((job, i))
-        self._charge(batch)
-        return batch
-
-    def _turn(self, job: QueuedJob) -> tuple[float, ...]:
-        if self.policy == "fifo":
-            return (job.number,)
-        return job.clock + job.sizes[job.pending[0]], job.served, job.number
-
-    def _charge(self, batch: list[Piece]) -> None:
-        for job, i in batch:
             job.pending.remove(i)
             job.clock += job.sizes[i]
             job.served += job.sizes[i]
         self._jobs = [job for job in self._jobs if job.pending]
-        if not self._jobs:
-            self._clock = 0.0
+        self._clock = self._clock if self._jobs else 0.0
+        return batch
+
+    @staticmethod
+    def _turn(job: QueuedJob) -> tuple[float, float, int]:
+        return job.clock + job.sizes[job.pending[0]], job.served, job.number

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import os
 import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from stentor.data.batch import Example
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
-from stentor.serve.errors import ApiError
+from stentor.serve.errors import ApiError, log, report
 from stentor.serve.metrics import Metrics
 from stentor.serve.recordings import Decoders, UploadedRecording
 from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.scheduler import QueuedJob
 from stentor.serve.uploads import UploadedFile
 
+_NOT = {"transcribes": "does not transcribe", "speaks": "does not speak", "diarizes": "does not tell speakers apart"}
 LARGE = 4 * 2**20
 """Bytes of a file that may not take the last place where files are read: small ones do not wait for large ones."""
 SLOW_CODEC = 16_000
@@ -59,6 +60,8 @@ class Service:
     """Requests that have not been answered."""
     draining: bool = False
     ready: bool = False
+    failed: bool = False
+    """A model did not answer in the beginning."""
 
     def __post_init__(self) -> None:
         self.detector: Detector = open_detector(self.vad)
@@ -109,74 +112,71 @@ class Service:
         import numpy as np
 
         noise = np.random.default_rng(0).normal(0, 1e-3, 16000).astype(np.float32)
-        loop = asyncio.get_running_loop()
-        for served in self.registry.models.values():
-            answer: asyncio.Future[Any] = loop.create_future()
+        try:
+            for served in self.registry.models.values():
+                first = QueuedJob([1.0], object(), lambda i: noise, served.first_answer)
+                async for _ in self.results(served, first, math.inf):
+                    pass
+            self.ready = True
+        except Exception as error:
+            self.failed = True
+            log.error("A model does not answer: %s.", type(error).__name__)
+            report(error)
 
-            def done(i: int, result: Any, answer: asyncio.Future[Any] = answer) -> None:
-                loop.call_soon_threadsafe(answer.set_result, result)
+    async def results(
+        self, served: ServedModel, job: QueuedJob, seconds: float
+    ) -> AsyncGenerator[list[tuple[int, Any]], None]:
+        """The results of a job's pieces with their numbers, as they come from the model; the job's own `on_result` and
+        `on_error` are replaced. Raises what the model raised, and TimeoutError after these seconds. Whatever ends it,
+        nothing of it stays in the queue: close it (`contextlib.aclosing`)."""
+        loop, deadline = asyncio.get_running_loop(), time.monotonic() + seconds
+        results: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
 
-            def failed(error: BaseException, answer: asyncio.Future[Any] = answer) -> None:
-                loop.call_soon_threadsafe(answer.set_exception, error)
+        def hand_over(*result: Any) -> None:
+            loop.call_soon_threadsafe(results.put_nowait, result)
 
-            def hear(items: list[Any], served: ServedModel = served) -> list[Any]:
-                model = served.model
-                if served.transcribes:
-                    return list(model.for_transcription().predict(model.bundle, [Example("", noise)], checked=False))
-                return [model.diarize(noise, 16000).segments if served.diarizes else None]
+        job.on_result = job.on_error = hand_over
+        served.queue.submit(job)
+        try:
+            missing = len(job.sizes)
+            while missing:
+                left = None if seconds == math.inf else deadline - time.monotonic()
+                batch = [await asyncio.wait_for(results.get(), left)]
+                while not results.empty():
+                    batch.append(results.get_nowait())
+                for result in batch:
+                    if len(result) == 1:
+                        raise result[0]
+                missing -= len(batch)
+                yield [(i, output) for i, output in batch]
+        finally:
+            served.queue.cancel(job)
 
-            served.queue.submit(QueuedJob([1.0], object(), lambda i: i, hear, done, failed))
-            await answer
-        self.ready = True
+    async def windows(
+        self, served: ServedModel, transcriber: Transcriber, plan: RecordingPlan
+    ) -> AsyncGenerator[int, None]:
+        """Lets the model answer a plan's windows. Gives how many from the first on are done, each time that it is more.
+        Raises as `results` does, and is to be closed as well."""
+        seconds = plan.samples / transcriber.rate
+        job = QueuedJob(
+            [(window.end - window.start) / transcriber.rate for window in plan.windows],
+            transcriber.decoding,
+            lambda i: transcriber.example(plan, i),
+            transcriber.predict,
+        )
+        done = 0
+        self.metrics.audio.labels(served.name).inc(seconds)
+        async with aclosing(self.results(served, job, self.limits.time(seconds))) as batches:
+            async for batch in batches:
+                plan.outputs.update(batch)
+                before = done
+                while done in plan.outputs:
+                    done += 1
+                if done > before:
+                    yield done
 
     def close(self) -> None:
         """End threads and helpers."""
         self.registry.stop()
         self.threads.shutdown(wait=True, cancel_futures=True)
         self.decoders.close()
-
-
-_NOT = {"transcribes": "does not transcribe", "speaks": "does not speak", "diarizes": "does not tell speakers apart"}
-
-
-class WindowsInProgress:
-    """The windows of one planned recording on their way through a model's queue."""
-
-    def __init__(self, service: Service, served: ServedModel, transcriber: Transcriber, plan: RecordingPlan):
-        self.service, self.served, self.plan = service, served, plan
-        self.seconds = plan.samples / transcriber.rate
-        self.deadline = time.monotonic() + service.limits.time(self.seconds)
-        self._results: asyncio.Queue[tuple[int, Any] | BaseException] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-        self.job = QueuedJob(
-            [(window.end - window.start) / transcriber.rate for window in plan.windows],
-            transcriber.decoding,
-            lambda i: transcriber.example(plan, i),
-            transcriber.predict,
-            lambda i, output: loop.call_soon_threadsafe(self._results.put_nowait, (i, output)),  # type: ignore[arg-type]
-            lambda error: loop.call_soon_threadsafe(self._results.put_nowait, error),  # type: ignore[arg-type]
-        )
-
-    async def done(self) -> AsyncGenerator[int, None]:
-        """Puts them into the queue. Gives how many windows from the first on are done, each time that it is more.
-        Raises what the model raised, and TimeoutError. Whatever ends it, nothing of it stays in the queue."""
-        self.served.queue.submit(self.job)
-        done, outputs = 0, self.plan.outputs
-        try:
-            while done < len(self.plan.windows):
-                result = await asyncio.wait_for(self._results.get(), self.deadline - time.monotonic())
-                while True:
-                    if isinstance(result, BaseException):
-                        raise result
-                    outputs[result[0]] = result[1]
-                    if self._results.empty():
-                        break
-                    result = self._results.get_nowait()
-                before = done
-                while done in outputs:
-                    done += 1
-                if done > before:
-                    yield done
-        finally:
-            self.served.queue.cancel(self.job)
-            self.service.metrics.audio.labels(self.served.name).inc(self.seconds)

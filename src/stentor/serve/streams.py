@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 from fastapi.responses import Response
 
-from stentor.serve.errors import api_error
+from stentor.serve.errors import api_error, report
 from stentor.serve.responses import server_sent
 
 T = TypeVar("T")
@@ -57,13 +57,13 @@ class EventResponse(Response):
                     async for event in events:
                         await self._send(send, event)
             except Exception as error:
+                report(error)
                 await self._send(send, api_error(error).body())
             await send({"type": "http.response.body", "body": b""})
 
         try:
-            await unless_gone(receive, work())
-        except ClientGone:
-            pass
+            with suppress(ClientGone):
+                await unless_gone(receive, work())
         finally:
             self.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +22,8 @@ from stentor.serve.errors import ApiError
 FIELD_BYTES = 4 * 2**20
 """Bytes of a field that is no file: a speaker's reference as a data URL is the largest."""
 FILES, FIELDS = 4, 64
-SLOWEST = 60.0
-"""Seconds that a sender may be silent."""
+SILENT, SLOWEST = 60.0, 4000
+"""Seconds that a sender may be silent, and bytes a second of the slowest one, who has these seconds besides."""
 
 
 @dataclass
@@ -43,10 +44,9 @@ class Form:
 
     def file(self, name: str = "file") -> UploadedFile:
         """Raises ApiError where the form has no such file, or an empty one."""
-        if name not in self.files:
-            raise ApiError(400, f"{name} is missing: send an audio file as a multipart form.", name)
-        if not self.files[name].size:
-            raise ApiError(400, f"{name} is empty: send an audio file.", name)
+        if name not in self.files or not self.files[name].size:
+            kind = "empty" if name in self.files else "text" if name in self.fields else "missing"
+            raise ApiError(400, f"{name} is {kind}: send an audio file, with a file name, in a multipart form.", name)
         return self.files[name]
 
     def values(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ async def read_form(request: Request, most_bytes: int) -> Form:
             case MultiPartException():
                 raise ApiError(400, f"The multipart form cannot be read: {error.message}") from None
             case TimeoutError():
-                raise ApiError(408, f"Nothing came for {SLOWEST:g} s: send the upload again.") from None
+                raise ApiError(408, "The upload came too slowly: send it again, or a smaller file.") from None
             case ClientDisconnect():
                 raise ApiError(400, "The upload was broken off.") from None
         raise
@@ -108,13 +108,16 @@ async def _limited(request: Request, most_bytes: int) -> AsyncGenerator[bytes, N
     """The body of a request. Raises ApiError when it is too large, TimeoutError when nothing comes."""
     length = request.headers.get("content-length", "")
     size = int(length) if length.isdecimal() else 0
-    stream, received = request.stream(), 0
-    while size <= most_bytes and (chunk := await asyncio.wait_for(anext(stream, b""), SLOWEST)):
+    stream, received, began = request.stream(), 0, time.monotonic()
+    while size <= most_bytes:
+        left = began + SILENT + received / SLOWEST - time.monotonic()
+        chunk = await asyncio.wait_for(anext(stream, b""), min(SILENT, left))
+        if not chunk:
+            return
         yield chunk
         received += len(chunk)
         size = max(size, received)
-    if size > most_bytes:
-        raise ApiError(413, f"The upload is larger than {most_bytes / 2**20:g} MiB, the most that this server takes.")
+    raise ApiError(413, f"The upload is larger than {most_bytes / 2**20:g} MiB, the most that this server takes.")
 
 
 def _stored(upload: UploadFile, path: Path) -> UploadedFile:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from stentor.errors import StentorError, without_secrets
-from stentor.serve.scheduler import JobQueue, Piece
-
-log = logging.getLogger(__name__)
+from stentor.serve.errors import report
+from stentor.serve.scheduler import JobQueue, QueuedJob
 
 BatchDone = Callable[[float, float, int], None]
 
@@ -22,8 +19,6 @@ class Worker:
     def __init__(self, name: str, queue: JobQueue, on_batch: BatchDone = lambda seconds, audio, pieces: None):
         """`on_batch` is called with the seconds that a batch took, its seconds of audio and its number of pieces."""
         self.queue, self.on_batch = queue, on_batch
-        self.answered: float | None = None
-        """When the model last gave a result (time.monotonic)."""
         self.thread = threading.Thread(target=self._run, name=f"stentor-{name}", daemon=True)
 
     def start(self) -> None:
@@ -32,7 +27,7 @@ class Worker:
     def stop(self) -> None:
         """Fail what waits and end the thread after the batch that runs."""
         self.queue.close()
-        if self.thread.is_alive():
+        if self.alive:
             self.thread.join()
 
     @property
@@ -42,45 +37,37 @@ class Worker:
     def _run(self) -> None:
         while batch := self.queue.take():
             began = time.monotonic()
-            loaded = [(piece, item) for piece in batch if (item := self._load(piece)) is not None]
-            self._predict(loaded)
-            audio = sum(job.sizes[i] for (job, i), _ in loaded)
-            self.on_batch(time.monotonic() - began, audio, len(loaded))
+            loaded: list[tuple[QueuedJob, int, Any]] = []
+            for job, i in batch:
+                try:
+                    if not job.cancelled:
+                        loaded.append((job, i, job.load(i)))
+                except Exception as error:
+                    _fail(job, error)
+            _predict(loaded)
+            self.on_batch(time.monotonic() - began, sum(job.sizes[i] for job, i, _ in loaded), len(loaded))
 
-    def _load(self, piece: Piece) -> Any:
-        """A piece as its job's `predict` takes it; None when its job is over or cannot read it."""
-        job, i = piece
-        if job.cancelled:
-            return None
-        try:
-            return job.load(i)
-        except Exception as error:
-            if not job.cancelled:  # then its files are gone
-                _report(error)
-            job.fail(error)
-            return None
 
-    def _predict(self, loaded: list[tuple[Piece, Any]]) -> None:
-        loaded = [(piece, item) for piece, item in loaded if not piece[0].cancelled]
-        if not loaded:
+def _predict(loaded: list[tuple[QueuedJob, int, Any]]) -> None:
+    loaded = [piece for piece in loaded if not piece[0].cancelled]
+    if not loaded:
+        return
+    lead = loaded[0][0]
+    try:
+        results = list(zip(loaded, lead.predict([item for _, _, item in loaded]), strict=True))
+    except Exception as error:
+        if len(loaded) == 1:
+            _fail(lead, error)
             return
-        (lead, _), _ = loaded[0]
-        try:
-            results = lead.predict([item for _, item in loaded])
-            self.answered = time.monotonic()
-        except Exception as error:
-            if len(loaded) == 1:
-                _report(error)
-                lead.fail(error)
-            for piece in loaded if len(loaded) > 1 else ():  # which of them it was
-                self._predict([piece])
-            return
-        for ((job, i), _), result in zip(loaded, results, strict=True):
-            if not job.cancelled:
-                job.on_result(i, result)
+        for piece in loaded:  # which of them it was
+            _predict([piece])
+        return
+    for (job, i, _), result in results:
+        if not job.cancelled:
+            job.on_result(i, result)
 
 
-def _report(error: Exception) -> None:
-    """What is no fault of the request is for whoever runs the server: with its place, without what it was about."""
-    if not isinstance(error, StentorError):
-        log.error("%s: %s", type(error).__name__, without_secrets(str(error)), exc_info=log.isEnabledFor(logging.DEBUG))
+def _fail(job: QueuedJob, error: Exception) -> None:
+    if not job.cancelled:  # otherwise its files are gone
+        report(error)
+    job.fail(error)

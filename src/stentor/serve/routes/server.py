@@ -33,21 +33,17 @@ async def get_model(model: str, request: Request) -> dict[str, Any]:
 
 
 def _model(name: str, served: ServedModel) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "model",
-        "created": served.created,
-        "owned_by": "stentor",
-        "task": served.model.task.type,
-    }
+    about = {"created": served.created, "owned_by": "stentor", "task": served.model.task.type}
+    return {"id": name, "object": "model", **about}
 
 
 @router.get("/health", tags=["server"])
 async def health(request: Request) -> JSONResponse:
     """200 when every model has answered and the server takes requests, otherwise 503."""
     service: Service = request.app.state.service
-    alive = all(served.worker.alive for served in service.registry.models.values())
-    status = "stopping" if service.draining else "loading" if not service.ready else "ok" if alive else "failed"
+    failed = service.failed or not all(served.worker.alive for served in service.registry.models.values())
+    states = {"stopping": service.draining, "failed": failed, "loading": not service.ready, "ok": True}
+    status = next(state for state, holds in states.items() if holds)
     return JSONResponse({"status": status, "requests": service.active}, 200 if status == "ok" else 503)
 
 

@@ -30,11 +30,14 @@ def from_elsewhere(headers: Mapping[str, str], local: bool, navigates: bool) -> 
         navigates: whether somebody followed a link to what may be opened from anywhere.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-        return True
     if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not navigates:
         return True
-    return local and not is_local(urlsplit(f"//{host}").hostname or "")
+    try:
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return True
+        return local and not is_local(urlsplit(f"//{host}").hostname or "")
+    except ValueError:  # an address in brackets that is none
+        return True
 
 
 def listen(host: str, port: int, server: str) -> socket.socket:

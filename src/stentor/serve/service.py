@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import math
 import os
 import time
 from collections.abc import AsyncGenerator
@@ -15,7 +14,7 @@ from typing import Any
 
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
-from stentor.serve.errors import ApiError, log, report
+from stentor.serve.errors import ApiError, log
 from stentor.serve.metrics import Metrics
 from stentor.serve.recordings import Decoders, UploadedRecording
 from stentor.serve.registry import Registry, ServedModel
@@ -115,22 +114,21 @@ class Service:
         try:
             for served in self.registry.models.values():
                 first = QueuedJob([1.0], object(), lambda i: noise, served.first_answer)
-                async for _ in self.results(served, first, math.inf):
+                async for _ in self.results(served, first, None):
                     pass
             self.ready = True
         except Exception as error:
             self.failed = True
-            log.error("A model does not answer: %s.", type(error).__name__)
-            report(error)
+            log.error("%s does not answer: %s.", served.name, type(error).__name__)
 
     async def results(
-        self, served: ServedModel, job: QueuedJob, seconds: float
+        self, served: ServedModel, job: QueuedJob, seconds: float | None
     ) -> AsyncGenerator[list[tuple[int, Any]], None]:
         """The results of a job's pieces with their numbers, as they come from the model; the job's own `on_result` and
         `on_error` are replaced. Raises what the model raised, and TimeoutError after these seconds. Whatever ends it,
         nothing of it stays in the queue: close it (`contextlib.aclosing`)."""
-        loop, deadline = asyncio.get_running_loop(), time.monotonic() + seconds
-        results: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        loop, deadline = asyncio.get_running_loop(), time.monotonic() + (seconds or 0)
+        results: asyncio.Queue[Any] = asyncio.Queue()
 
         def hand_over(*result: Any) -> None:
             loop.call_soon_threadsafe(results.put_nowait, result)
@@ -140,7 +138,7 @@ class Service:
         try:
             missing = len(job.sizes)
             while missing:
-                left = None if seconds == math.inf else deadline - time.monotonic()
+                left = None if seconds is None else deadline - time.monotonic()
                 batch = [await asyncio.wait_for(results.get(), left)]
                 while not results.empty():
                     batch.append(results.get_nowait())
@@ -148,7 +146,7 @@ class Service:
                     if len(result) == 1:
                         raise result[0]
                 missing -= len(batch)
-                yield [(i, output) for i, output in batch]
+                yield batch
         finally:
             served.queue.cancel(job)
 

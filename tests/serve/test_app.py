@@ -1,0 +1,64 @@
+"""The app without a socket, with a model that is a function."""
+
+from types import SimpleNamespace
+
+import pytest
+from starlette.testclient import TestClient
+
+from stentor.serve.app import create_app
+from stentor.serve.registry import Registry, ServedModel
+from stentor.serve.scheduler import JobQueue
+from stentor.serve.service import Service
+from stentor.serve.worker import Worker
+from stentor.tasks.diarize import Diarize
+
+MINE = {"origin": "https://mine.example"}
+
+
+@pytest.fixture
+def app():
+    """Makes the app of a model that calls `answer`."""
+
+    def make(answer, keys=()):
+        queue, task = JobQueue(30.0), Diarize.model_construct(type="diarize")
+        model = SimpleNamespace(task=task, diarize=lambda audio, rate: SimpleNamespace(segments=answer()))
+        service = Service(Registry([ServedModel("m", model, queue, Worker("m", queue))], {}))
+        return TestClient(create_app(service, keys, ["https://mine.example/"]), base_url="http://localhost")
+
+    return make
+
+
+def settled(client):
+    while (health := client.get("/health")).json()["status"] == "loading":
+        pass
+    return health
+
+
+def test_a_model_that_does_not_answer(app):
+    def answer():
+        raise ValueError
+
+    with app(answer) as client:
+        health = settled(client)
+        assert (health.status_code, health.json()["status"]) == (503, "failed")
+
+
+def test_a_page_elsewhere_reads_what_is_refused(app):
+    with app(list, ["a-key-of-sixteen-characters"]) as client:
+        assert settled(client).json()["status"] == "ok"
+        refusal = client.get("/v1/models", headers=MINE)
+        assert refusal.status_code == 401
+        assert refusal.headers["access-control-allow-origin"] == MINE["origin"]
+
+
+def test_a_host_that_is_no_address(app):
+    with app(list) as client:
+        settled(client)
+        assert client.get("/v1/models", headers={"host": "["}).status_code == 403
+
+
+def test_a_model_of_another_task(app):
+    with app(list) as client:
+        settled(client)
+        answer = client.post("/v1/audio/transcriptions", data={"model": "m"}, files={"file": ("a.wav", b"x")})
+        assert answer.status_code == 400 and "does not transcribe" in answer.json()["error"]["message"]

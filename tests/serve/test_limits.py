@@ -166,23 +166,33 @@ def test_a_stream_that_is_left_frees_its_place(gated, tone):
     assert len(gated.service.registry.models["model"].queue) == 0
 
 
-def test_no_more_requests_than_there_is_room(gated, tone):
-    gated.service.limits.requests = 1
-    path = tone("a.wav", (2, -10))
-    answers = []
+def asked(gated, path):
+    """A request that the model holds; to be called for its text, which is waited for."""
+    texts = []
 
     def ask():
-        answers.append(gated.client.audio.transcriptions.create(file=path, model="model").text)
+        texts.append(gated.client.audio.transcriptions.create(file=path, model="model").text)
 
     waiting = threading.Thread(target=ask)
     waiting.start()
     assert gated.entered.wait(30)
+
+    def text():
+        waiting.join()
+        return texts[0]
+
+    return text
+
+
+def test_no_more_requests_than_there_is_room(gated, tone):
+    gated.service.limits.requests = 1
+    path = tone("a.wav", (2, -10))
+    answer = asked(gated, path)
     with pytest.raises(openai.RateLimitError) as refusal:
         gated.client.audio.transcriptions.create(file=path, model="model")
     assert int(refusal.value.response.headers["retry-after"]) >= 1
     gated.release.set()
-    waiting.join()
-    assert answers == ["level 10"]
+    assert answer() == "level 10"
 
 
 def test_a_request_that_takes_too_long(gated, tone):
@@ -194,23 +204,15 @@ def test_a_request_that_takes_too_long(gated, tone):
 
 def test_a_signal_lets_what_runs_end(gated, tone):
     path = tone("a.wav", (2, -10))
-    answers = []
-
-    def ask():
-        answers.append(gated.client.audio.transcriptions.create(file=path, model="model").text)
-
-    waiting = threading.Thread(target=ask)
-    waiting.start()
-    assert gated.entered.wait(30)
+    answer = asked(gated, path)
     gated.server.handle_exit(15, None)
     with pytest.raises(openai.InternalServerError) as refusal:
         gated.client.audio.transcriptions.create(file=path, model="model")
     assert refusal.value.status_code == 503 and "stopping" in refusal.value.message
     assert gated.http.get("/health").json()["status"] == "stopping"
     gated.release.set()
-    waiting.join()
+    assert answer() == "level 10"
     gated.thread.join()
-    assert answers == ["level 10"]
 
 
 def test_nothing_is_left_behind(export, serve, tone, tmp_path, monkeypatch):

@@ -29,20 +29,20 @@ def open_writer(path: str | Path, rate: int, kind: str) -> Iterator[Callable[[np
         yield _piped(rate, kind)
     elif kind == "wav":
         with open(path, "w+b") as file:
-            file.write(_header(rate))
+            file.write(wav_header(rate))
             try:
                 yield lambda audio: _write(file, audio)
             finally:
                 size = min(file.tell() - 44, MOST - 36)
                 file.seek(0)
-                file.write(_header(rate, size))
+                file.write(wav_header(rate, size))
     else:
         import soundfile
 
         with soundfile.SoundFile(str(path), "w", rate, 1, WRITTEN[kind], format=kind.upper()) as coded:
 
             def write(audio: np.ndarray) -> None:
-                coded.write(_quantised(audio))
+                coded.write(quantised(audio))
                 coded.flush()
 
             yield write
@@ -55,7 +55,7 @@ def _piped(rate: int, kind: str) -> Callable[[np.ndarray], None]:
         nonlocal begun
         try:
             if not begun:
-                sys.stdout.buffer.write(_header(rate))
+                sys.stdout.buffer.write(wav_header(rate))
                 begun = True
             _write(sys.stdout.buffer, audio)
         except BrokenPipeError:
@@ -67,16 +67,16 @@ def _piped(rate: int, kind: str) -> Callable[[np.ndarray], None]:
 
 
 def _write(file: IO[bytes], audio: np.ndarray) -> None:
-    file.write(_quantised(audio).astype("<i2").tobytes())
+    file.write(quantised(audio).astype("<i2").tobytes())
     file.flush()
 
 
-def _quantised(audio: np.ndarray) -> np.ndarray:
+def quantised(audio: np.ndarray) -> np.ndarray:
     check_finite(audio, "The speech")
     return np.clip(np.rint(np.asarray(audio, np.float32) * 32768), -32768, 32767).astype(np.int16)
 
 
-def _header(rate: int, size: int = MOST - 36) -> bytes:
+def wav_header(rate: int, size: int = MOST - 36) -> bytes:
     """Of a WAV file with so many bytes of 16-bit mono audio."""
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
     data = MOST if size == MOST - 36 else size

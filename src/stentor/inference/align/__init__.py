@@ -10,7 +10,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip, Word
 from stentor.inference.align.long_audio import by_windows
-from stentor.inference.load import CONFIG, TRAINING_CONFIG, find_export, load, pick_device
+from stentor.inference.load import CONFIG, TRAINING_CONFIG, Model, find_export, load, pick_device
 from stentor.inference.recording import Recording
 from stentor.inference.vad import Window
 from stentor.models.base import Bundle, Family
@@ -80,17 +80,27 @@ def open_aligner(model: str, engine: str | None = None, device: str = "auto", la
         from stentor.inference.align.whisper import WhisperAligner
 
         return WhisperAligner(folder, pick_device(device), lag or 0.0)
-    from stentor.inference.align.ctc import CTCAligner, SpeechLLMCTC, TransformersCTC
+    if any(kind.endswith("ForCTC") for kind in _json(folder / CONFIG).get("architectures") or []):
+        from stentor.inference.align.ctc import CTCAligner, TransformersCTC
 
-    if any(kind.endswith("ForCTC") for kind in _json(folder / "config.json").get("architectures") or []):
         return CTCAligner(TransformersCTC(folder, pick_device(device)))
-    loaded = load(folder, device)
+    return aligner_of(load(folder, device), engine)
+
+
+def aligner_of(model: Model, engine: str | None = None) -> Aligner:
+    """The aligner of a model that is loaded; the weights are in memory once, but for models that transformers loads.
+    Raises ConfigError."""
+    folder, engine = engine_of(str(model.folder), engine)
+    if engine == "whisper" or _json(folder / CONFIG).get("family") is None and engine == "ctc":
+        return open_aligner(str(folder), engine, str(next(model.bundle.model.parameters()).device))
     if engine == "ctc":
-        return CTCAligner(SpeechLLMCTC(loaded.bundle, model))
-    task = loaded.task
+        from stentor.inference.align.ctc import CTCAligner, SpeechLLMCTC
+
+        return CTCAligner(SpeechLLMCTC(model.bundle, model.name))
+    task = model.task
     if not isinstance(task, Words):  # transducers align whatever they were trained for
         task = Words.model_validate({**task.model_dump(), "type": "words"})
-    return TrainedAligner(loaded.bundle, task)
+    return TrainedAligner(model.bundle, task)
 
 
 def clip_of(recording: Recording, text: str, language: str | None = None, name: str | None = None) -> Clip:

@@ -24,7 +24,9 @@ TOGETHER = 8
 
 
 @dataclass(eq=False)
-class _Piece:
+class SpeechPiece:
+    """What is spoken in one go."""
+
     number: int
     text: str
     end: str
@@ -33,8 +35,10 @@ class _Piece:
     codes: np.ndarray | None = None
 
 
-class _Job:
+class SpeechPlan:
     """An utterance on its way. Without a voice its first piece is that of the others, see `Utterance.follows`."""
+
+    pieces: list[SpeechPiece]
 
     def __init__(self, utterance: Utterance, bundle: Bundle, generation: Generation, finish: bool, early: bool = False):
         processor: Any = bundle.processor
@@ -50,14 +54,19 @@ class _Job:
         self.pieces = _plan(utterance, self.reference, bundle, generation, early)
         self.joiner = Joiner(self.codec.sample_rate, utterance.duration is None, level) if finish else None
 
-    def prompt(self, piece: _Piece, denoise: bool) -> Any:
+    def prompt(self, piece: SpeechPiece, denoise: bool) -> Any:
         first = self.pieces[0]
         reference = (first.codes, first.text) if self.follows and piece.number else self.reference
         style = {"language": self.utterance.language, "instruct": self.utterance.instruct}
         denoise = denoise and self.reference is not None
         return self.processor.utterance(piece.text, reference=reference, frames=piece.frames, denoise=denoise, **style)
 
-    def audio(self, piece: _Piece) -> np.ndarray:
+    def groups(self) -> list[list[SpeechPiece]]:
+        """Its pieces in the order in which they can be made: those of a group do not need each other."""
+        first = self.pieces[: 1 if self.follows else None]
+        return [group for group in (first, self.pieces[len(first) :]) if group]
+
+    def audio(self, piece: SpeechPiece) -> np.ndarray:
         """What can be heard after this piece was made; to be asked for in order."""
         (audio,) = self.codec.decode([piece.codes])
         return audio if self.joiner is None else self.joiner.add(audio, piece.end, piece is self.pieces[-1])
@@ -80,12 +89,12 @@ def speak(
     voice; without, it is as the codec gives it. `denoise` asks for clean speech after noisy voices, of models that have
     learned that. `options` go to the model's `speak`.
     """
-    jobs = [_Job(utterance, bundle, generation, finish) for utterance in utterances]
+    jobs = [SpeechPlan(utterance, bundle, generation, finish) for utterance in utterances]
     settings = {**generation.arguments(), **options}
     # Pieces that need no codes of other pieces go together.
-    begun = [(job, piece) for job in jobs for piece in (job.pieces[:1] if job.follows else job.pieces)]
-    _synthesize(bundle, begun, denoise, settings)
-    _synthesize(bundle, [(j, p) for j in jobs for p in j.pieces if p.codes is None], denoise, settings)
+    begun = [(job, piece) for job in jobs for group in job.groups()[:1] for piece in group]
+    synthesize(bundle, begun, denoise, settings)
+    synthesize(bundle, [(j, p) for j in jobs for p in j.pieces if p.codes is None], denoise, settings)
     for job in jobs:
         audio = np.concatenate([job.audio(piece) for piece in job.pieces])
         codes = np.concatenate([piece.codes for piece in job.pieces], axis=1)  # type: ignore[misc]  # all are spoken
@@ -107,12 +116,12 @@ def speak_stream(
     With `early` the first pieces are short, and each is given as soon as it is made; without, the pieces are those of
     `speak`. Parameters as there.
     """
-    job = _Job(utterance, bundle, generation, finish, early)
+    job = SpeechPlan(utterance, bundle, generation, finish, early)
     settings = {**generation.arguments(), **options}
     size = 1 if early else TOGETHER
     for start in [0, *range(1, len(job.pieces), size)]:
         group = job.pieces[start : start + size if start else 1]
-        _synthesize(bundle, [(job, piece) for piece in group], denoise, settings)
+        synthesize(bundle, [(job, piece) for piece in group], denoise, settings)
         for piece in group:
             assert piece.codes is not None
             yield Speech(job.audio(piece), job.codec.sample_rate, piece.codes, [piece.text], job.seed)
@@ -120,7 +129,10 @@ def speak_stream(
                 piece.codes = None
 
 
-def _synthesize(bundle: Bundle, pieces: Sequence[tuple[_Job, _Piece]], denoise: bool, settings: dict[str, Any]) -> None:
+def synthesize(
+    bundle: Bundle, pieces: Sequence[tuple[SpeechPlan, SpeechPiece]], denoise: bool, settings: dict[str, Any]
+) -> None:
+    """Make the codes of pieces, of any plans, together; none depends on the others. `settings` go to the model."""
     if not pieces:
         return
     model: Any = bundle.model
@@ -132,7 +144,7 @@ def _synthesize(bundle: Bundle, pieces: Sequence[tuple[_Job, _Piece]], denoise: 
 
 def _plan(
     utterance: Utterance, reference: tuple[np.ndarray, str] | None, bundle: Bundle, generation: Generation, early: bool
-) -> list[_Piece]:
+) -> list[SpeechPiece]:
     processor: Any = bundle.processor
     frame_rate, duration = processor.codec.frame_rate, utterance.duration
     reference_text, reference_seconds = None, None
@@ -159,4 +171,4 @@ def _plan(
         shares = list(itertools.accumulate(weights if any(weights) else [1.0] * len(parts), initial=0.0))
         ends = [int(duration * frame_rate * share / shares[-1] + 1e-9) for share in shares]
         frames = [max(1, end - start) for start, end in itertools.pairwise(ends)]
-    return [_Piece(i, text, end[-8:], count) for i, ((text, end), count) in enumerate(zip(parts, frames))]
+    return [SpeechPiece(i, text, end[-8:], count) for i, ((text, end), count) in enumerate(zip(parts, frames))]

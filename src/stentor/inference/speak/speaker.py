@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from stentor.errors import ConfigError
 from stentor.inference.speak import Speech, Utterance, check, printed, spelled
-from stentor.inference.speak.pieces import speak, speak_stream
+from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan, speak, speak_stream, synthesize
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
 from stentor.inference.speak.voice import Voice, load_voice, several
 from stentor.models.base import Bundle
@@ -144,6 +144,15 @@ class Speaker:
         """One utterance, piece by piece; see `stentor.inference.speak.pieces.speak_stream`."""
         (learned,) = self._learned([utterance])
         return speak_stream(self.bundle, learned, self.generation, finish, self.denoise, early, **self.options)
+
+    def plan(self, utterance: Utterance, early: bool = False) -> SpeechPlan:
+        """What `stream` makes, for somebody who decides what is made together (`synthesize`)."""
+        (learned,) = self._learned([utterance])
+        return SpeechPlan(self.bundle, learned, self.generation, True, early)
+
+    def synthesize(self, pieces: Sequence[tuple[SpeechPlan, SpeechPiece]]) -> None:
+        """Make the codes of pieces of any plans of this speaker."""
+        synthesize(self.bundle, pieces, self.denoise, {**self.generation.arguments(), **self.options})
 
     def _learned(self, utterances: Sequence[Utterance]) -> list[Utterance]:
         """The utterances with what the model was told of language and voice in training."""

@@ -16,8 +16,9 @@ spec = importlib.util.spec_from_file_location(
 )
 models = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(models)
-diarizer, export, meter, run, talk, tone, tones = (
-    getattr(models, name) for name in ("diarizer", "export", "meter", "run", "talk", "tone", "tones")
+diarizer, export, meter, run, talk, talker, tiny_family, tone, tones = (
+    getattr(models, name)
+    for name in ("diarizer", "export", "meter", "run", "talk", "talker", "tiny_family", "tone", "tones")
 )
 
 

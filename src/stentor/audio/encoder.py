@@ -43,7 +43,9 @@ class Encoder:
         if kind in CODED:
             form, code = CODED[kind]
             if code not in soundfile.available_subtypes(form):
-                raise ConfigError(f"The libsndfile here writes no {kind}: take another format, or install soundfile anew.")
+                raise ConfigError(
+                    f"The libsndfile here writes no {kind}: take another format, or install soundfile anew."
+                )
             # At a constant rate readers know the length of an MP3 that does not say it.
             constant: Any = {"bitrate_mode": "CONSTANT", "compression_level": MP3_LEVEL} if kind == "mp3" else {}
             self._file = soundfile.SoundFile(self._sink, "w", self.rate, 1, code, format=form, **constant)

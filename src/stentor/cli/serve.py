@@ -10,7 +10,7 @@ from stentor.cli.options import DEVICE, MODEL_PLUGINS, Argument, Flag, Option, v
 @verb(app, "serve", "stentor.serve.run:serve")
 @dataclass
 class ServeOptions:
-    """Serve models behind the audio interface of OpenAI: transcriptions, for any client that speaks it."""
+    """Serve models behind the audio interface of OpenAI: transcriptions and speech, for any client that speaks it."""
 
     models: list[str] = Argument("Run folders, export folders or Hub ids.", [])
     name: list[str] = Option("ALIAS=RUN: a model under a name that clients ask for. May be repeated.", [])
@@ -24,6 +24,7 @@ class ServeOptions:
     vad: str = Option("What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).", "energy")
     max_upload_mb: int = Option("Largest upload, in MiB.", 1024, min=1)
     max_minutes: float = Option("Longest recording.", 240.0, min=0.1)
+    max_characters: int = Option("Longest text to speak.", 4096, min=1)
     max_requests: int = Option("Requests that wait or run together; more are told to come later.", 256, min=1)
     max_requests_per_key: int | None = Option("The same for each key.", min=1)
     fifo: bool = Flag("Serve requests in the order in which they came, instead of in fair turns.")

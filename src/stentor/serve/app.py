@@ -12,10 +12,10 @@ from starlette.middleware.cors import CORSMiddleware
 from stentor import __version__
 from stentor.serve import errors
 from stentor.serve.guard import Guard
-from stentor.serve.routes import server, transcriptions
+from stentor.serve.routes import server, speech, timings, transcriptions
 from stentor.serve.service import Service
 
-ROUTERS = (transcriptions.router, server.router)
+ROUTERS = (transcriptions.router, speech.router, timings.router, server.router)
 
 
 def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str] = ()) -> FastAPI:

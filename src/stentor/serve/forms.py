@@ -161,13 +161,20 @@ def _blamed(options: dict[str, Any], message: str) -> str | None:
     return next((field for name, field in fields.items() if options.get(name) and name in message), None)
 
 
-def schema(form: type[BaseModel]) -> dict[str, Any]:
-    """The part of an OpenAPI operation that describes a form with a file."""
-    properties = form.model_json_schema()
+def body_schema(body: type[BaseModel], media_type: str = "application/json") -> dict[str, Any]:
+    """The part of an OpenAPI operation that describes a body."""
+    properties = body.model_json_schema()
     properties = _inlined(properties, properties.pop("$defs", {}))
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": properties}}}}
+
+
+def schema(form: type[BaseModel]) -> dict[str, Any]:
+    """The same of a form with a file."""
+    operation = body_schema(form, "multipart/form-data")
+    properties = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
     properties["properties"] = {"file": {"type": "string", "format": "binary"}, **properties["properties"]}
     properties["required"] = ["file", *properties.get("required", [])]
-    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": properties}}}}
+    return operation
 
 
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
+from stentor.inference.align import aligner_of
+from stentor.inference.speak import Utterance
 from stentor.serve.scheduler import JobQueue, Policy
 from stentor.serve.worker import BatchDone, Worker
 from stentor.tasks.diarize import Diarize
@@ -21,8 +25,12 @@ from stentor.tasks.who_said_what import WhoSaidWhat
 if TYPE_CHECKING:
     import numpy as np
 
+    from stentor.inference.align.base import Aligner
     from stentor.inference.load import Model
     from stentor.inference.recording import Recording
+    from stentor.inference.speak.speaker import Speaker
+
+T = TypeVar("T")
 
 GPU_BATCH, CPU_BATCH = 120.0, 30.0
 """Seconds of audio in a batch where nothing else is asked for: a GPU is not filled by less, and on a CPU more makes the
@@ -38,8 +46,6 @@ class ServedModel:
     queue: JobQueue
     worker: Worker
     created: int = field(default_factory=lambda: int(time.time()))
-    turn: threading.Lock = field(default_factory=threading.Lock)
-    """For what does not go through the queue in pieces: who has it may touch the model (see `diarizer`)."""
 
     @property
     def transcribes(self) -> bool:
@@ -58,20 +64,45 @@ class ServedModel:
     def diarizes(self) -> bool:
         return isinstance(self.model.task, Diarize)
 
+    @property
+    def aligns(self) -> bool:
+        return self.transcribes
+
+    @cached_property
+    def speaker(self) -> Speaker:
+        """Its remarks are not logged: they repeat what a client sends."""
+        return self.model.speaker(remark=lambda sentence: None)
+
+    @cached_property
+    def aligner(self) -> Aligner:
+        """Whisper's and CTC models of transformers are loaded a second time, when they are first asked for."""
+        import torch
+
+        aligner, known = aligner_of(self.model), dict[str, list[Any]]()
+        if isinstance(second := getattr(aligner, "model", None), torch.nn.Module):
+            share_weights(self.model.bundle.model, known)
+            share_weights(second, known)
+        return aligner
+
     def first_answer(self, noise: list[np.ndarray]) -> list[Any]:
-        """What the model makes of a second of noise: that it answers."""
+        """What the model makes of a second of noise, or says in half a second: that it answers."""
         if self.transcribes:
             return self.model.for_transcription().predict(self.model.bundle, [Example("", noise[0])], checked=False)
+        if self.speaks:
+            return list(self.speaker.speak([Utterance(audible(self.model.bundle), duration=0.5)]))
         return [self.model.diarize(noise[0], 16000).segments if self.diarizes else None]
 
     def diarizer(self) -> Callable[[Recording], list[dict[str, Any]]]:
-        """The function from a recording to its speakers' segments, for a `Transcriber`. Recordings that are diarized at
-        one time take turns with the model, a block of audio each."""
-        segments = self.model.speaker_segments()
+        """The function from a recording to its speakers' segments, for a `Transcriber`."""
+        return self.taking_turns(self.model.speaker_segments())
 
-        def in_turns(recording: Recording) -> list[dict[str, Any]]:
-            with self.turn:
-                return segments(_InTurns(recording, self.turn))
+    def taking_turns(self, work: Callable[[Any], T]) -> Callable[[Recording], T]:
+        """Work on a recording that touches the model, for another thread than the worker's. It takes turns with others,
+        and lets them have the model each time that it reads audio."""
+
+        def in_turns(recording: Recording) -> T:
+            with self.worker.turn:
+                return work(_InTurns(recording, self.worker.turn))
 
         return in_turns
 
@@ -86,17 +117,23 @@ class _InTurns:
     def blocks(self) -> Iterator[np.ndarray]:
         blocks = iter(self.recording.blocks())
         while True:
-            self.turn.release()
-            try:
+            with self._left():
                 block = next(blocks, None)
-            finally:
-                self.turn.acquire()
             if block is None:
                 return
             yield block
 
     def read(self, start: int, end: int) -> np.ndarray:
-        return self.recording.read(start, end)
+        with self._left():
+            return self.recording.read(start, end)
+
+    @contextmanager
+    def _left(self) -> Iterator[None]:
+        self.turn.release()
+        try:
+            yield
+        finally:
+            self.turn.acquire()
 
     def at(self, rate: int) -> _InTurns:
         return _InTurns(self.recording.at(rate), self.turn)
@@ -156,6 +193,9 @@ def load_models(
         models[path] = ServedModel(name, model, queue, Worker(name, queue, *([on_batch(name)] if on_batch else [])))
     if diarizer is not None:
         models[diarizer].diarizer()  # the error of a model that tells no speakers apart
+    for served in models.values():
+        if served.speaks:
+            served.model.for_speech()  # the error of a model without its codec
     aliases = {alias: by_path[run] for alias, run in pairs}
     return Registry(list(models.values()), aliases, models[diarizer] if diarizer is not None else None)
 
@@ -173,6 +213,12 @@ def share_weights(model: Any, known: dict[str, list[Any]]) -> None:
                 break
         else:
             known[name].append(parameter)
+
+
+def audible(bundle: Any) -> str:
+    """A text that a model that speaks can read."""
+    letters = getattr(bundle.processor, "letters", None)
+    return "hello" if letters is None else "".join(sorted(filter(str.isalnum, letters)))[:12] or "hello"
 
 
 def _name(path: str) -> str:

@@ -48,6 +48,7 @@ def serve(options: ServeOptions) -> None:
     limits = Limits(
         upload_bytes=options.max_upload_mb * 2**20,
         audio_seconds=options.max_minutes * 60,
+        characters=options.max_characters,
         requests=options.max_requests,
         requests_per_key=options.max_requests_per_key or options.max_requests,
     )

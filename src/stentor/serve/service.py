@@ -6,11 +6,11 @@ import asyncio
 import copy
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
@@ -21,7 +21,13 @@ from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.scheduler import QueuedJob
 from stentor.serve.uploads import UploadedFile
 
-_NOT = {"transcribes": "does not transcribe", "speaks": "does not speak", "diarizes": "does not tell speakers apart"}
+T = TypeVar("T")
+_NOT = {
+    "transcribes": "does not transcribe",
+    "speaks": "does not speak",
+    "diarizes": "does not tell speakers apart",
+    "aligns": "does not align",
+}
 LARGE = 4 * 2**20
 """Bytes of a file that may not take the last place where files are read: small ones do not wait for large ones."""
 SLOW_CODEC = 16_000
@@ -34,6 +40,8 @@ class Limits:
 
     upload_bytes: int = 2**30
     audio_seconds: float = 4 * 3600.0
+    characters: int = 4096
+    """Of a text to speak."""
     requests: int = 256
     """That wait or run together."""
     requests_per_key: int = 64
@@ -69,7 +77,7 @@ class Service:
         self._large = asyncio.Semaphore(self.readers - 1)
 
     def model(self, name: str, purpose: str) -> ServedModel:
-        """The model of a name. `purpose`: `transcribes`, `speaks` or `diarizes`. Raises ApiError."""
+        """The model of a name. `purpose`: `transcribes`, `speaks`, `diarizes` or `aligns`. Raises ApiError."""
         served = self.registry.find(name)
         if served is None:
             known = ", ".join(self.registry.names)
@@ -92,19 +100,23 @@ class Service:
         return UploadedRecording(file.path, file.name, rate, self.decoders, self.limits.audio_seconds)
 
     async def plan(self, transcriber: Transcriber, recording: UploadedRecording) -> RecordingPlan:
-        """The plan of a recording, made in a thread. Raises AudioError and TimeoutError."""
+        """The plan of a recording. Raises AudioError and TimeoutError."""
+        plan = await self.read(transcriber.plan, recording)
+        if plan.error is not None:
+            raise plan.error
+        return plan
+
+    async def read(self, work: Callable[[UploadedRecording], T], recording: UploadedRecording) -> T:
+        """The result of `work` on a recording, done in a thread. Raises what it raises, and TimeoutError."""
         size = recording.path.stat().st_size
         try:
             place: AbstractAsyncContextManager[Any] = self._large if size > LARGE else nullcontext()
             async with asyncio.timeout(self.limits.time(size / SLOW_CODEC)):
                 async with place:
-                    plan = await asyncio.get_running_loop().run_in_executor(self.threads, transcriber.plan, recording)
+                    return await asyncio.get_running_loop().run_in_executor(self.threads, work, recording)
         except BaseException:
             recording.cancelled.set()
             raise
-        if plan.error is not None:
-            raise plan.error
-        return plan
 
     async def warm_up(self) -> None:
         """Ready from the moment that every model answers."""

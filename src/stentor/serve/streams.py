@@ -43,7 +43,7 @@ class EventResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[dict[str, Any], None], close: Callable[[], None]):
+    def __init__(self, events: AsyncGenerator[Any, None], close: Callable[[], None]):
         """`close` is called in the end, however it ends."""
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
@@ -57,8 +57,7 @@ class EventResponse(Response):
                     async for event in events:
                         await self._send(send, event)
             except Exception as error:
-                report(error)
-                await self._send(send, api_error(error).body())
+                await self._failed(send, error)
             await send({"type": "http.response.body", "body": b""})
 
         try:
@@ -67,5 +66,23 @@ class EventResponse(Response):
         finally:
             self.close()
 
-    async def _send(self, send: Any, event: dict[str, Any]) -> None:
+    async def _send(self, send: Any, event: Any) -> None:
         await send({"type": "http.response.body", "body": server_sent(event).encode(), "more_body": True})
+
+    async def _failed(self, send: Any, error: Exception) -> None:
+        report(error)
+        await self._send(send, api_error(error).body())
+
+
+class AudioResponse(EventResponse):
+    """Audio as it comes. What goes wrong on the way breaks the connection, as audio has no place for it."""
+
+    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str, close: Callable[[], None]):
+        self.media_type = media_type
+        super().__init__(parts, close)
+
+    async def _send(self, send: Any, event: bytes) -> None:
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def _failed(self, send: Any, error: Exception) -> None:
+        raise error

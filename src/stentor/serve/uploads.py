@@ -104,6 +104,16 @@ async def read_form(request: Request, most_bytes: int) -> Form:
         raise
 
 
+async def read_body(request: Request, most_bytes: int) -> bytes:
+    """What a request sends that is no form. Raises ApiError (400, 408, 413)."""
+    try:
+        return b"".join([chunk async for chunk in _limited(request, most_bytes)])
+    except TimeoutError:
+        raise ApiError(408, f"Nothing came for {SLOWEST:g} s: send the request again.") from None
+    except ClientDisconnect:
+        raise ApiError(400, "The request was broken off.") from None
+
+
 async def _limited(request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
     """The body of a request. Raises ApiError when it is too large, TimeoutError when nothing comes."""
     length = request.headers.get("content-length", "")

@@ -19,6 +19,8 @@ class Worker:
     def __init__(self, name: str, queue: JobQueue, on_batch: BatchDone = lambda seconds, audio, pieces: None):
         """`on_batch` is called with the seconds that a batch took, its seconds of audio and its number of pieces."""
         self.queue, self.on_batch = queue, on_batch
+        self.turn = threading.Lock()
+        """Whoever has it may touch the model: for what is not in the queue (see `ServedModel.taking_turns`)."""
         self.thread = threading.Thread(target=self._run, name=f"stentor-{name}", daemon=True)
 
     def start(self) -> None:
@@ -44,7 +46,8 @@ class Worker:
                         loaded.append((job, i, job.load(i)))
                 except Exception as error:
                     _fail(job, error)
-            _predict(loaded)
+            with self.turn:
+                _predict(loaded)
             self.on_batch(time.monotonic() - began, sum(job.sizes[i] for job, i, _ in loaded), len(loaded))
 
 

@@ -91,7 +91,7 @@ def aligner_of(model: Model, engine: str | None = None) -> Aligner:
     """The aligner of a model that is loaded; the weights are in memory once, but for models that transformers loads.
     Raises ConfigError."""
     folder, engine = engine_of(str(model.folder), engine)
-    if engine == "whisper" or _json(folder / CONFIG).get("family") is None and engine == "ctc":
+    if engine == "whisper" or (_json(folder / CONFIG).get("family") is None and engine == "ctc"):
         return open_aligner(str(folder), engine, str(next(model.bundle.model.parameters()).device))
     if engine == "ctc":
         from stentor.inference.align.ctc import CTCAligner, SpeechLLMCTC

@@ -1,0 +1,117 @@
+"""`POST /v1/audio/speech` and `GET /v1/audio/voices`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from stentor.audio.encoder import Encoder
+from stentor.errors import ConfigError, DataError
+from stentor.inference.speak.pieces import SpeechPlan
+from stentor.inference.speak.voice import VOICES, describe_voice
+from stentor.serve.errors import ApiError
+from stentor.serve.forms import body_schema
+from stentor.serve.registry import ServedModel
+from stentor.serve.service import Service
+from stentor.serve.speaking import PiecesInProgress, SpeechForm, planned
+from stentor.serve.streams import AudioResponse, ClientGone, EventResponse, unless_gone
+from stentor.serve.uploads import read_body
+
+router = APIRouter(tags=["audio"])
+BODY_BYTES = 2**22
+MEDIA_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
+"""Of kinds that are not called so."""
+KINDS: Any = ("audio/mpeg", "audio/ogg", "audio/aac", "audio/flac", "audio/wav", "audio/pcm", "text/event-stream")
+
+
+@router.post(
+    "/v1/audio/speech",
+    openapi_extra=body_schema(SpeechForm),
+    responses={200: {"content": {kind: {} for kind in KINDS}}},
+    response_class=Response,
+)
+async def speech(request: Request) -> Response:
+    """A text, spoken. The answer begins when its first piece is made."""
+    service: Service = request.app.state.service
+    form = SpeechForm.model_validate_json(await read_body(request, BODY_BYTES))
+    served = service.model(form.model, "speaks")
+    try:
+        plan = await unless_gone(request.receive, planned(service, served, form))
+        encoder = _encoder(form, plan)
+        progress = PiecesInProgress(service, served, plan)
+        if form.stream_format == "sse":
+            return EventResponse(_events(progress, encoder), lambda: None)
+        parts = _parts(progress, encoder)
+        first = await unless_gone(request.receive, _first(parts))
+    except ClientGone:
+        return Response(status_code=499)
+    kind = MEDIA_TYPES.get(form.response_format, f"audio/{form.response_format}")
+    if encoder.whole:
+        await parts.aclose()
+        return Response(first, media_type=kind)
+    return AudioResponse(_after(first, parts), kind, lambda: None)
+
+
+def _encoder(form: SpeechForm, plan: SpeechPlan) -> Encoder:
+    """A text of one piece is one file, whose length is known when it is sent. Raises ApiError."""
+    try:
+        return Encoder(form.response_format, plan.codec.sample_rate, whole=len(plan.pieces) == 1)
+    except ConfigError as error:
+        raise ApiError(400, str(error), "response_format") from None
+
+
+async def _parts(progress: PiecesInProgress, encoder: Encoder) -> AsyncGenerator[bytes, None]:
+    """What can be sent, each time that there is something."""
+    last = len(progress.plan.pieces)
+    number = 0
+    async with aclosing(progress.audio()) as pieces:
+        async for audio in pieces:
+            number += 1
+            if part := await run_in_threadpool(encoder.add, audio, number == last):
+                yield part
+
+
+async def _first(parts: AsyncGenerator[bytes, None]) -> bytes:
+    return await anext(parts)
+
+
+async def _after(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(parts):
+        yield first
+        async for part in parts:
+            yield part
+
+
+async def _events(progress: PiecesInProgress, encoder: Encoder) -> AsyncGenerator[dict[str, Any], None]:
+    async with aclosing(_parts(progress, encoder)) as parts:
+        async for part in parts:
+            yield {"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()}
+    text = sum(len(piece.text) for piece in progress.plan.pieces)
+    counts = {"input_tokens": text, "output_tokens": progress.frames, "total_tokens": text + progress.frames}
+    yield {"type": "speech.audio.done", "usage": counts}
+
+
+@router.get("/v1/audio/voices")
+def voices(request: Request) -> dict[str, Any]:
+    """The saved voices of every model that speaks."""
+    models = request.app.state.service.registry.models.values()
+    return {"object": "list", "data": [voice for served in models if served.speaks for voice in _voices(served)]}
+
+
+def _voices(served: ServedModel) -> list[dict[str, Any]]:
+    described = []
+    for name in served.model.voices:
+        try:
+            facts = describe_voice(served.model.folder / VOICES / name)
+        except (ConfigError, DataError):  # `stentor voices` says what is wrong with it
+            continue
+        created = int((served.model.folder / VOICES).stat().st_mtime)
+        head = {"object": "audio.voice", "id": name, "type": "audio_sample", "created_at": created}
+        described.append({**head, "model": served.name, **facts})
+    return described

@@ -1,0 +1,132 @@
+"""`POST /v1/audio/diarizations` and `/v1/audio/alignments`, which OpenAI's interface does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from starlette.concurrency import run_in_threadpool
+
+from stentor.commands.align import describe_problem, transcript
+from stentor.errors import ConfigError, DataError
+from stentor.inference.align import clip_of
+from stentor.inference.diarize import diarize, with_speakers
+from stentor.inference.formats import render
+from stentor.serve.errors import ApiError
+from stentor.serve.forms import schema
+from stentor.serve.registry import ServedModel
+from stentor.serve.service import Service
+from stentor.serve.streams import ClientGone, unless_gone
+from stentor.serve.uploads import read_form
+
+router = APIRouter(tags=["audio"])
+T = TypeVar("T", bound=BaseModel)
+JSON_OR_TEXT: Any = {200: {"content": {"application/json": {}, "text/plain": {}}}}
+
+
+class DiarizationForm(BaseModel):
+    """A recording in which speakers are told apart."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    """A name of `GET /v1/models`; left out: the server's diarizer."""
+    response_format: Literal["json", "rttm"] = "json"
+    num_speakers: int | None = Field(None, ge=1)
+    min_speakers: int | None = Field(None, ge=1)
+    max_speakers: int | None = Field(None, ge=1)
+
+
+class AlignmentForm(BaseModel):
+    """A recording and what is said in it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    """A name of `GET /v1/models`."""
+    text: str
+    """All that is said."""
+    language: str | None = None
+    response_format: Literal["json", "srt", "vtt", "ctm", "textgrid"] = "json"
+
+    @field_validator("text")
+    @classmethod
+    def _on_one_line(cls, text: str) -> str:
+        if not text.strip():
+            raise ApiError(400, "The text is empty: give the words that are spoken.", "text")
+        return " ".join(text.split())
+
+
+@router.post("/v1/audio/diarizations", openapi_extra=schema(DiarizationForm), responses=JSON_OR_TEXT)
+async def diarizations(request: Request) -> Response:
+    """Who speaks when, as `stentor diarize` has it."""
+    return await _answer(request, DiarizationForm, _diarization)
+
+
+@router.post("/v1/audio/alignments", openapi_extra=schema(AlignmentForm), responses=JSON_OR_TEXT)
+async def alignments(request: Request) -> Response:
+    """When each word of a text is said, as `stentor align` has it."""
+    return await _answer(request, AlignmentForm, _alignment)
+
+
+Work = tuple[ServedModel, int, Callable[[Any], Response]]
+"""A model, the rate of its audio, and what makes an answer of a recording."""
+
+
+async def _answer(request: Request, kind: type[T], prepare: Callable[[Service, T], Work]) -> Response:
+    service: Service = request.app.state.service
+    form = await read_form(request, service.limits.upload_bytes)
+    try:
+        served, rate, work = await run_in_threadpool(prepare, service, kind.model_validate(form.values()))
+        recording = service.recording(form.file(), rate)
+        return await unless_gone(request.receive, service.read(served.taking_turns(work), recording))
+    except ClientGone:
+        return Response(status_code=499)
+    finally:
+        form.remove()
+
+
+def _diarization(service: Service, form: DiarizationForm) -> Work:
+    registry = service.registry
+    name = form.model or (registry.diarizer.name if registry.diarizer is not None else None)
+    if name is None:
+        raise ApiError(400, "Name a model: this server has no diarizer (`--diarizer RUN`).", "model")
+    served = service.model(name, "diarizes")
+    try:
+        task = with_speakers(served.model.for_diarization(), form.num_speakers, form.min_speakers, form.max_speakers)
+    except ConfigError as error:
+        raise ApiError(400, str(error), "num_speakers") from None
+
+    def work(recording: Any) -> Response:
+        (result,) = diarize(served.model.bundle, task, [recording], served.name)
+        return PlainTextResponse(result.rttm()) if form.response_format == "rttm" else JSONResponse(result)
+
+    return served, served.model.bundle.processor.sample_rate, work
+
+
+def _alignment(service: Service, form: AlignmentForm) -> Work:
+    served = service.model(form.model, "aligns")
+    try:
+        with served.worker.turn:
+            aligner = served.aligner
+    except ConfigError as error:
+        raise ApiError(400, str(error).replace(str(served.model.folder), served.name), "model") from None
+
+    def work(recording: Any) -> Response:
+        clip = clip_of(recording, form.text, form.language)
+        (aligned,) = aligner.align([clip])
+        problem = describe_problem(clip, aligned)
+        if problem and not aligned.words:
+            raise DataError(problem)
+        return _aligned(transcript(clip, aligned, served.name), problem, form.response_format)
+
+    return served, aligner.rate, work
+
+
+def _aligned(words: dict[str, Any], problem: str | None, kind: str) -> Response:
+    if kind == "json":
+        return JSONResponse({**words, **({"warning": problem} if problem else {})})
+    return PlainTextResponse(render(words, kind), media_type="text/vtt" if kind == "vtt" else "text/plain")

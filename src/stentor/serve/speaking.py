@@ -1,0 +1,153 @@
+"""Speaking: a text and how it is to be spoken, and its pieces on their way through a model's queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from stentor.errors import StentorError
+from stentor.inference.speak import LEAST_SPEED, MOST_SPEED, Utterance
+from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan
+from stentor.inference.speak.voice import several
+from stentor.serve.errors import ApiError
+from stentor.serve.registry import ServedModel
+from stentor.serve.scheduler import QueuedJob
+from stentor.serve.service import Service
+
+DEFAULT = "default"
+"""The voice of a model that is told none."""
+
+
+class VoiceId(BaseModel):
+    """A voice by its id, which is its name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+
+
+class SpeechForm(BaseModel):
+    """A text to speak."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    """A name of `GET /v1/models`."""
+    input: str
+    """The text."""
+    voice: VoiceId | str = DEFAULT
+    """A voice of `GET /v1/audio/voices`, a voice in several words, or `default`: the model's own, or that of the
+    instructions."""
+    instructions: str | None = None
+    """The voice in words."""
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
+    speed: float = Field(1.0, ge=LEAST_SPEED, le=MOST_SPEED)
+    stream_format: Literal["audio", "sse"] | None = None
+    """Where one is asked for the first pieces are short, so that the first comes early (`stentor speak --stream`). Left
+    out: audio, in the pieces of `stentor speak`."""
+    language: str | None = None
+    """Of the text, as a code such as en."""
+    seed: int | None = Field(None, ge=0, lt=2**63)
+
+    def utterance(self, served: ServedModel, limit: int) -> Utterance:
+        """What is to be spoken. Raises ApiError for an empty or too long text, and a voice that is not there."""
+        if not self.input.strip():
+            raise ApiError(400, "The input is empty: there is nothing to speak.", "input")
+        if len(self.input) > limit:
+            message = f"The input has {len(self.input):,} characters, and {limit:,} are the most here."
+            raise ApiError(400, message, "input", "string_above_max_length")
+        name = self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+        saved, words = name in served.model.voices, len(name.split()) > 1 and isinstance(self.voice, str)
+        if not (saved or words or name == DEFAULT):
+            known = several([*served.model.voices, DEFAULT])
+            message = (
+                f"{self.model} has no voice {name!r}; known: {known}. Words for one go into instructions."
+            )
+            raise ApiError(400, message, "voice", "voice_not_found")
+        if words and not saved and self.instructions:
+            raise ApiError(400, "Describe the voice in `voice` or in `instructions`, not in both.", "instructions")
+        instruct = name if words and not saved else self.instructions or None
+        style = {"language": self.language or None, "speed": self.speed, "seed": self.seed}
+        return Utterance(self.input, name if saved else None, instruct=instruct, **style)  # type: ignore[arg-type]
+
+
+async def planned(service: Service, served: ServedModel, form: SpeechForm) -> SpeechPlan:
+    """The plan of what a form asks for, made in a thread. Raises ApiError for what the model cannot do."""
+    utterance, speaker = form.utterance(served, service.limits.characters), served.speaker
+
+    def plan() -> SpeechPlan:
+        with served.worker.turn:  # a codec checks its voices
+            return speaker.plan(speaker.prepare(utterance), early=form.stream_format is not None)
+
+    try:
+        return await asyncio.get_running_loop().run_in_executor(service.threads, plan)
+    except StentorError as error:
+        message = str(error).replace(f"{speaker.voices}/", "")
+        fields = {"instruct": "instructions", "voice": "voice", "language": "language"}
+        raise ApiError(400, message, next((f for word, f in fields.items() if word in message), "input")) from None
+
+
+class PiecesInProgress:
+    """The pieces of one text on their way through a model's queue."""
+
+    def __init__(self, service: Service, served: ServedModel, plan: SpeechPlan):
+        self.service, self.served, self.plan = service, served, plan
+        self.frames = 0
+        """That were made."""
+        self._sounded = 0
+        self._results: asyncio.Queue[list[np.ndarray] | BaseException] = asyncio.Queue()
+
+    async def audio(self) -> AsyncGenerator[np.ndarray, None]:
+        """Float [samples] of each piece, in their order. Raises what the model raised, and TimeoutError. Whatever ends
+        it, nothing of it stays in the queue."""
+        rate = self.plan.codec.frame_rate
+        deadline = time.monotonic() + self.service.limits.time(sum(piece.frames for piece in self.plan.pieces) / rate)
+        for group in self.plan.groups():
+            job = self._job(group, rate)
+            self.served.queue.submit(job)
+            try:
+                for _ in group:
+                    result = await asyncio.wait_for(self._results.get(), deadline - time.monotonic())
+                    if isinstance(result, BaseException):
+                        raise result
+                    for audio in result:
+                        yield audio
+            finally:
+                self.served.queue.cancel(job)
+
+    def _job(self, group: list[SpeechPiece], rate: float) -> QueuedJob:
+        loop = asyncio.get_running_loop()
+
+        def put(result: Any) -> None:
+            loop.call_soon_threadsafe(self._results.put_nowait, result)
+
+        sizes = [piece.frames / rate for piece in group]
+        load, predict = (lambda i: (self, group[i])), self._predict
+        return QueuedJob(sizes, self.served.speaker, load, predict, lambda i, result: put(result), put)
+
+    def _predict(self, items: list[tuple[PiecesInProgress, SpeechPiece]]) -> list[list[np.ndarray] | Exception]:
+        """Speak pieces of several texts; each one's result is the audio that can be heard now."""
+        self.served.speaker.synthesize([(text.plan, piece) for text, piece in items])
+        return [text._heard() for text, _ in items]
+
+    def _heard(self) -> list[np.ndarray] | Exception:
+        """Audio that was not handed out yet, or why there is none: that is no matter of others in the batch."""
+        audio = []
+        try:
+            for piece in self.plan.pieces[self._sounded :]:
+                if piece.codes is None:
+                    break
+                audio.append(self.plan.audio(piece))
+                self._sounded += 1
+                self.frames += piece.codes.shape[1]
+                if piece.number:  # the first may be the voice of the others
+                    piece.codes = None
+        except Exception as error:
+            return error
+        self.service.metrics.audio.labels(self.served.name).inc(sum(map(len, audio)) / self.plan.codec.sample_rate)
+        return audio

@@ -121,9 +121,7 @@ def test_texts_together_are_as_alone(speaks):
     alone = [speaks.ask(text, response_format="pcm").content for text in texts]
     answers: dict[int, bytes] = {}
     threads = [
-        threading.Thread(
-            target=lambda i=i: answers.__setitem__(i, speaks.ask(texts[i], response_format="pcm").content)
-        )
+        threading.Thread(target=lambda i=i: answers.__setitem__(i, speaks.ask(texts[i], response_format="pcm").content))
         for i in range(len(texts))
     ]
     for thread in threads:

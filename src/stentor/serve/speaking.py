@@ -65,9 +65,7 @@ class SpeechForm(BaseModel):
         saved, words = name in served.model.voices, len(name.split()) > 1 and isinstance(self.voice, str)
         if not (saved or words or name == DEFAULT):
             known = several([*served.model.voices, DEFAULT])
-            message = (
-                f"{self.model} has no voice {name!r}; known: {known}. Words for one go into instructions."
-            )
+            message = f"{self.model} has no voice {name!r}; known: {known}. Words for one go into instructions."
             raise ApiError(400, message, "voice", "voice_not_found")
         if words and not saved and self.instructions:
             raise ApiError(400, "Describe the voice in `voice` or in `instructions`, not in both.", "instructions")

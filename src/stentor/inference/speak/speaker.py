@@ -148,7 +148,7 @@ class Speaker:
     def plan(self, utterance: Utterance, early: bool = False) -> SpeechPlan:
         """What `stream` makes, for somebody who decides what is made together (`synthesize`)."""
         (learned,) = self._learned([utterance])
-        return SpeechPlan(self.bundle, learned, self.generation, True, early)
+        return SpeechPlan(learned, self.bundle, self.generation, True, early)
 
     def synthesize(self, pieces: Sequence[tuple[SpeechPlan, SpeechPiece]]) -> None:
         """Make the codes of pieces of any plans of this speaker."""

@@ -24,21 +24,21 @@ def encoded(kind: str, audio: np.ndarray, rate: int = RATE, **options) -> tuple[
     return [encoder.add(part, part is parts[-1]) for part in parts], encoder
 
 
-def heard(content: bytes, kind: str, tmp_path) -> np.ndarray:
+def decoded(content: bytes, kind: str, tmp_path) -> np.ndarray:
     path = tmp_path / f"a.{'ogg' if kind == 'opus' else kind}"
     path.write_bytes(content)
     return np.concatenate(list(file_blocks(path, RATE, None)[0]))
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pcm"])
-def test_every_kind_is_read_back(kind, whole, tmp_path):
+def test_every_kind_is_read_back(kind, at_once, tmp_path):
     if kind == "aac":
         pytest.importorskip("av")
     audio = sound()
-    parts, _ = encoded(kind, audio, whole=whole)
-    assert [bool(part) for part in parts] == [not (whole or kind == "flac")] * 2 + [True]
-    back = heard(b"".join(parts), kind, tmp_path)
+    parts, _ = encoded(kind, audio, at_once=at_once)
+    assert [bool(part) for part in parts] == [not (at_once or kind == "flac")] * 2 + [True]
+    back = decoded(b"".join(parts), kind, tmp_path)
     if kind in ("flac", "wav"):
         assert np.abs(back - audio).max() <= 1 / 32768 and len(back) == len(audio)
         return
@@ -52,7 +52,7 @@ def test_every_kind_is_read_back(kind, whole, tmp_path):
 def test_the_sizes_of_a_wav():
     streamed, _ = encoded("wav", sound())
     assert streamed[0][4:8] == streamed[0][40:44] == b"\xff" * 4
-    parts, _ = encoded("wav", sound(), whole=True)
+    parts, _ = encoded("wav", sound(), at_once=True)
     content = b"".join(parts)
     assert int.from_bytes(content[4:8], "little") == len(content) - 8
     assert int.from_bytes(content[40:44], "little") == len(content) - 44

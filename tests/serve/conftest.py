@@ -1,6 +1,7 @@
 """Servers in a thread of the test, with the models of tests/inference; the unmodified openai client talks to them."""
 
 import importlib.util
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "openai"):
     pytest.importorskip(package)
+
+sys.path.insert(0, str(Path(__file__).parent))  # for test_limits
 
 spec = importlib.util.spec_from_file_location(
     "inference_models", Path(__file__).parents[1] / "inference" / "conftest.py"

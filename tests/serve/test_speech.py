@@ -10,6 +10,7 @@ import numpy as np
 import openai
 import pytest
 import soundfile
+from test_limits import until
 
 import stentor
 from stentor.inference.speak.voice import Voice, save_voice
@@ -150,8 +151,7 @@ def test_a_short_text_is_not_kept_behind_a_long_one(speaks, monkeypatch):
     assert entered.wait(30)
     threads.append(threading.Thread(target=speaks.ask, args=("yes!", "anna")))
     threads[1].start()
-    while len(served.queue) < 2:
-        pass
+    until(lambda: len(served.queue) == 2)
     release.set()
     for thread in threads:
         thread.join()
@@ -168,8 +168,7 @@ def test_a_client_that_goes_frees_its_place(speaks, monkeypatch):
     with create(model="voice", input=LONG, voice="default", response_format="pcm", stream_format="audio") as answer:
         assert next(answer.iter_bytes(10))
         assert speaks.service.active == 1
-    while speaks.service.active:
-        pass
+    until(lambda: speaks.service.active == 0)
     assert len(served.queue) == 0
     passed.release(100)
     assert speaks.ask(response_format="pcm").content

@@ -28,14 +28,14 @@ class Encoder:
     """Encodes 16-bit mono audio piece by piece.
 
     A file that is sent while it is made cannot say how long it is: the sizes of a WAV are 0xFFFFFFFF, and an MP3 has no
-    frame with its length. With `whole` it comes as one at the end, and says it; so does every FLAC, as many readers
+    frame with its length. With `at_once` it comes as one at the end, and says it; so does every FLAC, as many readers
     need its length.
     """
 
-    def __init__(self, kind: str, rate: int, whole: bool = False):
+    def __init__(self, kind: str, rate: int, at_once: bool = False):
         """`kind` is one of `KINDS`. Raises ConfigError where there is no encoder for it."""
         rates = RATES.get(kind, (rate,))
-        self.kind, self.whole = kind, whole or kind == "flac"
+        self.kind, self.at_once = kind, at_once or kind == "flac"
         self.rate = next((known for known in rates if known >= rate), rates[-1])
         self._resampler = None if self.rate == rate else soxr.ResampleStream(rate, self.rate, 1, dtype="float32")
         self._sink = _Sink(skips_first=kind == "mp3")
@@ -51,7 +51,7 @@ class Encoder:
             self._file = soundfile.SoundFile(self._sink, "w", self.rate, 1, code, format=form, **constant)
         elif kind == "aac":
             self._file = _AAC(self._sink, self.rate)
-        elif kind == "wav" and not self.whole:
+        elif kind == "wav" and not self.at_once:
             self._sink.write(wav_header(self.rate))
 
     def add(self, audio: np.ndarray, last: bool = False) -> bytes:
@@ -65,7 +65,7 @@ class Encoder:
             self._file.write(samples)
         if last and self._file is not None:
             self._file.close()
-        if not self.whole:
+        if not self.at_once:
             return self._sink.taken()
         content = self._sink.file.getvalue() if last else b""
         return wav_header(self.rate, len(content)) + content if last and self.kind == "wav" else content

@@ -20,7 +20,7 @@ class Metrics:
         self.seconds = Histogram("stentor_request_seconds", "Time of a request.", ["route"], buckets=SECONDS, **names)
         self.active = Gauge("stentor_requests_active", "Requests that have not been answered.", **names)
         self.waiting = Gauge("stentor_queue_seconds", "Audio that waits for a model.", ["model"], **names)
-        self.audio = Counter("stentor_audio_seconds", "Audio of transcription requests.", ["model"], **names)
+        self.audio = Counter("stentor_audio_seconds", "Audio of recordings and of speech.", ["model"], **names)
         self.batches = Counter("stentor_batches", "Batches that a model has had.", ["model"], **names)
         self.pieces = Counter("stentor_pieces", "Windows and pieces in those batches.", ["model"], **names)
         self.busy = Counter("stentor_model_seconds", "Time that a model worked.", ["model"], **names)

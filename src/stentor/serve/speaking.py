@@ -1,11 +1,12 @@
-"""Speaking: a text and how it is to be spoken, and its pieces on their way through a model's queue."""
+"""Speaking: a text and how it is to be spoken, and its audio as the model makes it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Literal
+from contextlib import aclosing, nullcontext
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,7 +29,7 @@ class VoiceId(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: str
+    id: str = Field(max_length=500)
 
 
 class SpeechForm(BaseModel):
@@ -36,11 +37,11 @@ class SpeechForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str
+    model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""
     input: str
     """The text."""
-    voice: VoiceId | str = DEFAULT
+    voice: VoiceId | Annotated[str, Field(max_length=500)] = DEFAULT
     """A voice of `GET /v1/audio/voices`, a voice in several words, or `default`: the model's own, or that of the
     instructions."""
     instructions: str | None = None
@@ -50,7 +51,7 @@ class SpeechForm(BaseModel):
     stream_format: Literal["audio", "sse"] | None = None
     """Where one is asked for the first pieces are short, so that the first comes early (`stentor speak --stream`). Left
     out: audio, in the pieces of `stentor speak`."""
-    language: str | None = None
+    language: str | None = Field(None, max_length=100)
     """Of the text, as a code such as en."""
     seed: int | None = Field(None, ge=0, lt=2**63)
 
@@ -75,65 +76,54 @@ class SpeechForm(BaseModel):
 
 
 async def planned(service: Service, served: ServedModel, form: SpeechForm) -> SpeechPlan:
-    """The plan of what a form asks for, made in a thread. Raises ApiError for what the model cannot do."""
+    """The plan of what a form asks for, made in a thread. Raises ApiError for what the model cannot do, and
+    TimeoutError."""
     utterance, speaker = form.utterance(served, service.limits.characters), served.speaker
 
     def plan() -> SpeechPlan:
-        with served.worker.turn:  # a codec checks its voices
+        # The codec checks a voice once.
+        with nullcontext() if speaker.holds(utterance.voice) else served.worker.turn:
             return speaker.plan(speaker.prepare(utterance), early=form.stream_format is not None)
 
     try:
-        return await asyncio.get_running_loop().run_in_executor(service.threads, plan)
+        return await asyncio.wait_for(asyncio.to_thread(plan), service.limits.least_time)
     except StentorError as error:
         message = str(error).replace(f"{speaker.voices}/", "")
         fields = {"instruct": "instructions", "voice": "voice", "language": "language"}
         raise ApiError(400, message, next((f for word, f in fields.items() if word in message), "input")) from None
 
 
-class PiecesInProgress:
-    """The pieces of one text on their way through a model's queue."""
+class SpeechInProgress:
+    """One text, and how much of it was spoken."""
 
     def __init__(self, service: Service, served: ServedModel, plan: SpeechPlan):
         self.service, self.served, self.plan = service, served, plan
         self.frames = 0
         """That were made."""
         self._sounded = 0
-        self._results: asyncio.Queue[list[np.ndarray] | BaseException] = asyncio.Queue()
 
     async def audio(self) -> AsyncGenerator[np.ndarray, None]:
-        """Float [samples] of each piece, in their order. Raises what the model raised, and TimeoutError. Whatever ends
-        it, nothing of it stays in the queue."""
+        """Float [samples] of each piece, in their order. Raises as `Service.results` does, and is to be closed as
+        well."""
         rate = self.plan.codec.frame_rate
         deadline = time.monotonic() + self.service.limits.time(sum(piece.frames for piece in self.plan.pieces) / rate)
         for group in self.plan.groups():
-            job = self._job(group, rate)
-            self.served.queue.submit(job)
-            try:
-                for _ in group:
-                    result = await asyncio.wait_for(self._results.get(), deadline - time.monotonic())
-                    if isinstance(result, BaseException):
-                        raise result
-                    for audio in result:
-                        yield audio
-            finally:
-                self.served.queue.cancel(job)
+            sizes, pieces = [piece.frames / rate for piece in group], [(self, piece) for piece in group]
+            job = QueuedJob(sizes, self.served.speaker, pieces.__getitem__, self._predict)
+            async with aclosing(self.service.results(self.served, job, deadline - time.monotonic())) as batches:
+                async for batch in batches:
+                    for _, result in batch:
+                        if isinstance(result, Exception):
+                            raise result
+                        for audio in result:
+                            yield audio
 
-    def _job(self, group: list[SpeechPiece], rate: float) -> QueuedJob:
-        loop = asyncio.get_running_loop()
-
-        def put(result: Any) -> None:
-            loop.call_soon_threadsafe(self._results.put_nowait, result)
-
-        sizes = [piece.frames / rate for piece in group]
-        load, predict = (lambda i: (self, group[i])), self._predict
-        return QueuedJob(sizes, self.served.speaker, load, predict, lambda i, result: put(result), put)
-
-    def _predict(self, items: list[tuple[PiecesInProgress, SpeechPiece]]) -> list[list[np.ndarray] | Exception]:
+    def _predict(self, items: list[tuple[SpeechInProgress, SpeechPiece]]) -> list[list[np.ndarray] | Exception]:
         """Speak pieces of several texts; each one's result is the audio that can be heard now."""
         self.served.speaker.synthesize([(text.plan, piece) for text, piece in items])
-        return [text._heard() for text, _ in items]
+        return [text._next() for text, _ in items]
 
-    def _heard(self) -> list[np.ndarray] | Exception:
+    def _next(self) -> list[np.ndarray] | Exception:
         """Audio that was not handed out yet, or why there is none: that is no matter of others in the batch."""
         audio = []
         try:

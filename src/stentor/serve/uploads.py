@@ -94,34 +94,29 @@ async def read_form(request: Request, most_bytes: int) -> Form:
         return form
     except BaseException as error:
         form.remove()
-        match error:
-            case MultiPartException():
-                raise ApiError(400, f"The multipart form cannot be read: {error.message}") from None
-            case TimeoutError():
-                raise ApiError(408, "The upload came too slowly: send it again, or a smaller file.") from None
-            case ClientDisconnect():
-                raise ApiError(400, "The upload was broken off.") from None
+        if isinstance(error, MultiPartException):
+            raise ApiError(400, f"The multipart form cannot be read: {error.message}") from None
         raise
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
     """What a request sends that is no form. Raises ApiError (400, 408, 413)."""
-    try:
-        return b"".join([chunk async for chunk in _limited(request, most_bytes)])
-    except TimeoutError:
-        raise ApiError(408, f"Nothing came for {SLOWEST:g} s: send the request again.") from None
-    except ClientDisconnect:
-        raise ApiError(400, "The request was broken off.") from None
+    return b"".join([chunk async for chunk in _limited(request, most_bytes)])
 
 
 async def _limited(request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
-    """The body of a request. Raises ApiError when it is too large, TimeoutError when nothing comes."""
+    """The body of a request. Raises ApiError when it is too large, too slow or broken off."""
     length = request.headers.get("content-length", "")
     size = int(length) if length.isdecimal() else 0
     stream, received, began = request.stream(), 0, time.monotonic()
     while size <= most_bytes:
         left = began + SILENT + received / SLOWEST - time.monotonic()
-        chunk = await asyncio.wait_for(anext(stream, b""), min(SILENT, left))
+        try:
+            chunk = await asyncio.wait_for(anext(stream, b""), min(SILENT, left))
+        except TimeoutError:
+            raise ApiError(408, "The upload came too slowly: send it again, or a smaller file.") from None
+        except ClientDisconnect:
+            raise ApiError(400, "The upload was broken off.") from None
         if not chunk:
             return
         yield chunk

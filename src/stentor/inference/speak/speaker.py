@@ -127,13 +127,16 @@ class Speaker:
         if reference is not None:
             voice = self.voice(reference, utterance.reference_text, utterance.reference_rate, language)
         elif isinstance(voice, (str, Path)):
-            key = ("voice", str(voice))
-            if key not in self._voices:
-                self._voices[key] = load_voice(voice, self.codec, self.voices)
-            voice = self._voices[key]
+            if not self.holds(voice):
+                self._voices["voice", str(voice)] = load_voice(voice, self.codec, self.voices)
+            voice = self._voices["voice", str(voice)]
         if voice is not None:
             self._warn_unknown("text of the reference", voice.text)
         return replace(utterance, voice=voice, reference=None)
+
+    def holds(self, voice: Voice | str | Path | None) -> bool:
+        """Whether a voice needs no codec any more: it was loaded and checked."""
+        return not isinstance(voice, (str, Path)) or ("voice", str(voice)) in self._voices
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
         """Each utterance spoken, in their order."""

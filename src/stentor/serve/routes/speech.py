@@ -19,7 +19,7 @@ from stentor.serve.errors import ApiError
 from stentor.serve.forms import body_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
-from stentor.serve.speaking import PiecesInProgress, SpeechForm, planned
+from stentor.serve.speaking import SpeechInProgress, SpeechForm, planned
 from stentor.serve.streams import AudioResponse, ClientGone, EventResponse, unless_gone
 from stentor.serve.uploads import read_body
 
@@ -44,7 +44,7 @@ async def speech(request: Request) -> Response:
     try:
         plan = await unless_gone(request.receive, planned(service, served, form))
         encoder = _encoder(form, plan)
-        progress = PiecesInProgress(service, served, plan)
+        progress = SpeechInProgress(service, served, plan)
         if form.stream_format == "sse":
             return EventResponse(_events(progress, encoder), lambda: None)
         parts = _parts(progress, encoder)
@@ -52,7 +52,7 @@ async def speech(request: Request) -> Response:
     except ClientGone:
         return Response(status_code=499)
     kind = MEDIA_TYPES.get(form.response_format, f"audio/{form.response_format}")
-    if encoder.whole:
+    if encoder.at_once:
         await parts.aclose()
         return Response(first, media_type=kind)
     return AudioResponse(_after(first, parts), kind, lambda: None)
@@ -61,12 +61,12 @@ async def speech(request: Request) -> Response:
 def _encoder(form: SpeechForm, plan: SpeechPlan) -> Encoder:
     """A text of one piece is one file, whose length is known when it is sent. Raises ApiError."""
     try:
-        return Encoder(form.response_format, plan.codec.sample_rate, whole=len(plan.pieces) == 1)
+        return Encoder(form.response_format, plan.codec.sample_rate, at_once=len(plan.pieces) == 1)
     except ConfigError as error:
         raise ApiError(400, str(error), "response_format") from None
 
 
-async def _parts(progress: PiecesInProgress, encoder: Encoder) -> AsyncGenerator[bytes, None]:
+async def _parts(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerator[bytes, None]:
     """What can be sent, each time that there is something."""
     last = len(progress.plan.pieces)
     number = 0
@@ -78,7 +78,7 @@ async def _parts(progress: PiecesInProgress, encoder: Encoder) -> AsyncGenerator
 
 
 async def _first(parts: AsyncGenerator[bytes, None]) -> bytes:
-    return await anext(parts)
+    return await anext(parts, b"")
 
 
 async def _after(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -88,7 +88,7 @@ async def _after(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGener
             yield part
 
 
-async def _events(progress: PiecesInProgress, encoder: Encoder) -> AsyncGenerator[dict[str, Any], None]:
+async def _events(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerator[dict[str, Any], None]:
     async with aclosing(_parts(progress, encoder)) as parts:
         async for part in parts:
             yield {"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()}

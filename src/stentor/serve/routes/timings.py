@@ -32,7 +32,7 @@ class DiarizationForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str | None = None
+    model: str | None = Field(None, max_length=500)
     """A name of `GET /v1/models`; left out: the server's diarizer."""
     response_format: Literal["json", "rttm"] = "json"
     num_speakers: int | None = Field(None, ge=1)
@@ -45,11 +45,11 @@ class AlignmentForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str
+    model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""
     text: str
     """All that is said."""
-    language: str | None = None
+    language: str | None = Field(None, max_length=100)
     response_format: Literal["json", "srt", "vtt", "ctm", "textgrid"] = "json"
 
     @field_validator("text")
@@ -80,8 +80,8 @@ async def _answer(request: Request, kind: type[T], prepare: Callable[[Service, T
     service: Service = request.app.state.service
     form = await read_form(request, service.limits.upload_bytes)
     try:
-        served, rate, work = await run_in_threadpool(prepare, service, kind.model_validate(form.values()))
-        recording = service.recording(form.file(), rate)
+        served, work = await run_in_threadpool(prepare, service, kind.model_validate(form.values()))
+        recording = service.recording(form.file(), served.model.bundle.processor.sample_rate)
         return await unless_gone(request.receive, service.read(served.taking_turns(work), recording))
     except ClientGone:
         return Response(status_code=499)
@@ -104,26 +104,25 @@ def _diarization(service: Service, form: DiarizationForm) -> Work:
         (result,) = diarize(served.model.bundle, task, [recording], served.name)
         return PlainTextResponse(result.rttm()) if form.response_format == "rttm" else JSONResponse(result)
 
-    return served, served.model.bundle.processor.sample_rate, work
+    return served, work
 
 
 def _alignment(service: Service, form: AlignmentForm) -> Work:
     served = service.model(form.model, "aligns")
-    try:
-        with served.worker.turn:
-            aligner = served.aligner
-    except ConfigError as error:
-        raise ApiError(400, str(error).replace(str(served.model.folder), served.name), "model") from None
 
     def work(recording: Any) -> Response:
-        clip = clip_of(recording, form.text, form.language)
+        try:
+            aligner = served.aligner
+        except ConfigError as error:
+            raise ApiError(400, str(error).replace(str(served.model.folder), served.name), "model") from None
+        clip = clip_of(recording.at(aligner.rate), form.text, form.language)
         (aligned,) = aligner.align([clip])
         problem = describe_problem(clip, aligned)
         if problem and not aligned.words:
             raise DataError(problem)
         return _aligned(transcript(clip, aligned, served.name), problem, form.response_format)
 
-    return served, aligner.rate, work
+    return served, work
 
 
 def _aligned(words: dict[str, Any], problem: str | None, kind: str) -> Response:

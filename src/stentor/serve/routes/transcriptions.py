@@ -92,11 +92,9 @@ class _Work:
         async with aclosing(self.service.windows(self.served, self.transcriber, plan)) as counts:
             async for done in counts:
                 if done < len(plan.windows):
-                    for event in await run_in_threadpool(
-                        lambda n: events.grown(self.transcriber.transcript(plan, n)), done
-                    ):
+                    for event in await run_in_threadpool(grown, done):
                         yield event
-        for event in await run_in_threadpool(lambda: events.done(self.transcriber.transcript(plan))):
+        for event in await run_in_threadpool(lambda: events.done(transcript(plan))):
             yield event
 
     async def response(self, plan: RecordingPlan) -> Response:

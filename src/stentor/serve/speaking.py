@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -81,8 +81,8 @@ async def planned(service: Service, served: ServedModel, form: SpeechForm) -> Sp
     utterance, speaker = form.utterance(served, service.limits.characters), served.speaker
 
     def plan() -> SpeechPlan:
-        # The codec checks a voice once.
-        with nullcontext() if speaker.holds(utterance.voice) else served.worker.turn:
+        codec: AbstractContextManager[Any] = nullcontext() if speaker.holds(utterance.voice) else served.worker.turn
+        with codec:  # it checks a voice once
             return speaker.plan(speaker.prepare(utterance), early=form.stream_format is not None)
 
     try:

@@ -19,7 +19,7 @@ from stentor.serve.errors import ApiError
 from stentor.serve.forms import body_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
-from stentor.serve.speaking import SpeechInProgress, SpeechForm, planned
+from stentor.serve.speaking import SpeechForm, SpeechInProgress, planned
 from stentor.serve.streams import AudioResponse, ClientGone, EventResponse, unless_gone
 from stentor.serve.uploads import read_body
 

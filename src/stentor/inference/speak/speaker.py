@@ -58,7 +58,9 @@ class Speaker:
                 f"{unused[0]}: this model makes one frame after the other and has no such setting; `model.generation` "
                 "has those that it has."
             )
-        self.options = {key: settings.pop(key) for key in ("compile", "batch_tokens") if key in settings}
+        self.options: dict[str, Any] = {
+            key: settings.pop(key) for key in ("compile", "batch_tokens") if key in settings
+        }
         self.bundle, self.task = bundle, task
         self.codec = bundle.processor.codec  # type: ignore[attr-defined]
         self.generation: Generation = _generation(task.generation, settings)

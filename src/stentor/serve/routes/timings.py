@@ -72,8 +72,8 @@ async def alignments(request: Request) -> Response:
     return await _answer(request, AlignmentForm, _alignment)
 
 
-Work = tuple[ServedModel, int, Callable[[Any], Response]]
-"""A model, the rate of its audio, and what makes an answer of a recording."""
+Work = tuple[ServedModel, Callable[[Any], Response]]
+"""A model, and what makes an answer of a recording while it has the model."""
 
 
 async def _answer(request: Request, kind: type[T], prepare: Callable[[Service, T], Work]) -> Response:

@@ -40,8 +40,10 @@ def serve() -> Iterator:
 
     running = []
 
-    def start(*runs: Path, limits: dict | None = None, keys=(), origins=(), **options) -> SimpleNamespace:
-        registry = load_models([str(run) for run in runs], device="cpu", **options)
+    def start(
+        *runs: Path, devices=("cpu",), limits: dict | None = None, keys=(), origins=(), **options
+    ) -> SimpleNamespace:
+        registry = load_models([str(run) for run in runs], devices=devices, **options)
         service = Service(registry, Limits(**(limits or {})))
         opened = listen("127.0.0.1", 0, "server")
         server = drained(create_app(service, keys, origins), service)

@@ -22,7 +22,7 @@ def app():
     def make(answer, keys=()):
         queue, task = JobQueue(30.0), Diarize.model_construct(type="diarize")
         model = SimpleNamespace(task=task, diarize=lambda audio, rate: SimpleNamespace(segments=answer()))
-        service = Service(Registry([ServedModel("m", model, queue, Worker("m", queue))], {}))
+        service = Service(Registry([ServedModel("m", queue, [Worker("m", model, queue)])], {}))
         return TestClient(create_app(service, keys, ["https://mine.example/"]), base_url="http://localhost")
 
     return make

@@ -31,8 +31,9 @@ def few_attempts(model):
     return model
 
 
-def test_many_at_once(whisper, serve, clips):
-    server = serve(whisper, names=[f"whisper-1={whisper}"])
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"]])
+def test_many_at_once(whisper, serve, clips, devices):
+    server = serve(whisper, names=[f"whisper-1={whisper}"], devices=devices)
     few_attempts(server.service.registry.models[whisper.name].model)
     model = few_attempts(load(whisper, "cpu"))
     fields = [{"language": "en"}, {"language": "de", "temperature": 0.4}, {}]

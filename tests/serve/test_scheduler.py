@@ -1,6 +1,7 @@
 """Turns and batches of the queue, and the worker that takes them, with a model that is a function."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,12 @@ class Asked:
     def __init__(self, name, *sizes, group="a", predict=None, load=None):
         self.name, self.results, self.error, self.ended = name, {}, None, threading.Event()
         self.job = QueuedJob(
-            sizes, group, load or (lambda i: (name, i)), predict or (lambda items: items), self.done, self.failed
+            sizes,
+            group,
+            load or (lambda i: (name, i)),
+            lambda worker, items: predict(items) if predict else items,
+            self.done,
+            self.failed,
         )
 
     def done(self, i, result):
@@ -94,9 +100,9 @@ def work():
     """Starts a worker over a queue of batches of 60 s."""
     workers = []
 
-    def start():
-        queue = JobQueue(60.0)
-        workers.append(Worker("test", queue))
+    def start(queue=None):
+        queue = queue or JobQueue(60.0)
+        workers.append(Worker("test", SimpleNamespace(task=None), queue))
         workers[-1].start()
         return queue, workers[-1]
 
@@ -113,6 +119,19 @@ def test_results_reach_their_requests(work):
     for request in requests:
         assert request.ended.wait(10)
         assert request.results == {i: (request.name, i) for i in range(int(request.name))}
+
+
+def test_workers_share_a_queue(work):
+    queue, _ = work()
+    work(queue)
+    release = threading.Event()
+    long = Asked("long", 30.0, group="long", predict=lambda items: release.wait(10) and items)
+    short = Asked("short", 1.0)
+    queue.submit(long.job)
+    queue.submit(short.job)
+    assert short.ended.wait(10) and not long.ended.is_set()
+    release.set()
+    assert long.ended.wait(10) and long.error is None
 
 
 def test_what_fails_in_a_batch_fails_alone(work):

@@ -37,14 +37,18 @@ def voice(talker, tmp_path):
 @pytest.fixture
 def speaks(voice, serve):
     server = serve(voice)
-    server.folder = voice
+    server.folder, server.ask = voice, asking(server)
+    return server
+
+
+def asking(server):
+    """The function that asks a server for speech."""
 
     def ask(text=SHORT, voice="default", **fields):
         extra = {name: fields.pop(name) for name in ("seed", "language") if name in fields}
         return server.client.audio.speech.create(model="voice", input=text, voice=voice, extra_body=extra, **fields)
 
-    server.ask = ask
-    return server
+    return ask
 
 
 def samples(content: bytes) -> np.ndarray:
@@ -117,12 +121,13 @@ def test_formats(speaks, kind, text):
         assert seconds > 3
 
 
-def test_texts_together_are_as_alone(speaks):
+def test_texts_together_are_as_alone(speaks, serve):
     texts = [SHORT, LONG, "seven eight nine.", "the quick brown fox."]
     alone = [speaks.ask(text, response_format="pcm").content for text in texts]
     answers: dict[int, bytes] = {}
+    ask = asking(serve(speaks.folder, devices=["cpu", "cpu"]))
     threads = [
-        threading.Thread(target=lambda i=i: answers.__setitem__(i, speaks.ask(texts[i], response_format="pcm").content))
+        threading.Thread(target=lambda i=i: answers.__setitem__(i, ask(texts[i], response_format="pcm").content))
         for i in range(len(texts))
     ]
     for thread in threads:
@@ -137,7 +142,7 @@ def test_a_short_text_is_not_kept_behind_a_long_one(speaks, monkeypatch):
     served = speaks.service.registry.models["voice"]
     served.queue.batch_seconds = 0.1  # a piece at a time
     entered, release, order = threading.Event(), threading.Event(), []
-    real = served.speaker.synthesize
+    real = served.first.speaker.synthesize
 
     def synthesize(pieces):
         order.extend(piece.text for _, piece in pieces)
@@ -145,7 +150,7 @@ def test_a_short_text_is_not_kept_behind_a_long_one(speaks, monkeypatch):
         assert release.wait(30)
         real(pieces)
 
-    monkeypatch.setattr(served.speaker, "synthesize", synthesize)
+    monkeypatch.setattr(served.first.speaker, "synthesize", synthesize)
     threads = [threading.Thread(target=speaks.ask, args=(LONG, "anna"))]
     threads[0].start()
     assert entered.wait(30)
@@ -162,8 +167,8 @@ def test_a_client_that_goes_frees_its_place(speaks, monkeypatch):
     served = speaks.service.registry.models["voice"]
     served.queue.batch_seconds = 0.1
     passed = threading.Semaphore(2)
-    real = served.speaker.synthesize
-    monkeypatch.setattr(served.speaker, "synthesize", lambda pieces: passed.acquire() and real(pieces))
+    real = served.first.speaker.synthesize
+    monkeypatch.setattr(served.first.speaker, "synthesize", lambda pieces: passed.acquire() and real(pieces))
     create = speaks.client.audio.speech.with_streaming_response.create
     with create(model="voice", input=LONG, voice="default", response_format="pcm", stream_format="audio") as answer:
         parts = answer.iter_bytes(10)  # the client closes the connection with it
@@ -227,7 +232,7 @@ def test_voices_and_models(speaks):
 
 def test_speech_that_fails_halfway(speaks, monkeypatch):
     served = speaks.service.registry.models["voice"]
-    codec = served.speaker.codec
+    codec = served.first.speaker.codec
     real, calls = codec.decode, []
 
     def decode(codes):

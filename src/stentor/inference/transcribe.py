@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -287,10 +288,10 @@ class Transcriber:
         same may be decoded together."""
         return self.task.model_dump_json(), self.timed, self.tokens
 
-    def predict(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """The model's output for each example, whatever the others are."""
+    def predict(self, examples: Sequence[Example], bundle: Bundle | None = None) -> list[dict[str, Any]]:
+        """The model's output for each example, whatever the others are. `bundle`: a copy of the model."""
         options = {"words": self.timed} if isinstance(self.task, Words) else {}
-        return self.task.predict(self.bundle, examples, checked=self.task.checks.on, **options)
+        return self.task.predict(bundle or self.bundle, examples, checked=self.task.checks.on, **options)
 
     def transcript(self, plan: RecordingPlan, count: int | None = None) -> Transcript:
         """The transcript of a recording whose windows are all done, or of its first `count` windows."""
@@ -303,6 +304,9 @@ class Transcriber:
         if turns is not None:
             speakers = turns.speakers([word for _, word in words])
             words = [(i, {**word, "speaker": name}) for (i, word), name in zip(words, speakers, strict=True)]
+        of_window: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for i, word in words:
+            of_window[i].append(word)
         for i, window in enumerate(windows):
             output = plan.outputs[i]
             if not output["text"]:
@@ -321,12 +325,11 @@ class Transcriber:
                 segments += [{**turn, **segment, **turn} for turn in output["segments"]]
                 words += [(i, word) for word in output["words"]]
                 continue
-            segment_words = [word for k, word in words if k == i]
             if turns is None:
                 segments.append(segment)
-            elif segment_words:
+            elif i in of_window:
                 spans = [unit["span"] for unit in units(output["text"], language)]
-                segments += split_by_speaker(segment, segment_words, spans)
+                segments += split_by_speaker(segment, of_window[i], spans)
             else:
                 segments.append(with_speaker(segment, turns, segments[-1]["speaker"] if segments else None))
         space = "" if language_code(language) in SPACELESS else " "

@@ -19,18 +19,15 @@ ROUTERS = (transcriptions.router, speech.router, timings.router, server.router)
 
 
 def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str] = ()) -> FastAPI:
-    """The app; `keys` and `origins` as `Guard` takes them. It starts the models' workers when it starts, answers from
-    then on, and is ready when each of them has answered."""
+    """The app; `keys` and `origins` as `Guard` takes them. It starts the models' workers when it starts, and ends them
+    when it ends."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.registry.start()
-        warming = asyncio.create_task(service.warm_up())
         try:
             yield
         finally:
-            warming.cancel()
-            await asyncio.gather(warming, return_exceptions=True)
             await asyncio.to_thread(service.close)
 
     app = FastAPI(

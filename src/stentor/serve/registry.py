@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.align import aligner_of
-from stentor.inference.speak import Utterance
 from stentor.serve.scheduler import JobQueue, Policy
 from stentor.serve.worker import BatchDone, Worker
 from stentor.tasks.diarize import Diarize
@@ -28,10 +26,11 @@ if TYPE_CHECKING:
     from stentor.inference.align.base import Aligner
     from stentor.inference.load import Model
     from stentor.inference.recording import Recording
-    from stentor.inference.speak.speaker import Speaker
 
 T = TypeVar("T")
 
+PURPOSES = {"transcribe": Transcribe, "speak": Speak, "diarize": Diarize, "align": Transcribe}
+"""The task of models that do it."""
 GPU_BATCH, CPU_BATCH = 120.0, 30.0
 """Seconds of audio in a batch where nothing else is asked for: a GPU is not filled by less, and on a CPU more makes the
 next request wait without being faster."""
@@ -39,39 +38,30 @@ next request wait without being faster."""
 
 @dataclass
 class ServedModel:
-    """A model with the queue of what is asked of it, and the thread that answers."""
+    """A model with the queue of what is asked of it, and a thread on each device that answers."""
 
     name: str
-    model: Model
     queue: JobQueue
-    worker: Worker
+    workers: Sequence[Worker]
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
-    def transcribes(self) -> bool:
-        return isinstance(self.model.task, Transcribe)
+    def first(self) -> Worker:
+        """The one that also does what does not go through the queue."""
+        return self.workers[0]
+
+    @property
+    def model(self) -> Model:
+        return self.first.model
+
+    def can(self, purpose: str) -> bool:
+        """Whether it was trained for one of `PURPOSES`."""
+        return isinstance(self.model.task, PURPOSES[purpose])
 
     @property
     def says_who(self) -> bool:
         """Whether its transcripts have speakers of their own."""
         return isinstance(self.model.task, WhoSaidWhat)
-
-    @property
-    def speaks(self) -> bool:
-        return isinstance(self.model.task, Speak)
-
-    @property
-    def diarizes(self) -> bool:
-        return isinstance(self.model.task, Diarize)
-
-    @property
-    def aligns(self) -> bool:
-        return self.transcribes
-
-    @cached_property
-    def speaker(self) -> Speaker:
-        """Its remarks are not logged: they repeat what a client sends."""
-        return self.model.speaker(remark=lambda sentence: None)
 
     @cached_property
     def aligner(self) -> Aligner:
@@ -84,14 +74,6 @@ class ServedModel:
             share_weights(second, known)
         return aligner
 
-    def first_answer(self, noise: list[np.ndarray]) -> list[Any]:
-        """What the model makes of a second of noise, or says in half a second: that it answers."""
-        if self.transcribes:
-            return self.model.for_transcription().predict(self.model.bundle, [Example("", noise[0])], checked=False)
-        if self.speaks:
-            return list(self.speaker.speak([Utterance(audible(self.model.bundle), duration=0.5)]))
-        return [self.model.diarize(noise[0], 16000).segments if self.diarizes else None]
-
     def diarizer(self) -> Callable[[Recording], list[dict[str, Any]]]:
         """The function from a recording to its speakers' segments, for a `Transcriber`."""
         return self.taking_turns(self.model.speaker_segments())
@@ -101,8 +83,8 @@ class ServedModel:
         and lets them have the model each time that it reads audio."""
 
         def in_turns(recording: Recording) -> T:
-            with self.worker.turn:
-                return work(_InTurns(recording, self.worker.turn))
+            with self.first.turn:
+                return work(_InTurns(recording, self.first.turn))
 
         return in_turns
 
@@ -148,29 +130,34 @@ class Registry:
         self.names = {**{name: name for name in self.models}, **aliases}
         self.diarizer = diarizer
 
+    @property
+    def workers(self) -> list[Worker]:
+        return [worker for served in self.models.values() for worker in served.workers]
+
     def find(self, name: str) -> ServedModel | None:
         return self.models[self.names[name]] if name in self.names else None
 
     def start(self) -> None:
-        for served in self.models.values():
-            served.worker.start()
+        for worker in self.workers:
+            worker.start()
 
     def stop(self) -> None:
-        for served in self.models.values():
-            served.worker.stop()
+        for worker in self.workers:
+            worker.stop()
 
 
 def load_models(
     runs: Sequence[str],
     names: Sequence[str] = (),
     diarizer: str | None = None,
-    device: str = "auto",
+    devices: Iterable[str] = ("auto",),
     batch_seconds: float | None = None,
     policy: Policy = "fair",
     on_batch: Callable[[str], BatchDone] | None = None,
 ) -> Registry:
-    """Load each run, export folder or Hub id once. `names` are `ALIAS=RUN`; `on_batch` makes the callback of the model
-    of a name (see `Worker`). Weights that several models have in common are held once. Raises ConfigError."""
+    """Load each run, export folder or Hub id, on each device. `names` are `ALIAS=RUN`; `on_batch` makes the callback of
+    the model of a name (see `Worker`). Weights that several models on a device have in common are held once. Raises
+    ConfigError."""
     from stentor.inference.load import load
 
     pairs = [_alias(entry) for entry in names]
@@ -186,15 +173,17 @@ def load_models(
         )
     models, weights = {}, dict[str, list[Any]]()
     for path, name in by_path.items():
-        model = load(path, device)
-        share_weights(model.bundle.model, weights)
-        on_cpu = next(model.bundle.model.parameters()).device.type == "cpu"
+        copies = [load(path, device) for device in devices]
+        for model in copies:
+            share_weights(model.bundle.model, weights)
+        on_cpu = next(copies[0].bundle.model.parameters()).device.type == "cpu"
         queue = JobQueue(batch_seconds or (CPU_BATCH if on_cpu else GPU_BATCH), policy)
-        models[path] = ServedModel(name, model, queue, Worker(name, queue, *([on_batch(name)] if on_batch else [])))
+        callback = [on_batch(name)] if on_batch else []
+        models[path] = ServedModel(name, queue, [Worker(name, model, queue, *callback) for model in copies])
     if diarizer is not None:
         models[diarizer].diarizer()  # the error of a model that tells no speakers apart
     for served in models.values():
-        if served.speaks:
+        if served.can("speak"):
             served.model.for_speech()  # the error of a model without its codec
     aliases = {alias: by_path[run] for alias, run in pairs}
     return Registry(list(models.values()), aliases, models[diarizer] if diarizer is not None else None)
@@ -213,12 +202,6 @@ def share_weights(model: Any, known: dict[str, list[Any]]) -> None:
                 break
         else:
             known[name].append(parameter)
-
-
-def audible(bundle: Any) -> str:
-    """A text that a model that speaks can read."""
-    letters = getattr(bundle.processor, "letters", None)
-    return "hello" if letters is None else "".join(sorted(filter(str.isalnum, letters)))[:12] or "hello"
 
 
 def _name(path: str) -> str:

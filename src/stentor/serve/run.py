@@ -40,7 +40,7 @@ def serve(options: ServeOptions) -> None:
         options.models,
         options.name,
         options.diarizer,
-        options.device,
+        options.device or ["auto"],
         options.batch_seconds,
         "fifo" if options.fifo else "fair",
         metrics.on_batch,

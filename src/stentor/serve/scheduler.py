@@ -42,8 +42,8 @@ class QueuedJob:
     """Pieces of jobs of one group may be in one batch."""
     load: Callable[[int], Any]
     """Reads piece `i`."""
-    predict: Callable[[list[Any]], Sequence[Any]]
-    """Results of loaded pieces, of this job and of others of its group."""
+    predict: Callable[[Any, list[Any]], Sequence[Any]]
+    """Results of loaded pieces, of this job and of others of its group, by the worker that asks."""
     on_result: Callable[[int, Any], None] = lambda i, result: None
     on_error: Callable[[BaseException], None] = lambda error: None
     """Called once at most; afterwards nothing of the job is done any more."""
@@ -64,7 +64,7 @@ Piece = tuple[QueuedJob, int]
 
 
 class JobQueue:
-    """The jobs that wait for one model. Any thread may call any method."""
+    """The jobs that wait for one model, on one device or on several. Any thread may call any method."""
 
     def __init__(self, batch_seconds: float, policy: Policy = "fair"):
         """`batch_seconds`: most padded audio of a batch; `fifo` serves jobs in the order in which they came."""
@@ -83,7 +83,7 @@ class JobQueue:
             closed = self._closed
             if job.pending and not closed:
                 self._jobs.append(job)
-                self._changed.notify()
+                self._changed.notify_all()
         if closed:
             job.fail(QueueClosed())
 

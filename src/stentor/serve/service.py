@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
-from stentor.serve.errors import ApiError, log
+from stentor.serve.errors import ApiError
 from stentor.serve.metrics import Metrics
 from stentor.serve.recordings import Decoders, UploadedRecording
 from stentor.serve.registry import Registry, ServedModel
@@ -22,12 +22,6 @@ from stentor.serve.scheduler import QueuedJob
 from stentor.serve.uploads import UploadedFile
 
 T = TypeVar("T")
-_NOT = {
-    "transcribes": "does not transcribe",
-    "speaks": "does not speak",
-    "diarizes": "does not tell speakers apart",
-    "aligns": "does not align",
-}
 LARGE = 4 * 2**20
 """Bytes of a file that may not take the last place where files are read: small ones do not wait for large ones."""
 SLOW_CODEC = 16_000
@@ -66,9 +60,6 @@ class Service:
     active: int = 0
     """Requests that have not been answered."""
     draining: bool = False
-    ready: bool = False
-    failed: bool = False
-    """A model did not answer in the beginning."""
 
     def __post_init__(self) -> None:
         self.detector: Detector = open_detector(self.vad)
@@ -76,15 +67,20 @@ class Service:
         self.threads = ThreadPoolExecutor(self.readers, "stentor-reader")
         self._large = asyncio.Semaphore(self.readers - 1)
 
+    @property
+    def ready(self) -> bool:
+        """Every model has answered."""
+        return all(worker.ready for worker in self.registry.workers)
+
     def model(self, name: str, purpose: str) -> ServedModel:
-        """The model of a name. `purpose`: `transcribes`, `speaks`, `diarizes` or `aligns`. Raises ApiError."""
+        """The model of a name, for one of `registry.PURPOSES`. Raises ApiError."""
         served = self.registry.find(name)
         if served is None:
             known = ", ".join(self.registry.names)
             raise ApiError(404, f"The model {name!r} does not exist; known: {known}.", "model", "model_not_found")
-        if not getattr(served, purpose):
-            kind = served.model.task.type
-            raise ApiError(400, f"The model {name!r} was trained for the task {kind}: it {_NOT[purpose]}.", "model")
+        if not served.can(purpose):
+            message = f"The model {name!r} was trained for the task {served.model.task.type}: it does not {purpose}."
+            raise ApiError(400, message, "model")
         return served
 
     def detector_at(self, threshold: float) -> Detector:
@@ -118,28 +114,13 @@ class Service:
             recording.cancelled.set()
             raise
 
-    async def warm_up(self) -> None:
-        """Ready from the moment that every model answers."""
-        import numpy as np
-
-        noise = np.random.default_rng(0).normal(0, 1e-3, 16000).astype(np.float32)
-        try:
-            for served in self.registry.models.values():
-                first = QueuedJob([1.0], object(), lambda i: noise, served.first_answer)
-                async for _ in self.results(served, first, None):
-                    pass
-            self.ready = True
-        except Exception as error:
-            self.failed = True
-            log.error("%s does not answer: %s.", served.name, type(error).__name__)
-
     async def results(
-        self, served: ServedModel, job: QueuedJob, seconds: float | None
+        self, served: ServedModel, job: QueuedJob, seconds: float
     ) -> AsyncGenerator[list[tuple[int, Any]], None]:
         """The results of a job's pieces with their numbers, as they come from the model; the job's own `on_result` and
         `on_error` are replaced. Raises what the model raised, and TimeoutError after these seconds. Whatever ends it,
         nothing of it stays in the queue: close it (`contextlib.aclosing`)."""
-        loop, deadline = asyncio.get_running_loop(), time.monotonic() + (seconds or 0)
+        loop, deadline = asyncio.get_running_loop(), time.monotonic() + seconds
         results: asyncio.Queue[Any] = asyncio.Queue()
 
         def hand_over(*result: Any) -> None:
@@ -150,8 +131,7 @@ class Service:
         try:
             missing = len(job.sizes)
             while missing:
-                left = None if seconds is None else deadline - time.monotonic()
-                batch = [await asyncio.wait_for(results.get(), left)]
+                batch = [await asyncio.wait_for(results.get(), deadline - time.monotonic())]
                 while not results.empty():
                     batch.append(results.get_nowait())
                 for result in batch:
@@ -172,7 +152,7 @@ class Service:
             [(window.end - window.start) / transcriber.rate for window in plan.windows],
             transcriber.decoding,
             lambda i: transcriber.example(plan, i),
-            transcriber.predict,
+            lambda worker, examples: transcriber.predict(examples, worker.model.bundle),
         )
         done = 0
         self.metrics.audio.labels(served.name).inc(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, aclosing, nullcontext
@@ -19,6 +20,7 @@ from stentor.serve.errors import ApiError
 from stentor.serve.registry import ServedModel
 from stentor.serve.scheduler import QueuedJob
 from stentor.serve.service import Service
+from stentor.serve.worker import Worker
 
 DEFAULT = "default"
 """The voice of a model that is told none."""
@@ -78,10 +80,10 @@ class SpeechForm(BaseModel):
 async def planned(service: Service, served: ServedModel, form: SpeechForm) -> SpeechPlan:
     """The plan of what a form asks for, made in a thread. Raises ApiError for what the model cannot do, and
     TimeoutError."""
-    utterance, speaker = form.utterance(served, service.limits.characters), served.speaker
+    utterance, speaker = form.utterance(served, service.limits.characters), served.first.speaker
 
     def plan() -> SpeechPlan:
-        codec: AbstractContextManager[Any] = nullcontext() if speaker.holds(utterance.voice) else served.worker.turn
+        codec: AbstractContextManager[Any] = nullcontext() if speaker.holds(utterance.voice) else served.first.turn
         with codec:  # it checks a voice once
             return speaker.plan(speaker.prepare(utterance), early=form.stream_format is not None)
 
@@ -101,6 +103,8 @@ class SpeechInProgress:
         self.frames = 0
         """That were made."""
         self._sounded = 0
+        self._turn = threading.Lock()
+        """Of the workers that speak its pieces."""
 
     async def audio(self) -> AsyncGenerator[np.ndarray, None]:
         """Float [samples] of each piece, in their order. Raises as `Service.results` does, and is to be closed as
@@ -109,7 +113,7 @@ class SpeechInProgress:
         deadline = time.monotonic() + self.service.limits.time(sum(piece.frames for piece in self.plan.pieces) / rate)
         for group in self.plan.groups():
             sizes, pieces = [piece.frames / rate for piece in group], [(self, piece) for piece in group]
-            job = QueuedJob(sizes, self.served.speaker, pieces.__getitem__, self._predict)
+            job = QueuedJob(sizes, SpeechInProgress, pieces.__getitem__, _synthesize)
             async with aclosing(self.service.results(self.served, job, deadline - time.monotonic())) as batches:
                 async for batch in batches:
                     for _, result in batch:
@@ -118,24 +122,28 @@ class SpeechInProgress:
                         for audio in result:
                             yield audio
 
-    def _predict(self, items: list[tuple[SpeechInProgress, SpeechPiece]]) -> list[list[np.ndarray] | Exception]:
-        """Speak pieces of several texts; each one's result is the audio that can be heard now."""
-        self.served.speaker.synthesize([(text.plan, piece) for text, piece in items])
-        return [text._next() for text, _ in items]
-
-    def _next(self) -> list[np.ndarray] | Exception:
+    def ready_audio(self, codec: Any) -> list[np.ndarray] | Exception:
         """Audio that was not handed out yet, or why there is none: that is no matter of others in the batch."""
         audio = []
         try:
-            for piece in self.plan.pieces[self._sounded :]:
-                if piece.codes is None:
-                    break
-                audio.append(self.plan.audio(piece))
-                self._sounded += 1
-                self.frames += piece.codes.shape[1]
-                if piece.number:  # the first may be the voice of the others
-                    piece.codes = None
+            with self._turn:
+                for piece in self.plan.pieces[self._sounded :]:
+                    if piece.codes is None:
+                        break
+                    audio.append(self.plan.audio(piece, codec))
+                    self._sounded += 1
+                    self.frames += piece.codes.shape[1]
+                    if piece.number:  # the first may be the voice of the others
+                        piece.codes = None
         except Exception as error:
             return error
         self.service.metrics.audio.labels(self.served.name).inc(sum(map(len, audio)) / self.plan.codec.sample_rate)
         return audio
+
+
+def _synthesize(
+    worker: Worker, items: list[tuple[SpeechInProgress, SpeechPiece]]
+) -> list[list[np.ndarray] | Exception]:
+    """Speak pieces of several texts; each one's result is the audio that can be heard now."""
+    worker.speaker.synthesize([(text.plan, piece) for text, piece in items])
+    return [text.ready_audio(worker.speaker.codec) for text, _ in items]

@@ -1,24 +1,41 @@
-"""Worker: the one thread that touches a model. It takes batches from the model's queue until that is closed."""
+"""Worker: the one thread that touches a model on a device. It takes batches from the queue until that is closed."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from stentor.data.batch import Example
+from stentor.inference.speak import Utterance
 from stentor.serve.errors import report
 from stentor.serve.scheduler import JobQueue, QueuedJob
+from stentor.tasks.diarize import Diarize
+from stentor.tasks.speak import Speak
+from stentor.tasks.transcribe import Transcribe
+
+if TYPE_CHECKING:
+    from stentor.inference.load import Model
+    from stentor.inference.speak.speaker import Speaker
 
 BatchDone = Callable[[float, float, int], None]
 
 
 class Worker:
-    """Runs the jobs of `queue`. A job whose piece cannot be read, or fails in the model, fails alone."""
+    """Runs the jobs of `queue`, which it may share with workers that have the same model on other devices. A job whose
+    piece cannot be read, or fails in the model, fails alone."""
 
-    def __init__(self, name: str, queue: JobQueue, on_batch: BatchDone = lambda seconds, audio, pieces: None):
+    def __init__(
+        self, name: str, model: Model, queue: JobQueue, on_batch: BatchDone = lambda seconds, audio, pieces: None
+    ):
         """`on_batch` is called with the seconds that a batch took, its seconds of audio and its number of pieces."""
-        self.queue, self.on_batch = queue, on_batch
+        self.model, self.queue, self.on_batch = model, queue, on_batch
+        self.ready = False
+        """The model has answered."""
         self.turn = threading.Lock()
         """Whoever has it may touch the model: for what is not in the queue (see `ServedModel.taking_turns`)."""
         self.thread = threading.Thread(target=self._run, name=f"stentor-{name}", daemon=True)
@@ -36,7 +53,18 @@ class Worker:
     def alive(self) -> bool:
         return self.thread.is_alive()
 
+    @cached_property
+    def speaker(self) -> Speaker:
+        """Its remarks are not logged: they repeat what a client sends."""
+        return self.model.speaker(remark=lambda sentence: None)
+
     def _run(self) -> None:
+        try:
+            self._answer_something()
+        except Exception as error:
+            report(error)
+            return
+        self.ready = True
         while batch := self.queue.take():
             began = time.monotonic()
             loaded: list[tuple[QueuedJob, int, Any]] = []
@@ -47,27 +75,38 @@ class Worker:
                 except Exception as error:
                     _fail(job, error)
             with self.turn:
-                _predict(loaded)
+                self._predict(loaded)
             self.on_batch(time.monotonic() - began, sum(job.sizes[i] for job, i, _ in loaded), len(loaded))
 
+    def _answer_something(self) -> None:
+        """What the model makes of a second of noise, or says in half a second. Raises what it raises."""
+        noise, task = np.random.default_rng(0).normal(0, 1e-3, 16000).astype(np.float32), self.model.task
+        if isinstance(task, Transcribe):
+            self.model.for_transcription().predict(self.model.bundle, [Example("", noise)], checked=False)
+        elif isinstance(task, Speak):
+            letters = getattr(self.model.bundle.processor, "letters", None)
+            text = "hello" if letters is None else "".join(sorted(filter(str.isalnum, letters)))[:12] or "hello"
+            list(self.speaker.speak([Utterance(text, duration=0.5)]))
+        elif isinstance(task, Diarize):
+            self.model.diarize(noise, 16000)
 
-def _predict(loaded: list[tuple[QueuedJob, int, Any]]) -> None:
-    loaded = [piece for piece in loaded if not piece[0].cancelled]
-    if not loaded:
-        return
-    lead = loaded[0][0]
-    try:
-        results = list(zip(loaded, lead.predict([item for _, _, item in loaded]), strict=True))
-    except Exception as error:
-        if len(loaded) == 1:
-            _fail(lead, error)
+    def _predict(self, loaded: list[tuple[QueuedJob, int, Any]]) -> None:
+        loaded = [piece for piece in loaded if not piece[0].cancelled]
+        if not loaded:
             return
-        for piece in loaded:  # which of them it was
-            _predict([piece])
-        return
-    for (job, i, _), result in results:
-        if not job.cancelled:
-            job.on_result(i, result)
+        lead = loaded[0][0]
+        try:
+            results = list(zip(loaded, lead.predict(self, [item for _, _, item in loaded]), strict=True))
+        except Exception as error:
+            if len(loaded) == 1:
+                _fail(lead, error)
+                return
+            for piece in loaded:  # which of them it was
+                self._predict([piece])
+            return
+        for (job, i, _), result in results:
+            if not job.cancelled:
+                job.on_result(i, result)
 
 
 def _fail(job: QueuedJob, error: Exception) -> None:

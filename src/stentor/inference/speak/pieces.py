@@ -66,9 +66,10 @@ class SpeechPlan:
         first = self.pieces[: 1 if self.follows else None]
         return [group for group in (first, self.pieces[len(first) :]) if group]
 
-    def audio(self, piece: SpeechPiece) -> np.ndarray:
-        """What can be heard after this piece was made; to be asked for in order."""
-        (audio,) = self.codec.decode([piece.codes])
+    def audio(self, piece: SpeechPiece, codec: Any = None) -> np.ndarray:
+        """What can be heard after this piece was made; to be asked for in order. `codec`: of another copy of the
+        model."""
+        (audio,) = (codec or self.codec).decode([piece.codes])
         return audio if self.joiner is None else self.joiner.add(audio, piece.end, piece is self.pieces[-1])
 
 

@@ -41,7 +41,7 @@ def _model(name: str, served: ServedModel) -> dict[str, Any]:
 async def health(request: Request) -> JSONResponse:
     """200 when every model has answered and the server takes requests, otherwise 503."""
     service: Service = request.app.state.service
-    failed = service.failed or not all(served.worker.alive for served in service.registry.models.values())
+    failed = not all(worker.alive for worker in service.registry.workers)
     states = {"stopping": service.draining, "failed": failed, "loading": not service.ready, "ok": True}
     status = next(state for state, holds in states.items() if holds)
     return JSONResponse({"status": status, "requests": service.active}, 200 if status == "ok" else 503)

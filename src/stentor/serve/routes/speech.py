@@ -40,7 +40,7 @@ async def speech(request: Request) -> Response:
     """A text, spoken. The answer begins when its first piece is made."""
     service: Service = request.app.state.service
     form = SpeechForm.model_validate_json(await read_body(request, BODY_BYTES))
-    served = service.model(form.model, "speaks")
+    served = service.model(form.model, "speak")
     try:
         plan = await unless_gone(request.receive, planned(service, served, form))
         encoder = _encoder(form, plan)
@@ -101,7 +101,7 @@ async def _events(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerato
 def voices(request: Request) -> dict[str, Any]:
     """The saved voices of every model that speaks."""
     models = request.app.state.service.registry.models.values()
-    return {"object": "list", "data": [voice for served in models if served.speaks for voice in _voices(served)]}
+    return {"object": "list", "data": [voice for served in models if served.can("speak") for voice in _voices(served)]}
 
 
 def _voices(served: ServedModel) -> list[dict[str, Any]]:

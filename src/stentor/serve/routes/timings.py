@@ -94,7 +94,7 @@ def _diarization(service: Service, form: DiarizationForm) -> Work:
     name = form.model or (registry.diarizer.name if registry.diarizer is not None else None)
     if name is None:
         raise ApiError(400, "Name a model: this server has no diarizer (`--diarizer RUN`).", "model")
-    served = service.model(name, "diarizes")
+    served = service.model(name, "diarize")
     try:
         task = with_speakers(served.model.for_diarization(), form.num_speakers, form.min_speakers, form.max_speakers)
     except ConfigError as error:
@@ -108,7 +108,7 @@ def _diarization(service: Service, form: DiarizationForm) -> Work:
 
 
 def _alignment(service: Service, form: AlignmentForm) -> Work:
-    served = service.model(form.model, "aligns")
+    served = service.model(form.model, "align")
 
     def work(recording: Any) -> Response:
         try:

@@ -66,7 +66,7 @@ class _Work:
             raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
         self.fields = TranscriptionForm.model_validate(kind.model_validate(form.values()).model_dump())
         self.known = self.fields.known_speaker_names
-        self.served: ServedModel = service.model(self.fields.model, "transcribes")
+        self.served: ServedModel = service.model(self.fields.model, "transcribe")
         self.recording = service.recording(file, self.served.model.bundle.processor.sample_rate)
         self.transcriber = transcriber(service, self.served, self.fields, self.translate, self._diarizer())
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stentor.audio.channels import to_mono
+from stentor.audio.ffmpeg import is_text, open_av
 from stentor.errors import AudioError
 
 SILENCE = 10 ** (-90 / 20)
@@ -246,7 +247,7 @@ def _declares_length(file: Any, path: Path) -> bool:
 def _check_complete(file: Any, path: Path) -> None:
     """Compare the promised size with the file's, which libsndfile does not. Raises `AudioError`, also for a file
     without a header that libsndfile takes for audio because of its name."""
-    if file.format == "RAW" and (file.subtype == "ULAW" or _is_text(path)):
+    if file.format == "RAW" and (file.subtype == "ULAW" or is_text(path)):
         raise AudioError(f"{path} is no audio file: it only has the name of one.", "unreadable")
     if file.format == "OGG" and (problem := _last_page_problem(path)):
         raise AudioError(f"{path} is cut short: {problem}.", "truncated")
@@ -274,12 +275,6 @@ def _promised_bytes(file: Any, path: Path) -> tuple[int, int]:
         return path.stat().st_size, 0
     unknown = file.format not in ("W64", "RF64") and int(match[1]) >= _UNKNOWN_SIZE
     return (0, 0) if unknown else (int(match[1]), int(match[2]))
-
-
-def _is_text(path: Path) -> bool:
-    with path.open("rb") as raw:
-        head = raw.read(512)
-    return all(byte >= 32 or byte in b"\t\r\n" for byte in head) and head.isascii()
 
 
 def _wav_bytes(path: Path) -> tuple[int, int]:
@@ -325,21 +320,8 @@ def _av_for(path: Path, error: Any) -> Any:
     return av
 
 
-def _open_av(av: Any, path: Path) -> Any:
-    try:
-        container = av.open(str(path))
-    except av.FFmpegError as error:
-        raise AudioError(
-            f"{path} cannot be read, neither by libsndfile nor by FFmpeg ({error.strerror}).", "unreadable"
-        ) from None
-    if not container.streams.audio:
-        container.close()
-        raise AudioError(f"{path} holds no audio.", "unreadable")
-    return container
-
-
 def _probe_av(av: Any, path: Path) -> AudioInfo:
-    with _open_av(av, path) as container:
+    with open_av(path) as container:
         stream = container.streams.audio[0]
         seconds = _declared(container, stream)
         name = f"{container.format.name}/{stream.codec_context.name}"
@@ -361,7 +343,7 @@ def _declared(container: Any, stream: Any) -> float | None:
 
 def _decode_av(av: Any, path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
     """As `_decode`, through FFmpeg; decodes from the beginning, because seeking is inexact in many formats."""
-    with _open_av(av, path) as container:
+    with open_av(path) as container:
         stream = container.streams.audio[0]
         rate = stream.codec_context.sample_rate
         if not rate:  # FFmpeg takes a name's ending for its contents

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from stentor.audio.channels import frames_first, to_mono
+from stentor.audio.ffmpeg import open_av
 from stentor.audio.io import check_finite, check_length, probe, read
 from stentor.errors import AudioError
 
@@ -137,7 +138,7 @@ def _decoded(path: Path, rate: int, channel: int | None) -> Iterator[np.ndarray]
     pieces: list[np.ndarray] = []  # [channels, samples]
     samples = total = 0
     try:
-        with av.open(str(path)) as container:
+        with open_av(path) as container:
             frames = container.decode(container.streams.audio[0])
             for frame in itertools.chain(frames, [None]):  # None: what the resampler still holds
                 for out in resampler.resample(frame):

@@ -30,9 +30,21 @@ def open_av(path: Path) -> Iterator[Any]:
             )
             raise AudioError(f"{path} cannot be read{reason}.", "unreadable") from None
         with container:
-            if not container.streams.audio:
+            # FFmpeg also takes a name's ending for the contents.
+            if not container.streams.audio or not container.streams.audio[0].codec_context.sample_rate:
                 raise AudioError(f"{path} holds no audio.", "unreadable")
             yield container
+
+
+@contextmanager
+def ffmpeg_errors(path: Path) -> Iterator[None]:
+    """Raises AudioError for what is wrong while a file is decoded."""
+    import av
+
+    try:
+        yield
+    except av.FFmpegError as error:
+        raise AudioError(f"{path} is damaged or cut short: {error.strerror}.", "truncated") from None
 
 
 def is_text(path: Path) -> bool:

@@ -15,7 +15,8 @@ def open_av(path: Path) -> Iterator[Any]:
     """PyAV's container of a file that holds audio.
 
     FFmpeg is given the open file, and no protocol with which it could open another one: a playlist, a list of files or
-    a session description, whatever it is called, reaches neither files of this machine nor addresses. Raises AudioError.
+    a session description, whatever it is called, reaches neither files of this machine nor addresses. Raises
+    AudioError.
     """
     import av
 

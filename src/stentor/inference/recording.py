@@ -12,7 +12,6 @@ import numpy as np
 from stentor.audio.channels import frames_first, to_mono
 from stentor.audio.ffmpeg import ffmpeg_errors, open_av
 from stentor.audio.io import UNKNOWN_FRAMES, check_finite, check_length, probe, read
-from stentor.errors import AudioError
 
 BLOCK = 60.0
 """Seconds that are held at a time while looking for pauses."""

@@ -78,7 +78,7 @@ Work = tuple[ServedModel, Callable[[Any], Response]]
 
 async def _answer(request: Request, kind: type[T], prepare: Callable[[Service, T], Work]) -> Response:
     service: Service = request.app.state.service
-    form = await read_form(request, service.limits.upload_bytes)
+    form = await read_form(request, service.limits.upload_bytes, service.held)
     try:
         served, work = await run_in_threadpool(prepare, service, kind.model_validate(form.values()))
         recording = service.recording(form.file(), served.model.bundle.processor.sample_rate)

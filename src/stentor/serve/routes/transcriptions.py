@@ -39,13 +39,13 @@ async def translations(request: Request) -> Response:
 
 async def _answer(request: Request, kind: type[TranslationForm]) -> Response:
     service: Service = request.app.state.service
-    form = await read_form(request, service.limits.upload_bytes)
+    form = await read_form(request, service.limits.upload_bytes, service.held)
     streamed = False
     try:
         work = await run_in_threadpool(_Work, service, form, kind)
         plan = await unless_gone(request.receive, service.plan(work.transcriber, work.recording))
         if work.fields.stream:
-            response: Response = EventResponse(work.events(plan), work.close)
+            response: Response = EventResponse(work.events(plan), form.remove)
             streamed = True
             return response
         return await unless_gone(request.receive, work.response(plan))
@@ -60,7 +60,7 @@ class _Work:
     """One request: its fields, its file and its model."""
 
     def __init__(self, service: Service, form: Form, kind: type[TranslationForm]):
-        self.service, self.form, self.translate = service, form, kind is TranslationForm
+        self.service, self.translate = service, kind is TranslationForm
         file = form.file()
         if others := [name for name in form.files if name != "file"]:
             raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
@@ -77,10 +77,6 @@ class _Work:
             return None
         references = write_references(self.fields.known_speaker_references, self.recording)
         return naming(served.diarizer(), self.known, references) if references else served.diarizer()
-
-    def close(self) -> None:
-        self.recording.cancelled.set()
-        self.form.remove()
 
     async def events(self, plan: RecordingPlan) -> AsyncGenerator[dict[str, Any], None]:
         """Events of a transcript as its windows are done."""

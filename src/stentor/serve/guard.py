@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import os
@@ -21,6 +22,8 @@ SHORTEST = 16
 """Characters of the shortest key."""
 OPEN_PATHS = ("/health", "/docs", "/openapi.json")
 """What needs no key: whether the server is there, and what its interface is."""
+UNREAD = 60.0
+"""Seconds that a client may leave a part of its answer unread."""
 ALWAYS = ("/health", "/metrics")
 """What answers while the server is full or stopping."""
 
@@ -60,7 +63,8 @@ class Guard:
         async def answer(message: Any) -> None:
             nonlocal status
             status = message.get("status", status)
-            await send(message)
+            async with asyncio.timeout(UNREAD):
+                await send(message)
 
         try:
             await self._pass(scope, receive, answer)

@@ -17,6 +17,8 @@ from stentor.text.languages import find
 
 SUBTITLE_TYPES = {"srt": "text/plain", "vtt": "text/vtt"}
 UNKNOWN_LANGUAGE = "unknown"
+UNLIKELY = -9999.0
+"""The log-probability of what is next to impossible, as OpenAI's interface has it: JSON knows no infinite numbers."""
 
 
 def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) -> Response:
@@ -38,7 +40,12 @@ def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) 
 def log_probs(segments: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """`logprobs` of the tokens of segments; nothing where they have none."""
     tokens = [token for segment in segments for token in segment.get("tokens", [])]
-    return {"logprobs": [{**token, "bytes": list(token["token"].encode())} for token in tokens]} if tokens else {}
+    listed = [{**t, "logprob": _finite(t["logprob"]), "bytes": list(t["token"].encode())} for t in tokens]
+    return {"logprobs": listed} if tokens else {}
+
+
+def _finite(log_prob: float) -> float:
+    return log_prob if math.isfinite(log_prob) else UNLIKELY
 
 
 def usage(transcript: Transcript) -> dict[str, Any]:
@@ -73,7 +80,7 @@ def _segment(number: int, segment: dict[str, Any]) -> dict[str, Any]:
         "text": segment["text"],
         "tokens": [],
         "temperature": segment.get("temperature", 0.0),
-        "avg_logprob": segment.get("log_prob", 0.0),
+        "avg_logprob": _finite(segment.get("log_prob", 0.0)),
         "compression_ratio": round(compression_ratio(segment["text"]), 3),
         "no_speech_prob": segment.get("no_speech_prob", 0.0),
     }
@@ -129,4 +136,4 @@ class TranscriptEvents:
 
 def server_sent(event: dict[str, Any]) -> str:
     """An event as it is sent."""
-    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+    return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"

@@ -100,7 +100,8 @@ class _Parser(MultiPartParser):
         super().on_headers_finished()
         if (upload := self._current_part.file) is not None:
             upload.file.close()  # a temporary one, without a name that others could open
-            upload.file = open(self.form.folder / f"{self._current_files}{_suffix(upload.filename or '')}", "w+b")
+            path = self.form.folder / f"{self._current_files}{_suffix(upload.filename or '')}"
+            upload.file = path.open("w+b")
             self._files_to_close_on_error.append(upload.file)  # type: ignore[arg-type]
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:

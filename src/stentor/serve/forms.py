@@ -75,6 +75,7 @@ class TranscriptionForm(TranslationForm):
     keywords: Listed[str] = []
     """Names and terms that may be heard."""
     known_speaker_names: Listed[str] = Field([], max_length=4)
+    """Of diarized_json; other formats have no speakers."""
     known_speaker_references: Listed[str] = Field([], max_length=4)
     """Data URLs of 2 to 10 s of each of these speakers."""
 
@@ -98,7 +99,6 @@ class TranscriptionForm(TranslationForm):
                 "known_speaker_references",
                 "Each of known_speaker_names needs one of known_speaker_references.",
             ),
-            (names and kind != "diarized_json", "known_speaker_names", "Known speakers need diarized_json."),
         )
         for wrong, field, message in problems:
             if wrong:
@@ -121,7 +121,7 @@ class TranscriptionForm(TranslationForm):
         if self.speakers and service.registry.diarizer is None and not served.says_who:
             message = "This server tells no speakers apart: start it with --diarizer RUN."
             raise ApiError(400, message, "response_format")
-        if self.known_speaker_names and served.says_who:
+        if self.speakers and self.known_speaker_names and served.says_who:
             message = f"{self.model} says itself who speaks, and knows nobody by a reference."
             raise ApiError(400, message, "known_speaker_references")
 

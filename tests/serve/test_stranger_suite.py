@@ -46,6 +46,7 @@ def anyio_backend():
     return "asyncio"
 '''
 
+
 def copied(checkout: Path, folder: Path) -> None:
     """Their tests of audio, and what those import, with other placeholders."""
     audio = folder / "tests" / "api_resources" / "audio"

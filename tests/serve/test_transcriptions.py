@@ -127,6 +127,10 @@ def test_events_of_speakers(export, diarizer, serve, talk):
         )
     )
     assert [e.speaker for e in events if e.type == "transcript.text.segment"] == ["A", "B", "A"]
+    segments = {e.id: e.text for e in events if e.type == "transcript.text.segment"}
+    deltas = [e for e in events if e.type == "transcript.text.delta"]
+    assert {e.segment_id: e.delta.strip() for e in deltas} == segments
+    assert "".join(e.delta for e in deltas) == events[-1].text
 
 
 WRONG = [

@@ -172,9 +172,17 @@ def schema(form: type[BaseModel]) -> dict[str, Any]:
     """The same of a form with a file."""
     operation = body_schema(form, "multipart/form-data")
     properties = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
-    properties["properties"] = {"file": {"type": "string", "format": "binary"}, **properties["properties"]}
+    fields = {name: _sent(field) for name, field in properties["properties"].items()}
+    properties["properties"] = {"file": {"type": "string", "format": "binary"}, **fields}
     properties["required"] = ["file", *properties.get("required", [])]
     return operation
+
+
+def _sent(field: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that is left out where it is null, as forms have no null."""
+    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+    rest = {key: value for key, value in field.items() if key != "anyOf" and (key, value) != ("default", None)}
+    return {**rest, **kinds[0]} if len(kinds) == 1 else {**rest, **({"anyOf": kinds} if kinds else {})}
 
 
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:

@@ -34,7 +34,13 @@ def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) 
             segments = speaker_segments(transcript, fields.known_speaker_names)
             body = {"task": "transcribe", "duration": transcript["duration"], "text": transcript.text}
             return JSONResponse({**body, "segments": segments, "usage": usage(transcript)})
-    return JSONResponse({"text": transcript.text, **log_probs(transcript.segments), "usage": usage(transcript)})
+    return JSONResponse({"text": transcript.text, **details(transcript), "usage": usage(transcript)})
+
+
+def details(transcript: Transcript) -> dict[str, Any]:
+    """`languages` of a transcript, where one is known, and its `logprobs`."""
+    code = transcript["language"]
+    return {**({"languages": [{"code": code}]} if code else {}), **log_probs(transcript.segments)}
 
 
 def log_probs(segments: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -118,19 +124,25 @@ class TranscriptEvents:
 
     def grown(self, transcript: Transcript) -> list[dict[str, Any]]:
         """What is new in the transcript of the first windows."""
-        events = speaker_segments(transcript, self.known)[self._segments :] if self.speakers else []
-        text, segments = transcript.text, transcript.segments
-        if text.startswith(self._sent) and len(text) > len(self._sent):
-            delta = {"type": "transcript.text.delta", "delta": text[len(self._sent) :]}
-            events.append(delta | log_probs(segments[self._segments :]))
-            self._sent = text
-        self._segments = len(segments)
+        text, new, events = transcript.text, transcript.segments[self._segments :], list[dict[str, Any]]()
+        for segment in speaker_segments(transcript, self.known)[self._segments :] if self.speakers else []:
+            end = text.find(segment["text"], len(self._sent)) + len(segment["text"])
+            events += [*self._delta(text[:end], segment_id=segment["id"]), segment]
+        events += self._delta(text, **log_probs(new))
+        self._segments = len(transcript.segments)
         return events
+
+    def _delta(self, text: str, **more: Any) -> list[dict[str, Any]]:
+        """What is new in a text, if it begins with what was sent."""
+        if text == self._sent or not text.startswith(self._sent):
+            return []
+        delta, self._sent = text[len(self._sent) :], text
+        return [{"type": "transcript.text.delta", "delta": delta, **more}]
 
     def done(self, transcript: Transcript) -> list[dict[str, Any]]:
         """What is new at the end, and the last event, whose text is the transcript's whatever came before. Its `usage`
         would be one in tokens, and is left out."""
-        last = {"type": "transcript.text.done", "text": transcript.text, **log_probs(transcript.segments)}
+        last = {"type": "transcript.text.done", "text": transcript.text, **details(transcript)}
         return [*self.grown(transcript), last]
 
 

@@ -24,7 +24,7 @@ from stentor.serve.uploads import read_form
 
 router = APIRouter(tags=["audio"])
 T = TypeVar("T", bound=BaseModel)
-JSON_OR_TEXT: Any = {200: {"content": {"application/json": {}, "text/plain": {}}}}
+JSON_OR_TEXT: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
 
 
 class DiarizationForm(BaseModel):

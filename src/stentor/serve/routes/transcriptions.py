@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stentor.inference.transcribe import RecordingPlan
 from stentor.serve import responses
+from stentor.serve.answers import Diarized, Json, Verbose
 from stentor.serve.errors import ApiError
 from stentor.serve.forms import TranscriptionForm, TranslationForm, schema, transcriber
 from stentor.serve.known_speakers import Diarizer, naming, write_references
@@ -21,8 +22,9 @@ from stentor.serve.streams import ClientGone, EventResponse, unless_gone
 from stentor.serve.uploads import Form, read_form
 
 router = APIRouter(tags=["audio"])
-ANSWERS: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
-STREAMED: Any = {200: {"content": {**ANSWERS[200]["content"], "text/event-stream": {}}}}
+TEXT: Any = {"text/plain": {}, "text/vtt": {}}
+ANSWERS: Any = {200: {"model": Json | Verbose, "content": TEXT}}
+STREAMED: Any = {200: {"model": Json | Verbose | Diarized, "content": {**TEXT, "text/event-stream": {}}}}
 
 
 @router.post("/v1/audio/transcriptions", openapi_extra=schema(TranscriptionForm), responses=STREAMED)

@@ -20,7 +20,7 @@ STREAMED = ("json", "text", "diarized_json")
 class ServerVad(BaseModel):
     """How speech is found, in the place of the server's settings."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     type: Literal["server_vad"]
     prefix_padding_ms: int | None = Field(None, ge=0, le=10_000)
@@ -47,7 +47,7 @@ Listed = Annotated[list[T], BeforeValidator(_as_list)]
 class TranslationForm(BaseModel):
     """A recording that is to be translated."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""

@@ -30,7 +30,7 @@ JSON_OR_TEXT: Any = {200: {"content": {kind: {} for kind in ("application/json",
 class DiarizationForm(BaseModel):
     """A recording in which speakers are told apart."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str | None = Field(None, max_length=500)
     """A name of `GET /v1/models`; left out: the server's diarizer."""
@@ -43,7 +43,7 @@ class DiarizationForm(BaseModel):
 class AlignmentForm(BaseModel):
     """A recording and what is said in it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""

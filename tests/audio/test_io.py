@@ -1,6 +1,7 @@
 """Reading and writing audio: right samples from good files, the right reason for every kind of bad one."""
 
-import builtins
+import struct
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import soundfile
 from stentor.audio.io import AudioInfo, probe, read, write
 from stentor.audio.synth import say
 from stentor.errors import AudioError
+from stentor.inference.recording import FileRecording
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 RATE = 16000
@@ -202,17 +204,46 @@ def test_av_reads_the_rest(tmp_path):
     assert reason(cut(path)) == "unreadable"  # the index stands at the end
 
 
+def written_to_a_pipe(path: Path, size: int = 0) -> Path:
+    """The file as a program leaves it that cannot go back to write its length; of a WAV `size`."""
+    content = bytearray(path.read_bytes())
+    if path.suffix == ".flac":  # the last 36 bits of the length, in STREAMINFO
+        content[21] &= 0xF0
+        content[22:26] = bytes(4)
+    else:
+        place = content.index(b"data") + 4
+        content[4:8] = content[place : place + 4] = struct.pack("<I", size)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("seconds", [2.0, 130.0])
+@pytest.mark.parametrize(("name", "size"), [("a.flac", 0), *[("a.wav", n) for n in (0, 0x7FFFF000, 0xFFFFFFFF)]])
+def test_files_that_were_written_to_a_pipe(tmp_path, seconds, name, size):
+    pytest.importorskip("av")
+    audio = tone(seconds)
+    path = written_to_a_pipe(put(tmp_path / name, audio, subtype="PCM_16"), size)
+    assert probe(path).frames == len(audio)
+    recording = FileRecording(path, RATE)
+    blocks = list(recording.blocks())
+    assert max(map(len, blocks)) <= 70 * RATE and np.array_equal(np.concatenate(blocks), read(path))
+    assert np.abs(read(path) - audio).max() < 2**-15
+    assert np.array_equal(recording.read(RATE, 2 * RATE), read(path)[RATE : 2 * RATE])
+    if name == "a.flac":
+        assert reason(cut(path)) == "truncated"
+
+
+def test_an_empty_wav_with_chunks_behind_stays_empty(tmp_path):
+    path = put(tmp_path / "a.wav", np.zeros(0, np.float32))
+    content = path.read_bytes() + b"LIST" + struct.pack("<I", 8) + b"INFOabcd"
+    path.write_bytes(content[:4] + struct.pack("<I", len(content) - 8) + content[8:])
+    assert probe(path).frames == 0 and reason(path) == "empty"
+
+
 def test_without_av_the_message_names_the_extra(tmp_path, monkeypatch):
     path = tmp_path / "a.m4a"
     path.write_bytes(bytes(range(256)) * 8)
-    real = builtins.__import__
-
-    def absent(name, *rest):
-        if name == "av":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
+    monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(AudioError, match=r"pip install 'stentor\[av\]'"):
         read(path)
 

@@ -126,6 +126,8 @@ def test_sampling_repeats_with_its_generator():
 
     assert draw(0) == draw(0)
     assert draw(0) != draw(1)
+    coldest = run(bundle, examples(), temperature=1e-308, generator=torch.Generator().manual_seed(0))
+    assert coldest == run(bundle, examples())
 
 
 def test_ctc_decoding_of_a_batch_is_that_of_its_items():

@@ -1,12 +1,14 @@
 """Servers in a thread of the test, with the models of tests/inference; the unmodified openai client talks to them."""
 
 import importlib.util
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "openai"):
@@ -61,3 +63,28 @@ def serve() -> Iterator:
     for server, thread in running:
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture
+def alloy(talker, tmp_path) -> Path:
+    """The model that speaks, with a saved voice `alloy`, which clients ask for."""
+    import stentor
+    from stentor.inference.speak.voice import Voice, save_voice
+
+    folder = shutil.copytree(talker, tmp_path / "voice")
+    codec = stentor.load(folder, "cpu").bundle.processor.codec
+    codes = codec.encode([np.random.default_rng(0).normal(0, 0.1, 32000).astype(np.float32)])[0]
+    save_voice(Voice(codes, "one two three", "en", "alloy.wav"), folder / "voices" / "alloy", codec)
+    return folder
+
+
+@pytest.fixture
+def strangers(whisper, alloy, diarizer, serve) -> SimpleNamespace:
+    """A server whose models have the names that programs insist on: a Whisper and a voice, with random weights."""
+    hear, speak = ("gpt-4o-transcribe", "whisper-1"), ("tts-1", "gpt-4o-mini-tts")
+    names = [f"{name}={folder}" for folder, names in ((whisper, hear), (alloy, speak)) for name in names]
+    server = serve(whisper, alloy, names=names, diarizer=str(diarizer()))
+    model = server.service.registry.models[whisper.name].model
+    off = {"temperatures": [0.0], "mean_log_prob": None, "compression_ratio": None, "no_speech": None}
+    model.task = model.task.model_copy(update={"checks": model.task.checks.model_copy(update=off)})
+    return server

@@ -20,7 +20,7 @@ def part(disposition: str, content: bytes = b"text") -> bytes:
     return f"--x\r\nContent-Disposition: form-data; {disposition}\r\n\r\n".encode() + content + b"\r\n"
 
 
-def form(*parts: bytes, pause: float = 0.0):
+def form(*parts: bytes, pause: float = 0.0, most: int = 10_000, held=None):
     messages = [*parts, b"--x--\r\n"]
 
     async def receive():
@@ -28,7 +28,7 @@ def form(*parts: bytes, pause: float = 0.0):
         return {"type": "http.request", "body": messages.pop(0), "more_body": bool(messages)}
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": HEADERS}
-    return asyncio.run(read_form(Request(scope, receive), 10_000))
+    return asyncio.run(read_form(Request(scope, receive), most, held))
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,27 @@ def test_statuses_of_errors():
 @pytest.mark.parametrize("headers", [{"host": "["}, {"host": "localhost", "origin": "http://["}])
 def test_addresses_that_are_none(headers):
     assert from_elsewhere(headers, True, False)
+
+
+def test_fields_in_memory_are_bounded(monkeypatch):
+    monkeypatch.setattr(uploads, "FIELDS_BYTES", 1000)
+    with pytest.raises(ApiError, match="larger than") as refusal:
+        form(*[part(f'name="{n}"', b"x" * 300) for n in range(4)])
+    assert refusal.value.status == 400
+    held = uploads.HeldBytes()
+    held.left = 1000
+    first = form(part('name="a"', b"x" * 900), held=held)
+    with pytest.raises(ApiError, match="Too many large fields") as refusal:
+        form(part('name="a"', b"x" * 200), held=held)
+    assert refusal.value.status == 429 and held.left == 100
+    first.remove()
+    first.remove()
+    assert held.left == 1000
+
+
+def test_files_are_not_held_in_memory(tmp_path):
+    upload = form(part('name="file"; filename="a.wav"', b"x" * 5000), part('name="b"; filename="c"', b"y"))
+    files = {file.name: file.read_bytes() for file in upload.folder.iterdir()}
+    assert files == {"1.wav": b"x" * 5000, "2": b"y"} and upload.file().size == 5000
+    upload.remove()
+    assert not upload.folder.exists() and upload.file().cancelled.is_set()

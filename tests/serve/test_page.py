@@ -1,8 +1,12 @@
-"""docs/serve.md leaves no field, route and metric out."""
+"""docs/serve.md leaves no field, route and metric out; the page /docs works without the internet."""
 
 import re
 from pathlib import Path
 
+import pytest
+from starlette.testclient import TestClient
+
+from browser import Browser
 from stentor.serve.app import create_app
 from stentor.serve.forms import ServerVad, TranscriptionForm
 from stentor.serve.metrics import Metrics
@@ -27,6 +31,36 @@ def test_every_route_and_metric_is_named():
     metrics = {f"{m.name}{'_total' * (m.type == 'counter')}" for m in Metrics().registry.collect()}
     assert metrics == set(re.findall(r"`(stentor_\w+)`", PAGE))
     service.close()
+
+
+def test_the_page_needs_nothing_from_elsewhere():
+    service = Service(Registry([], {}))
+    with TestClient(create_app(service, ["a-key-of-sixteen-characters"]), base_url="http://localhost") as client:
+        page = client.get("/docs")
+        forms = client.get("/openapi.json").json()["paths"]["/v1/audio/speech"]["post"]["requestBody"]["content"]
+    assert page.headers["content-type"].startswith("text/html")
+    assert set(re.findall(r"(?:src|href|fetch\()[=\s]*[\"']([^\"']*)", page.text)) == {"data:,", "openapi.json"}
+    assert "://" not in page.text
+    speed = forms["application/json"]["schema"]["properties"]["speed"]
+    assert (speed["minimum"], speed["maximum"]) == (0.25, 4.0)
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(export, tone, serve, tmp_path):
+    """A form that is filled in and sent, with a file."""
+    server, audio, form = serve(export()), tone("a.wav", (0.5, -10)), "details[id='/v1/audio/transcriptions']"
+    with Browser(tmp_path) as browser:
+        page = browser.open(f"{server.url}/docs")
+        page.wait("document.querySelectorAll('details').length === 10", "every route")
+        page.click(f"{form} summary")
+        page.give(f"{form} [name=file]", audio)
+        values = {"model": "model", "response_format": "verbose_json", "timestamp_granularities[]": "segment"}
+        for name, value in values.items():
+            page.js(f"(document.querySelector(`{form} [name='{name}']`).value = {value!r})")
+        page.click(f"{form} button")
+        page.wait(f"document.querySelector(`{form} pre`)?.textContent.includes('segments')", "an answer")
+        assert page.text(f"{form} pre").startswith("200 OK application/json")
+        assert not page.errors and page.hosts == {"127.0.0.1"}
 
 
 def test_examples_are_python():

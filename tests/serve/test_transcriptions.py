@@ -127,6 +127,10 @@ def test_events_of_speakers(export, diarizer, serve, talk):
         )
     )
     assert [e.speaker for e in events if e.type == "transcript.text.segment"] == ["A", "B", "A"]
+    segments = {e.id: e.text for e in events if e.type == "transcript.text.segment"}
+    deltas = [e for e in events if e.type == "transcript.text.delta"]
+    assert {e.segment_id: e.delta.strip() for e in deltas} == segments
+    assert "".join(e.delta for e in deltas) == events[-1].text
 
 
 WRONG = [
@@ -201,3 +205,25 @@ def test_models_health_and_metrics(export, serve, tone):
     assert 'stentor_requests_total{route="/v1/audio/transcriptions",status="200"} 1.0' in lines
     page = json.dumps(server.http.get("/openapi.json").json())
     assert "/v1/audio/transcriptions" in page and "server_vad" in page and "$defs" not in page
+
+
+def test_log_probabilities_that_json_does_not_know(export, serve, meter, tone, monkeypatch):
+    server = serve(export())
+    task = type(server.service.registry.models["model"].model.task)
+    predict = task.predict
+
+    def impossible(self, bundle, examples, **options):
+        outputs = predict(self, bundle, examples, **options)
+        for output in outputs:
+            output["log_prob"] = float("nan")
+            for token in output.get("tokens", []):
+                token["logprob"] = float("-inf")
+        return outputs
+
+    monkeypatch.setattr(task, "predict", impossible)
+    options = {"file": tone("a.wav", (2, -10)), "model": "model"}
+    ask = server.client.audio.transcriptions.create
+    assert ask(**options, response_format="verbose_json").segments[0].avg_logprob == -9999.0
+    assert {token.logprob for token in ask(**options, include=["logprobs"]).logprobs} == {-9999.0}
+    events = list(ask(**options, include=["logprobs"], stream=True))
+    assert {token.logprob for event in events for token in event.logprobs} == {-9999.0}

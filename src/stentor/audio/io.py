@@ -4,6 +4,7 @@ libsndfile reads wav, flac, mp3, ogg, opus, SPHERE, aiff and more; FFmpeg (the o
 A file that cannot be trusted is refused with a reason, so that it is counted instead of trained on.
 """
 
+import importlib.util
 import io
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from stentor.audio.channels import to_mono
+from stentor.audio.ffmpeg import ffmpeg_errors, is_text, open_av
 from stentor.errors import AudioError
 
 SILENCE = 10 ** (-90 / 20)
@@ -36,6 +38,8 @@ _CUT_SHORT = re.compile(
 )
 # Programs that write to a pipe cannot know the length: they leave 0 or a number near the largest in the wav header.
 _UNKNOWN_SIZE = 0x7FFF0000
+# libsndfile's length of a FLAC that was written to a pipe, in which it cannot be moved.
+UNKNOWN_FRAMES = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,12 @@ def probe(path: str | Path) -> AudioInfo:
     A valid file with no samples has duration 0; `read` refuses it.
     """
     path = _existing(path)
-    import soundfile
-
-    try:
-        file = soundfile.SoundFile(str(path))
-    except soundfile.LibsndfileError as error:
-        return _probe_av(_av_for(path, error), path)
+    file = _opened(path)
+    if file is None:
+        return _probe_av(path)
     with file:
         _check_complete(file, path)
-        frames = file.frames if _declares_length(file, path) else len(_decode(file, path, 0.0, None)[0])
+        frames = file.frames if _declares_length(file, path) else len(_decode(file, path, 0.0, None, "int16")[0])
         return AudioInfo(
             frames / file.samplerate, file.samplerate, file.channels, frames, f"{file.format}/{file.subtype}"
         )
@@ -96,12 +97,9 @@ def read(
     `silent` (all below -90 dBFS).
     """
     path = _existing(path)
-    import soundfile
-
-    try:
-        file = soundfile.SoundFile(str(path))
-    except soundfile.LibsndfileError as error:
-        samples, file_rate, expected = _decode_av(_av_for(path, error), path, start, duration)
+    file = _opened(path)
+    if file is None:
+        samples, file_rate, expected = _decode_av(path, start, duration)
     else:
         with file:
             samples, file_rate, expected = _decode(file, path, start, duration)
@@ -200,7 +198,9 @@ def _existing(path: str | Path) -> Path:
     return path
 
 
-def _decode(file: Any, path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
+def _decode(
+    file: Any, path: Path, start: float, duration: float | None, dtype: str = "float32"
+) -> tuple[np.ndarray, int, float]:
     """Samples [frames, channels], their rate, and how many seconds there should be."""
     import soundfile
 
@@ -215,10 +215,10 @@ def _decode(file: Any, path: Path, start: float, duration: float | None) -> tupl
     expected = file.frames / rate - start if duration is None else duration
     try:
         if file.format == "MP3" and file.frames <= MP3_FULL_DECODE * rate:
-            samples = file.read(dtype="float32", always_2d=True)[first : first + round(expected * rate)]
+            samples = file.read(dtype=dtype, always_2d=True)[first : first + round(expected * rate)]
         else:
             file.seek(first)
-            samples = file.read(round(expected * rate), dtype="float32", always_2d=True)
+            samples = file.read(round(expected * rate), dtype=dtype, always_2d=True)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"{path} is damaged or cut short: {_reason(error)}.", "truncated") from None
     if duration is None and not _declares_length(file, path):
@@ -246,7 +246,7 @@ def _declares_length(file: Any, path: Path) -> bool:
 def _check_complete(file: Any, path: Path) -> None:
     """Compare the promised size with the file's, which libsndfile does not. Raises `AudioError`, also for a file
     without a header that libsndfile takes for audio because of its name."""
-    if file.format == "RAW" and (file.subtype == "ULAW" or _is_text(path)):
+    if file.format == "RAW" and (file.subtype == "ULAW" or is_text(path)):
         raise AudioError(f"{path} is no audio file: it only has the name of one.", "unreadable")
     if file.format == "OGG" and (problem := _last_page_problem(path)):
         raise AudioError(f"{path} is cut short: {problem}.", "truncated")
@@ -276,10 +276,12 @@ def _promised_bytes(file: Any, path: Path) -> tuple[int, int]:
     return (0, 0) if unknown else (int(match[1]), int(match[2]))
 
 
-def _is_text(path: Path) -> bool:
+def _written_to_a_pipe(path: Path) -> bool:
+    """Whether a WAV says that it is empty, and the file goes on behind its end."""
     with path.open("rb") as raw:
-        head = raw.read(512)
-    return all(byte >= 32 or byte in b"\t\r\n" for byte in head) and head.isascii()
+        head = raw.read(8)
+    promised, present = _wav_bytes(path)
+    return not promised and 0 < present < path.stat().st_size - int.from_bytes(head[4:], "little")
 
 
 def _wav_bytes(path: Path) -> tuple[int, int]:
@@ -310,43 +312,37 @@ def _last_page_problem(path: Path) -> str | None:
     return None if tail[page + 5] & 4 else "its last page does not say that it is the last"
 
 
-def _av_for(path: Path, error: Any) -> Any:
-    """The `av` module, for a file that libsndfile does not know. Raises `AudioError` for others and without `av`."""
-    if error.code not in _FOREIGN:
-        raise AudioError(f"{path} cannot be read: {_reason(error)}.", "unreadable") from None
+def _opened(path: Path) -> Any:
+    """A file as libsndfile opens it; None for one that FFmpeg is to read. Raises `AudioError` for one that neither
+    does, and without `av`."""
+    import soundfile
+
     try:
-        import av
-    except ImportError:
+        file = soundfile.SoundFile(str(path))
+        if file.frames < UNKNOWN_FRAMES and (file.frames or not _written_to_a_pipe(path)):
+            return file
+        file.close()
+    except soundfile.LibsndfileError as error:
+        if error.code not in _FOREIGN:
+            raise AudioError(f"{path} cannot be read: {_reason(error)}.", "unreadable") from None
+    if importlib.util.find_spec("av") is None:
         raise AudioError(
             f"{path} is in a format that libsndfile does not read; if it is m4a, aac, webm or the like, "
             "`pip install 'stentor[av]'`.",
             "unreadable",
-        ) from None
-    return av
+        )
+    return None
 
 
-def _open_av(av: Any, path: Path) -> Any:
-    try:
-        container = av.open(str(path))
-    except av.FFmpegError as error:
-        raise AudioError(
-            f"{path} cannot be read, neither by libsndfile nor by FFmpeg ({error.strerror}).", "unreadable"
-        ) from None
-    if not container.streams.audio:
-        container.close()
-        raise AudioError(f"{path} holds no audio.", "unreadable")
-    return container
-
-
-def _probe_av(av: Any, path: Path) -> AudioInfo:
-    with _open_av(av, path) as container:
+def _probe_av(path: Path) -> AudioInfo:
+    with open_av(path) as container:
         stream = container.streams.audio[0]
         seconds = _declared(container, stream)
         name = f"{container.format.name}/{stream.codec_context.name}"
         rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
-    if seconds is None:  # bare streams and recordings of browsers
-        samples, rate, _ = _decode_av(av, path, 0.0, None)
-        seconds = len(samples) / rate
+        if seconds is None:  # bare streams and recordings of browsers
+            with ffmpeg_errors(path):
+                seconds = sum(frame.samples for frame in container.decode(stream)) / rate
     return AudioInfo(seconds, rate, channels, round(seconds * rate), name)
 
 
@@ -359,26 +355,24 @@ def _declared(container: Any, stream: Any) -> float | None:
     return container.duration / 1e6 if container.duration else None
 
 
-def _decode_av(av: Any, path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
+def _decode_av(path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
     """As `_decode`, through FFmpeg; decodes from the beginning, because seeking is inexact in many formats."""
-    with _open_av(av, path) as container:
+    import av
+
+    with open_av(path) as container:
         stream = container.streams.audio[0]
         rate = stream.codec_context.sample_rate
-        if not rate:  # FFmpeg takes a name's ending for its contents
-            raise AudioError(f"{path} holds no audio that can be read.", "unreadable")
         declared = _declared(container, stream)
         planar = av.AudioResampler(format="fltp")
         first, last = round(start * rate), None if duration is None else round((start + duration) * rate)
         pieces, position = [], 0
-        try:
+        with ffmpeg_errors(path):
             for frame in container.decode(stream):
                 for out in planar.resample(frame):
                     pieces.append(out.to_ndarray()[:, max(0, first - position) :].T)
                     position += out.samples
                 if last is not None and position >= last:
                     break
-        except av.FFmpegError as error:
-            raise AudioError(f"{path} is damaged or cut short: {error.strerror}.", "truncated") from None
     samples = np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32)
     if duration is not None:
         return samples[: last - first], rate, duration

@@ -247,6 +247,8 @@ def load(path: str | Path, device: str = "auto") -> Model:
         )
     bundle = family.load(folder)
     bundle.model.to(torch_device).eval()
+    if (codec := getattr(bundle.processor, "codec", None)) is not None:
+        codec.to(str(torch_device))
     training = _json(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
     # A folder that Stentor did not write: the task that its family is for.
     kind = family.tasks[0] if family.tasks and "transcribe" not in family.tasks else "transcribe"

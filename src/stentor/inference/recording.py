@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from stentor.audio.channels import frames_first, to_mono
-from stentor.audio.io import check_finite, check_length, probe, read
-from stentor.errors import AudioError
+from stentor.audio.ffmpeg import ffmpeg_errors, open_av
+from stentor.audio.io import UNKNOWN_FRAMES, check_finite, check_length, probe, read
 
 BLOCK = 60.0
 """Seconds that are held at a time while looking for pauses."""
@@ -69,12 +69,11 @@ def file_blocks(path: Path, rate: int, channel: int | None) -> tuple[Iterator[np
     if duration <= BLOCK:
         return iter([read(path, rate, check_silence=False, channel=channel)]), True
     if not _seekable(path):
-        return _decoded(path, rate, channel), True
+        return _decoded(path, rate, channel, duration), True
     # The last block takes the milliseconds that are over.
-    count = max(1, round(duration / BLOCK))
-    lengths = [BLOCK] * (count - 1) + [duration - (count - 1) * BLOCK]
-    parts = (read(path, rate, i * BLOCK, n, check_silence=False, channel=channel) for i, n in enumerate(lengths))
-    return parts, False
+    last = max(1, round(duration / BLOCK)) - 1
+    parts = ((i * BLOCK, BLOCK if i < last else duration - last * BLOCK) for i in range(last + 1))
+    return (read(path, rate, *part, check_silence=False, channel=channel) for part in parts), False
 
 
 def file_part(path: Path, rate: int, channel: int | None, start: int, end: int) -> np.ndarray:
@@ -124,34 +123,32 @@ def _seekable(path: Path) -> bool:
     import soundfile
 
     try:
-        return bool(soundfile.info(str(path)).frames)
+        return 0 < soundfile.info(str(path)).frames < UNKNOWN_FRAMES
     except soundfile.LibsndfileError:
         return False
 
 
-def _decoded(path: Path, rate: int, channel: int | None) -> Iterator[np.ndarray]:
-    """A file through FFmpeg, mono float32 at `rate`, about a minute at a time; see `read`. Raises AudioError."""
+def _decoded(path: Path, rate: int, channel: int | None, seconds: float) -> Iterator[np.ndarray]:
+    """A file of so many seconds through FFmpeg, mono float32 at `rate`, about a minute at a time; see `read`. Raises
+    AudioError."""
     import av
 
     resampler = av.AudioResampler(format="fltp", rate=rate)
     pieces: list[np.ndarray] = []  # [channels, samples]
     samples = total = 0
-    try:
-        with av.open(str(path)) as container:
-            frames = container.decode(container.streams.audio[0])
-            for frame in itertools.chain(frames, [None]):  # None: what the resampler still holds
-                for out in resampler.resample(frame):
-                    pieces.append(out.to_ndarray())
-                    samples += out.samples
-                if samples >= BLOCK * rate:
-                    yield _mono(pieces, path, channel)
-                    total += samples
-                    pieces, samples = [], 0
-    except av.FFmpegError as error:
-        raise AudioError(f"{path} is damaged or cut short: {error}.", "truncated") from None
+    with open_av(path) as container, ffmpeg_errors(path):
+        frames = container.decode(container.streams.audio[0])
+        for frame in itertools.chain(frames, [None]):  # None: what the resampler still holds
+            for out in resampler.resample(frame):
+                pieces.append(out.to_ndarray())
+                samples += out.samples
+            if samples >= BLOCK * rate:
+                yield _mono(pieces, path, channel)
+                total += samples
+                pieces, samples = [], 0
     if pieces:
         yield _mono(pieces, path, channel)
-    check_length(path, 0.0, probe(path).duration, (total + samples) / rate)
+    check_length(path, 0.0, seconds, (total + samples) / rate)
 
 
 def _mono(pieces: list[np.ndarray], path: Path, channel: int | None) -> np.ndarray:

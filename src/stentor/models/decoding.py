@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+COLDEST = 1e-4
+"""A lower temperature samples no other tokens, and float32 would have no numbers for it."""
+
 Result = tuple[list[int], list[float]]
 """Token ids without the end token, and their log-probabilities."""
 
@@ -118,7 +121,7 @@ def search(
     while live:
         scores = favour(decoder.log_probs, bias, [phrases[item] for item in live], greedy=True)
         if temperature > 0:
-            tokens = torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)
+            tokens = torch.multinomial((scores / max(temperature, COLDEST)).softmax(-1), 1, generator=generator)
         else:
             tokens = scores.argmax(-1, keepdim=True)
         chosen = decoder.log_probs.gather(1, tokens).squeeze(1).tolist()

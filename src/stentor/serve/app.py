@@ -34,6 +34,7 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
         title="Stentor",
         version=__version__,
         lifespan=lifespan,
+        docs_url=None,  # Swagger's page has its scripts from elsewhere; ours is of `routes/server.py`
         redoc_url=None,
         responses=errors.RESPONSES,
         exception_handlers=errors.HANDLERS,

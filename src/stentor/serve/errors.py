@@ -85,6 +85,8 @@ def api_error(error: BaseException) -> ApiError:
             return ApiError(408, "This took too long: send a shorter recording, or try again when fewer are waiting.")
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return ApiError(503, "The server's disk is full: try again later.", retry_after=60)
+        case OSError(errno=errno.EMFILE | errno.ENFILE | errno.EAGAIN | errno.ENOMEM):
+            return ApiError(503, "The server has too much to do: try again later.", retry_after=10)
     return ApiError(500, f"Unexpected failure ({type(error).__name__}).")
 
 

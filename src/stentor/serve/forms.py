@@ -20,7 +20,7 @@ STREAMED = ("json", "text", "diarized_json")
 class ServerVad(BaseModel):
     """How speech is found, in the place of the server's settings."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     type: Literal["server_vad"]
     prefix_padding_ms: int | None = Field(None, ge=0, le=10_000)
@@ -47,7 +47,7 @@ Listed = Annotated[list[T], BeforeValidator(_as_list)]
 class TranslationForm(BaseModel):
     """A recording that is to be translated."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""
@@ -75,6 +75,7 @@ class TranscriptionForm(TranslationForm):
     keywords: Listed[str] = []
     """Names and terms that may be heard."""
     known_speaker_names: Listed[str] = Field([], max_length=4)
+    """Of diarized_json; other formats have no speakers."""
     known_speaker_references: Listed[str] = Field([], max_length=4)
     """Data URLs of 2 to 10 s of each of these speakers."""
 
@@ -98,7 +99,6 @@ class TranscriptionForm(TranslationForm):
                 "known_speaker_references",
                 "Each of known_speaker_names needs one of known_speaker_references.",
             ),
-            (names and kind != "diarized_json", "known_speaker_names", "Known speakers need diarized_json."),
         )
         for wrong, field, message in problems:
             if wrong:
@@ -121,7 +121,7 @@ class TranscriptionForm(TranslationForm):
         if self.speakers and service.registry.diarizer is None and not served.says_who:
             message = "This server tells no speakers apart: start it with --diarizer RUN."
             raise ApiError(400, message, "response_format")
-        if self.known_speaker_names and served.says_who:
+        if self.speakers and self.known_speaker_names and served.says_who:
             message = f"{self.model} says itself who speaks, and knows nobody by a reference."
             raise ApiError(400, message, "known_speaker_references")
 
@@ -172,9 +172,17 @@ def schema(form: type[BaseModel]) -> dict[str, Any]:
     """The same of a form with a file."""
     operation = body_schema(form, "multipart/form-data")
     properties = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
-    properties["properties"] = {"file": {"type": "string", "format": "binary"}, **properties["properties"]}
+    fields = {name: _sent(field) for name, field in properties["properties"].items()}
+    properties["properties"] = {"file": {"type": "string", "format": "binary"}, **fields}
     properties["required"] = ["file", *properties.get("required", [])]
     return operation
+
+
+def _sent(field: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that is left out where it is null, as forms have no null."""
+    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+    rest = {key: value for key, value in field.items() if key != "anyOf" and (key, value) != ("default", None)}
+    return {**rest, **kinds[0]} if len(kinds) == 1 else {**rest, **({"anyOf": kinds} if kinds else {})}
 
 
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:

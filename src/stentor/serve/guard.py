@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import os
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -21,8 +23,12 @@ SHORTEST = 16
 """Characters of the shortest key."""
 OPEN_PATHS = ("/health", "/docs", "/openapi.json")
 """What needs no key: whether the server is there, and what its interface is."""
+UNREAD = 60.0
+"""Seconds that a client may leave a part of its answer unread."""
 ALWAYS = ("/health", "/metrics")
 """What answers while the server is full or stopping."""
+LINGER = 30.0
+"""Seconds for which a client that has its answer may go on sending."""
 
 
 def read_keys(host: str, variable: str | None) -> list[str]:
@@ -55,19 +61,33 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.monotonic(), 0
+        began, status, read = time.monotonic(), 0, False
+
+        async def body() -> Any:
+            nonlocal read
+            message = await receive()
+            read = read or not message.get("more_body")
+            return message
 
         async def answer(message: Any) -> None:
             nonlocal status
             status = message.get("status", status)
-            await send(message)
+            early = message["type"] == "http.response.body" and not (message.get("more_body") or read)
+            async with asyncio.timeout(UNREAD):
+                await send({**message, "more_body": True} if early else message)
+            if early:  # a connection that is closed while its client sends on would take the answer with it
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LINGER):
+                        while not read:
+                            await body()
+                await send({"type": "http.response.body"})
 
         try:
-            await self._pass(scope, receive, answer)
+            await self._pass(scope, body, answer)
         except Exception as error:
             report(error)
             if not status:
-                await response(error)(scope, receive, answer)
+                await response(error)(scope, body, answer)
         finally:
             seconds = time.monotonic() - began
             route = getattr(scope.get("route"), "path", "none")

@@ -23,6 +23,35 @@ class Cancelled(StentorError):
     """The client has gone, or its time is up: what is read for it is not needed any more."""
 
 
+class Cancellation:
+    """Whether what a client has sent is not needed any more. Helpers that are reading it then are ended."""
+
+    def __init__(self) -> None:
+        self._set, self._helpers, self._lock = False, set[_Helper](), threading.Lock()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        with self._lock:
+            self._set = True
+            for helper in self._helpers:
+                helper.process.kill()
+
+    @contextlib.contextmanager
+    def ends(self, helper: _Helper) -> Iterator[None]:
+        """In its block, `set` ends the helper. Raises Cancelled where it is set already."""
+        with self._lock:
+            if self._set:
+                raise Cancelled
+            self._helpers.add(helper)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._helpers.discard(helper)
+
+
 class Decoders:
     """Helper processes (`decoder.py`), started when they are needed, each for one file at a time."""
 
@@ -33,18 +62,25 @@ class Decoders:
         for _ in range(count):
             self._idle.put(None)
 
-    def read(self, request: dict[str, Any], cancelled: threading.Event) -> Iterator[np.ndarray]:
-        """Blocks of a request to `decoder.py`. Raises AudioError, and Cancelled soon after the event is set."""
-        helper = self._idle.get()
+    def read(self, request: dict[str, Any], cancelled: Cancellation) -> Iterator[np.ndarray]:
+        """Blocks of a request to `decoder.py`. Raises AudioError, and Cancelled soon after that is set."""
+        helper = self._take(cancelled)
         try:
             if helper is None or not helper.alive:
                 helper = _Helper()
-            yield from helper.read(request, cancelled, self.patience)
+            with cancelled.ends(helper):
+                yield from helper.read(request, cancelled, self.patience)
         finally:
-            if helper is not None and helper.busy:  # in the middle of an answer
+            if helper is not None and (helper.busy or cancelled.is_set()):  # in the middle of an answer, or ended
                 helper.close()
                 helper = None
             self._idle.put(helper)
+
+    def _take(self, cancelled: Cancellation) -> _Helper | None:
+        while not cancelled.is_set():
+            with contextlib.suppress(queue.Empty):
+                return self._idle.get(timeout=0.25)
+        raise Cancelled
 
     def close(self) -> None:
         """End the helpers that are idle."""
@@ -68,14 +104,14 @@ class _Helper:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def read(self, request: dict[str, Any], cancelled: threading.Event, patience: float) -> Iterator[np.ndarray]:
+    def read(self, request: dict[str, Any], cancelled: Cancellation, patience: float) -> Iterator[np.ndarray]:
         into, out = self.process.stdin, self.process.stdout
         assert into is not None and out is not None
         self.busy = True
         with contextlib.suppress(BrokenPipeError):
             into.write(json.dumps(request).encode() + b"\n")
             into.flush()
-        while not cancelled.is_set():
+        while True:
             watch = threading.Timer(patience, self.process.kill)
             watch.start()
             try:
@@ -84,6 +120,8 @@ class _Helper:
                 samples = out.read(4 * message.get("samples", 0))
             finally:
                 watch.cancel()
+            if cancelled.is_set():
+                raise Cancelled
             if "error" in message:
                 self.busy = False
                 raise AudioError(message["error"], message["reason"])
@@ -93,7 +131,6 @@ class _Helper:
                 self.busy = False
                 return
             yield np.frombuffer(samples, "<f4")
-        raise Cancelled
 
     def close(self) -> None:
         with contextlib.suppress(BrokenPipeError), self.process:
@@ -108,7 +145,7 @@ class UploadedRecording:
     def __init__(self, path: Path, name: str, rate: int, decoders: Decoders, most_seconds: float):
         """`name` stands for the path in messages; more than `most_seconds` of audio is an AudioError."""
         self.path, self.name, self.rate, self.decoders, self.most_seconds = path, name, rate, decoders, most_seconds
-        self.cancelled = threading.Event()
+        self.cancelled = Cancellation()
         self._decoded = path.with_name(f"{path.name}.{rate}.f32")
 
     def blocks(self) -> Iterator[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -209,7 +210,7 @@ def _name(path: str) -> str:
     folder = Path(path)
     if not folder.exists():
         return path
-    folder = folder.resolve()
+    folder = Path(os.path.abspath(path))  # a link has its own name
     return folder.parent.name if folder.name == "export" else folder.name
 
 

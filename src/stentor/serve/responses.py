@@ -17,6 +17,8 @@ from stentor.text.languages import find
 
 SUBTITLE_TYPES = {"srt": "text/plain", "vtt": "text/vtt"}
 UNKNOWN_LANGUAGE = "unknown"
+UNLIKELY = -9999.0
+"""The log-probability of what is next to impossible, as OpenAI's interface has it: JSON knows no infinite numbers."""
 
 
 def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) -> Response:
@@ -32,13 +34,24 @@ def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) 
             segments = speaker_segments(transcript, fields.known_speaker_names)
             body = {"task": "transcribe", "duration": transcript["duration"], "text": transcript.text}
             return JSONResponse({**body, "segments": segments, "usage": usage(transcript)})
-    return JSONResponse({"text": transcript.text, **log_probs(transcript.segments), "usage": usage(transcript)})
+    return JSONResponse({"text": transcript.text, **details(transcript), "usage": usage(transcript)})
+
+
+def details(transcript: Transcript) -> dict[str, Any]:
+    """`languages` of a transcript, where one is known, and its `logprobs`."""
+    code = transcript["language"]
+    return {**({"languages": [{"code": code}]} if code else {}), **log_probs(transcript.segments)}
 
 
 def log_probs(segments: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """`logprobs` of the tokens of segments; nothing where they have none."""
     tokens = [token for segment in segments for token in segment.get("tokens", [])]
-    return {"logprobs": [{**token, "bytes": list(token["token"].encode())} for token in tokens]} if tokens else {}
+    listed = [{**t, "logprob": _finite(t["logprob"]), "bytes": list(t["token"].encode())} for t in tokens]
+    return {"logprobs": listed} if tokens else {}
+
+
+def _finite(log_prob: float) -> float:
+    return log_prob if math.isfinite(log_prob) else UNLIKELY
 
 
 def usage(transcript: Transcript) -> dict[str, Any]:
@@ -73,7 +86,7 @@ def _segment(number: int, segment: dict[str, Any]) -> dict[str, Any]:
         "text": segment["text"],
         "tokens": [],
         "temperature": segment.get("temperature", 0.0),
-        "avg_logprob": segment.get("log_prob", 0.0),
+        "avg_logprob": _finite(segment.get("log_prob", 0.0)),
         "compression_ratio": round(compression_ratio(segment["text"]), 3),
         "no_speech_prob": segment.get("no_speech_prob", 0.0),
     }
@@ -111,22 +124,28 @@ class TranscriptEvents:
 
     def grown(self, transcript: Transcript) -> list[dict[str, Any]]:
         """What is new in the transcript of the first windows."""
-        events = speaker_segments(transcript, self.known)[self._segments :] if self.speakers else []
-        text, segments = transcript.text, transcript.segments
-        if text.startswith(self._sent) and len(text) > len(self._sent):
-            delta = {"type": "transcript.text.delta", "delta": text[len(self._sent) :]}
-            events.append(delta | log_probs(segments[self._segments :]))
-            self._sent = text
-        self._segments = len(segments)
+        text, new, events = transcript.text, transcript.segments[self._segments :], list[dict[str, Any]]()
+        for segment in speaker_segments(transcript, self.known)[self._segments :] if self.speakers else []:
+            end = text.find(segment["text"], len(self._sent)) + len(segment["text"])
+            events += [*self._delta(text[:end], segment_id=segment["id"]), segment]
+        events += self._delta(text, **log_probs(new))
+        self._segments = len(transcript.segments)
         return events
+
+    def _delta(self, text: str, **more: Any) -> list[dict[str, Any]]:
+        """What is new in a text, if it begins with what was sent."""
+        if text == self._sent or not text.startswith(self._sent):
+            return []
+        delta, self._sent = text[len(self._sent) :], text
+        return [{"type": "transcript.text.delta", "delta": delta, **more}]
 
     def done(self, transcript: Transcript) -> list[dict[str, Any]]:
         """What is new at the end, and the last event, whose text is the transcript's whatever came before. Its `usage`
         would be one in tokens, and is left out."""
-        last = {"type": "transcript.text.done", "text": transcript.text, **log_probs(transcript.segments)}
+        last = {"type": "transcript.text.done", "text": transcript.text, **details(transcript)}
         return [*self.grown(transcript), last]
 
 
 def server_sent(event: dict[str, Any]) -> str:
     """An event as it is sent."""
-    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+    return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"

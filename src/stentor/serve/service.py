@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from stentor.serve.metrics import Metrics
 from stentor.serve.recordings import Decoders, UploadedRecording
 from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.scheduler import QueuedJob
-from stentor.serve.uploads import UploadedFile
+from stentor.serve.uploads import HeldBytes, UploadedFile
 
 T = TypeVar("T")
 LARGE = 4 * 2**20
@@ -57,6 +57,8 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     readers: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
     """Files that are read together."""
+    held: HeldBytes = field(default_factory=HeldBytes)
+    """Fields of forms in memory."""
     active: int = 0
     """Requests that have not been answered."""
     draining: bool = False
@@ -93,7 +95,9 @@ class Service:
         return other
 
     def recording(self, file: UploadedFile, rate: int) -> UploadedRecording:
-        return UploadedRecording(file.path, file.name, rate, self.decoders, self.limits.audio_seconds)
+        recording = UploadedRecording(file.path, file.name, rate, self.decoders, self.limits.audio_seconds)
+        recording.cancelled = file.cancelled
+        return recording
 
     async def plan(self, transcriber: Transcriber, recording: UploadedRecording) -> RecordingPlan:
         """The plan of a recording. Raises AudioError and TimeoutError."""
@@ -105,14 +109,14 @@ class Service:
     async def read(self, work: Callable[[UploadedRecording], T], recording: UploadedRecording) -> T:
         """The result of `work` on a recording, done in a thread. Raises what it raises, and TimeoutError."""
         size = recording.path.stat().st_size
-        try:
-            place: AbstractAsyncContextManager[Any] = self._large if size > LARGE else nullcontext()
-            async with asyncio.timeout(self.limits.time(size / SLOW_CODEC)):
-                async with place:
-                    return await asyncio.get_running_loop().run_in_executor(self.threads, work, recording)
-        except BaseException:
-            recording.cancelled.set()
-            raise
+        async with asyncio.timeout(self.limits.time(size / SLOW_CODEC)):
+            if size <= LARGE:
+                return await asyncio.wrap_future(self.threads.submit(work, recording))
+            await self._large.acquire()
+            loop, thread = asyncio.get_running_loop(), self.threads.submit(work, recording)
+            # Not when its client goes, which is before its thread has ended.
+            thread.add_done_callback(lambda _: loop.call_soon_threadsafe(self._large.release))
+            return await asyncio.wrap_future(thread)
 
     async def results(
         self, served: ServedModel, job: QueuedJob, seconds: float

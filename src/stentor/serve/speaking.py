@@ -29,7 +29,7 @@ DEFAULT = "default"
 class VoiceId(BaseModel):
     """A voice by its id, which is its name."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     id: str = Field(max_length=500)
 
@@ -37,7 +37,7 @@ class VoiceId(BaseModel):
 class SpeechForm(BaseModel):
     """A text to speak."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request
-from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from stentor.serve.errors import ApiError
+from stentor.serve.recordings import Cancellation
 
-FIELD_BYTES = 4 * 2**20
-"""Bytes of a field that is no file: a speaker's reference as a data URL is the largest."""
+FIELD_BYTES, FIELDS_BYTES = 4 * 2**20, 16 * 2**20
+"""Bytes of a field that is no file, and of all of a form: speakers' references as data URLs are the largest."""
+HELD_BYTES = 2**28
+"""Bytes of the fields of all forms that are being answered: what a server holds in memory of uploads."""
 FILES, FIELDS = 4, 64
 SILENT, SLOWEST = 60.0, 4000
 """Seconds that a sender may be silent, and bytes a second of the slowest one, who has these seconds besides."""
@@ -31,7 +33,15 @@ class UploadedFile:
     path: Path
     name: str
     """What the client calls it."""
-    size: int = 0
+    size: int
+    cancelled: Cancellation
+    """Set when it is removed: nobody reads it any more."""
+
+
+class HeldBytes:
+    """How much a server holds of the fields of forms."""
+
+    left = HELD_BYTES
 
 
 @dataclass
@@ -39,6 +49,9 @@ class Form:
     """A form with its files in a folder of its own."""
 
     folder: Path
+    held: HeldBytes = field(default_factory=HeldBytes)
+    field_bytes: int = 0
+    cancelled: Cancellation = field(default_factory=Cancellation)
     fields: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, UploadedFile] = field(default_factory=dict)
 
@@ -68,29 +81,56 @@ class Form:
         return values
 
     def remove(self) -> None:
-        """Delete the files."""
+        """Delete the files, and end what reads them."""
+        self.cancelled.set()
+        self.held.left += self.field_bytes
+        self.field_bytes = 0
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-async def read_form(request: Request, most_bytes: int) -> Form:
-    """The form that a request sends, of at most `most_bytes`. Raises ApiError (400, 408, 413)."""
+class _Parser(MultiPartParser):
+    """Writes the files of a form into its folder as they come, and counts what its fields hold in memory."""
+
+    def __init__(self, request: Request, most_bytes: int, form: Form):
+        limits: Any = {"max_files": FILES, "max_fields": FIELDS, "max_part_size": FIELD_BYTES}
+        super().__init__(request.headers, _limited(request, most_bytes), **limits)
+        self.form = form
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        if (upload := self._current_part.file) is not None:
+            upload.file.close()  # a temporary one, without a name that others could open
+            path = self.form.folder / f"{self._current_files}{_suffix(upload.filename or '')}"
+            upload.file = path.open("w+b")
+            self._files_to_close_on_error.append(upload.file)  # type: ignore[arg-type]
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._current_part.file is None:
+            form = self.form
+            form.field_bytes += end - start
+            form.held.left -= end - start
+            if form.field_bytes > FIELDS_BYTES:
+                raise MultiPartException(f"its fields are larger than {FIELDS_BYTES // 2**20} MiB together.")
+            if form.held.left < 0:
+                raise ApiError(429, "Too many large fields are waiting: try again later.", retry_after=10)
+        super().on_part_data(data, start, end)
+
+
+async def read_form(request: Request, most_bytes: int, held: HeldBytes | None = None) -> Form:
+    """The form that a request sends, of at most `most_bytes`; `held` is the server's. Raises ApiError (400, 408, 413,
+    429)."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise ApiError(400, "Send a multipart form (Content-Type: multipart/form-data with its boundary).")
-    form = Form(Path(tempfile.mkdtemp(prefix="stentor-serve-")))
+    form = Form(Path(tempfile.mkdtemp(prefix="stentor-serve-")), held or HeldBytes())
     try:
-        body = _limited(request, most_bytes)
-        parts = await MultiPartParser(
-            request.headers, body, max_files=FILES, max_fields=FIELDS, max_part_size=FIELD_BYTES
-        ).parse()
-        try:
-            for name, value in parts.multi_items():
-                if isinstance(value, str):
-                    form.fields.setdefault(name, []).append(value)
-                else:
-                    path = form.folder / f"{len(form.files)}{_suffix(value.filename or '')}"
-                    form.files[name] = await asyncio.to_thread(_stored, value, path)
-        finally:
-            await parts.close()
+        parts = await _Parser(request, most_bytes, form).parse()
+        for name, value in parts.multi_items():
+            if isinstance(value, str):
+                form.fields.setdefault(name, []).append(value)
+            else:
+                path, called = Path(value.file.name), os.path.basename(value.filename or "")  # type: ignore[arg-type]
+                form.files[name] = UploadedFile(path, called or "upload", value.size or 0, form.cancelled)
+        await parts.close()
         return form
     except BaseException as error:
         form.remove()
@@ -123,12 +163,6 @@ async def _limited(request: Request, most_bytes: int) -> AsyncGenerator[bytes, N
         received += len(chunk)
         size = max(size, received)
     raise ApiError(413, f"The upload is larger than {most_bytes / 2**20:g} MiB, the most that this server takes.")
-
-
-def _stored(upload: UploadFile, path: Path) -> UploadedFile:
-    with open(path, "wb") as file:
-        shutil.copyfileobj(upload.file, file)
-        return UploadedFile(path, os.path.basename(upload.filename or "") or "upload", file.tell())
 
 
 def _suffix(name: str) -> str:

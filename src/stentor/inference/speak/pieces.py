@@ -51,7 +51,7 @@ class SpeechPlan:
             level = min(LEVEL, voice.rms or LEVEL)
         self.follows = self.reference is None and utterance.follows and getattr(processor, "clones", True)
         self.seed = generation.seed if utterance.seed is None else utterance.seed
-        self.pieces = _plan(utterance, self.reference, bundle, generation, early)
+        self.early, self.pieces = early, _plan(utterance, self.reference, bundle, generation, early)
         self.joiner = Joiner(self.codec.sample_rate, utterance.duration is None, level) if finish else None
 
     def prompt(self, piece: SpeechPiece, denoise: bool) -> Any:
@@ -62,7 +62,10 @@ class SpeechPlan:
         return self.processor.utterance(piece.text, reference=reference, frames=piece.frames, denoise=denoise, **style)
 
     def groups(self) -> list[list[SpeechPiece]]:
-        """Its pieces in the order in which they can be made: those of a group do not need each other."""
+        """Its pieces in the order in which they can be made: those of a group do not need each other. Where somebody
+        listens already each is a group, so that it does not wait for the next one."""
+        if self.early:
+            return [[piece] for piece in self.pieces]
         first = self.pieces[: 1 if self.follows else None]
         return [group for group in (first, self.pieces[len(first) :]) if group]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from stentor.serve.answers import Health, Model, ModelList
 from stentor.serve.errors import ApiError
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
@@ -15,7 +17,7 @@ from stentor.serve.service import Service
 router = APIRouter()
 
 
-@router.get("/v1/models", tags=["models"])
+@router.get("/v1/models", tags=["models"], response_model=ModelList)
 async def list_models(request: Request) -> dict[str, Any]:
     """The models, under each of their names."""
     registry = request.app.state.service.registry
@@ -23,7 +25,7 @@ async def list_models(request: Request) -> dict[str, Any]:
     return {"object": "list", "data": models}
 
 
-@router.get("/v1/models/{model:path}", tags=["models"])
+@router.get("/v1/models/{model:path}", tags=["models"], response_model=Model)
 async def get_model(model: str, request: Request) -> dict[str, Any]:
     """One model."""
     served = request.app.state.service.registry.find(model)
@@ -37,7 +39,7 @@ def _model(name: str, served: ServedModel) -> dict[str, Any]:
     return {"id": name, "object": "model", **about}
 
 
-@router.get("/health", tags=["server"])
+@router.get("/health", tags=["server"], responses={200: {"model": Health}, 503: {"model": Health}})
 async def health(request: Request) -> JSONResponse:
     """200 when every model has answered and the server takes requests, otherwise 503."""
     service: Service = request.app.state.service
@@ -47,10 +49,16 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse({"status": status, "requests": service.active}, 200 if status == "ok" else 503)
 
 
-@router.get("/metrics", tags=["server"])
+@router.get("/metrics", tags=["server"], response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Prometheus' text format."""
     service: Service = request.app.state.service
     for served in service.registry.models.values():
         service.metrics.waiting.labels(served.name).set(served.queue.seconds)
     return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> FileResponse:
+    """A page that tries every route; nothing of it comes from elsewhere."""
+    return FileResponse(Path(__file__).parents[1] / "docs.html")

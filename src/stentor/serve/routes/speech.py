@@ -24,7 +24,8 @@ from stentor.serve.streams import AudioResponse, ClientGone, EventResponse, unle
 from stentor.serve.uploads import read_body
 
 router = APIRouter(tags=["audio"])
-BODY_BYTES = 2**22
+BODY_BYTES = 2**16
+"""Besides the text, of whose characters none takes more than 12 bytes."""
 MEDIA_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
 """Of kinds that are not called so."""
 KINDS: Any = ("audio/mpeg", "audio/ogg", "audio/aac", "audio/flac", "audio/wav", "audio/pcm", "text/event-stream")
@@ -39,7 +40,7 @@ KINDS: Any = ("audio/mpeg", "audio/ogg", "audio/aac", "audio/flac", "audio/wav",
 async def speech(request: Request) -> Response:
     """A text, spoken. The answer begins when its first piece is made."""
     service: Service = request.app.state.service
-    form = SpeechForm.model_validate_json(await read_body(request, BODY_BYTES))
+    form = SpeechForm.model_validate_json(await read_body(request, BODY_BYTES + 16 * service.limits.characters))
     served = service.model(form.model, "speak")
     try:
         plan = await unless_gone(request.receive, planned(service, served, form))

@@ -24,13 +24,13 @@ from stentor.serve.uploads import read_form
 
 router = APIRouter(tags=["audio"])
 T = TypeVar("T", bound=BaseModel)
-JSON_OR_TEXT: Any = {200: {"content": {"application/json": {}, "text/plain": {}}}}
+JSON_OR_TEXT: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
 
 
 class DiarizationForm(BaseModel):
     """A recording in which speakers are told apart."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str | None = Field(None, max_length=500)
     """A name of `GET /v1/models`; left out: the server's diarizer."""
@@ -43,7 +43,7 @@ class DiarizationForm(BaseModel):
 class AlignmentForm(BaseModel):
     """A recording and what is said in it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = Field(max_length=500)
     """A name of `GET /v1/models`."""
@@ -78,7 +78,7 @@ Work = tuple[ServedModel, Callable[[Any], Response]]
 
 async def _answer(request: Request, kind: type[T], prepare: Callable[[Service, T], Work]) -> Response:
     service: Service = request.app.state.service
-    form = await read_form(request, service.limits.upload_bytes)
+    form = await read_form(request, service.limits.upload_bytes, service.held)
     try:
         served, work = await run_in_threadpool(prepare, service, kind.model_validate(form.values()))
         recording = service.recording(form.file(), served.model.bundle.processor.sample_rate)

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stentor.inference.transcribe import RecordingPlan
 from stentor.serve import responses
+from stentor.serve.answers import Diarized, Json, Verbose
 from stentor.serve.errors import ApiError
 from stentor.serve.forms import TranscriptionForm, TranslationForm, schema, transcriber
 from stentor.serve.known_speakers import Diarizer, naming, write_references
@@ -21,8 +22,9 @@ from stentor.serve.streams import ClientGone, EventResponse, unless_gone
 from stentor.serve.uploads import Form, read_form
 
 router = APIRouter(tags=["audio"])
-ANSWERS: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
-STREAMED: Any = {200: {"content": {**ANSWERS[200]["content"], "text/event-stream": {}}}}
+TEXT: Any = {"text/plain": {}, "text/vtt": {}}
+ANSWERS: Any = {200: {"model": Json | Verbose, "content": TEXT}}
+STREAMED: Any = {200: {"model": Json | Verbose | Diarized, "content": {**TEXT, "text/event-stream": {}}}}
 
 
 @router.post("/v1/audio/transcriptions", openapi_extra=schema(TranscriptionForm), responses=STREAMED)
@@ -39,13 +41,13 @@ async def translations(request: Request) -> Response:
 
 async def _answer(request: Request, kind: type[TranslationForm]) -> Response:
     service: Service = request.app.state.service
-    form = await read_form(request, service.limits.upload_bytes)
+    form = await read_form(request, service.limits.upload_bytes, service.held)
     streamed = False
     try:
         work = await run_in_threadpool(_Work, service, form, kind)
         plan = await unless_gone(request.receive, service.plan(work.transcriber, work.recording))
         if work.fields.stream:
-            response: Response = EventResponse(work.events(plan), work.close)
+            response: Response = EventResponse(work.events(plan), form.remove)
             streamed = True
             return response
         return await unless_gone(request.receive, work.response(plan))
@@ -60,7 +62,7 @@ class _Work:
     """One request: its fields, its file and its model."""
 
     def __init__(self, service: Service, form: Form, kind: type[TranslationForm]):
-        self.service, self.form, self.translate = service, form, kind is TranslationForm
+        self.service, self.translate = service, kind is TranslationForm
         file = form.file()
         if others := [name for name in form.files if name != "file"]:
             raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
@@ -77,10 +79,6 @@ class _Work:
             return None
         references = write_references(self.fields.known_speaker_references, self.recording)
         return naming(served.diarizer(), self.known, references) if references else served.diarizer()
-
-    def close(self) -> None:
-        self.recording.cancelled.set()
-        self.form.remove()
 
     async def events(self, plan: RecordingPlan) -> AsyncGenerator[dict[str, Any], None]:
         """Events of a transcript as its windows are done."""

@@ -36,6 +36,7 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
         lifespan=lifespan,
         docs_url=None,  # Swagger's page has its scripts from elsewhere; ours is of `routes/server.py`
         redoc_url=None,
+        redirect_slashes=False,
         responses=errors.RESPONSES,
         exception_handlers=errors.HANDLERS,
     )

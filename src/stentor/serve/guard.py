@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from stentor.errors import ConfigError
 from stentor.serve.errors import ApiError, log, report, response
 from stentor.serve.service import Service
+from stentor.serve.streams import ClientGone
 from stentor.studio.server.origins import from_elsewhere, is_local
 
 SHORTEST = 16
@@ -84,6 +85,8 @@ class Guard:
 
         try:
             await self._pass(scope, body, answer)
+        except ClientGone:
+            pass
         except Exception as error:
             report(error)
             if not status:

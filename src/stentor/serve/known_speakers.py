@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,7 @@ def write_references(urls: Sequence[str], recording: UploadedRecording) -> list[
             path.write_bytes(base64.b64decode(data, validate=True))
         except ValueError:
             raise ApiError(400, "A reference is a data URL of audio: data:audio/wav;base64,...", FIELD) from None
-        reference = UploadedRecording(path, f"reference {number}", recording.rate, recording.decoders, LONGEST)
-        reference.cancelled = recording.cancelled
-        references.append(reference)
+        references.append(replace(recording, path=path, name=f"reference {number}", most_seconds=LONGEST))
     return references
 
 

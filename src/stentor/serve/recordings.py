@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,16 +138,23 @@ class _Helper:
             self.process.kill()
 
 
+@dataclass(eq=False)
 class UploadedRecording:
     """A recording of an uploaded file, as `FileRecording` gives it, sample for sample."""
 
+    path: Path
+    name: str
+    """Stands for the path in messages."""
+    rate: int
+    decoders: Decoders
+    most_seconds: float
+    """More audio is an AudioError."""
+    cancelled: Cancellation
     channel: int | None = None
 
-    def __init__(self, path: Path, name: str, rate: int, decoders: Decoders, most_seconds: float):
-        """`name` stands for the path in messages; more than `most_seconds` of audio is an AudioError."""
-        self.path, self.name, self.rate, self.decoders, self.most_seconds = path, name, rate, decoders, most_seconds
-        self.cancelled = Cancellation()
-        self._decoded = path.with_name(f"{path.name}.{rate}.f32")
+    @property
+    def _decoded(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.{self.rate}.f32")
 
     def blocks(self) -> Iterator[np.ndarray]:
         samples = 0
@@ -167,11 +175,7 @@ class UploadedRecording:
         return np.concatenate([np.zeros(0, np.float32), *self._read(start=start, end=end)])
 
     def at(self, rate: int) -> UploadedRecording:
-        if rate == self.rate:
-            return self
-        other = UploadedRecording(self.path, self.name, rate, self.decoders, self.most_seconds)
-        other.cancelled = self.cancelled
-        return other
+        return replace(self, rate=rate)
 
     def _read(self, **what: Any) -> Generator[np.ndarray, None, None]:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -144,8 +143,3 @@ class TranscriptEvents:
         would be one in tokens, and is left out."""
         last = {"type": "transcript.text.done", "text": transcript.text, **details(transcript)}
         return [*self.grown(transcript), last]
-
-
-def server_sent(event: dict[str, Any]) -> str:
-    """An event as it is sent."""
-    return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from stentor.inference.transcribe import RecordingPlan, Transcriber
@@ -19,7 +20,7 @@ from stentor.serve.metrics import Metrics
 from stentor.serve.recordings import Decoders, UploadedRecording
 from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.scheduler import QueuedJob
-from stentor.serve.uploads import HeldBytes, UploadedFile
+from stentor.serve.uploads import Form, HeldBytes
 
 T = TypeVar("T")
 LARGE = 4 * 2**20
@@ -94,10 +95,11 @@ class Service:
         other.threshold = threshold
         return other
 
-    def recording(self, file: UploadedFile, rate: int) -> UploadedRecording:
-        recording = UploadedRecording(file.path, file.name, rate, self.decoders, self.limits.audio_seconds)
-        recording.cancelled = file.cancelled
-        return recording
+    def recording(self, upload: Form, rate: int) -> UploadedRecording:
+        """The form's file at a rate. Raises ApiError where it has none."""
+        file = upload.file()
+        path, name = Path(file.file.name), Path(file.filename or "").name or "upload"
+        return UploadedRecording(path, name, rate, self.decoders, self.limits.audio_seconds, upload.cancelled)
 
     async def plan(self, transcriber: Transcriber, recording: UploadedRecording) -> RecordingPlan:
         """The plan of a recording. Raises AudioError and TimeoutError."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing, suppress
+import json
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar
 
-from fastapi.responses import Response
+from fastapi.responses import StreamingResponse
 
 from stentor.serve.errors import api_error, report
-from stentor.serve.responses import server_sent
 
 T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The client has closed the connection."""
+    """The client has closed the connection: nobody is there for an answer."""
 
 
 async def unless_gone(receive: Any, work: Coroutine[Any, Any, T]) -> T:
@@ -38,51 +38,33 @@ async def _disconnected(receive: Any) -> None:
         pass
 
 
-class EventResponse(Response):
-    """Server-sent events as they come. What goes wrong on the way is the last event, `{"error": {...}}`."""
+class Stream(StreamingResponse):
+    """Parts as they come; when the client goes, no more are made. What goes wrong on the way breaks the connection."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[Any, None], close: Callable[[], None]):
-        """`close` is called in the end, however it ends."""
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
-        self.events, self.close = events, close
+    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str):
+        unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(parts, media_type=media_type, headers=unbuffered)
+        self.parts = parts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async def work() -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            try:
-                async with aclosing(self.events) as events:
-                    async for event in events:
-                        await self._send(send, event)
-            except Exception as error:
-                await self._failed(send, error)
-            await send({"type": "http.response.body", "body": b""})
+        async with aclosing(self.parts):
+            await super().__call__(scope, receive, send)
 
-        try:
-            with suppress(ClientGone):
-                await unless_gone(receive, work())
-        finally:
-            self.close()
 
-    async def _send(self, send: Any, event: Any) -> None:
-        await send({"type": "http.response.body", "body": server_sent(event).encode(), "more_body": True})
+def event_stream(events: AsyncGenerator[dict[str, Any], None]) -> Stream:
+    """Server-sent events. What goes wrong on the way is the last one, `{"error": {...}}`."""
+    return Stream(_encoded(events), "text/event-stream")
 
-    async def _failed(self, send: Any, error: Exception) -> None:
+
+async def _encoded(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(events):
+            async for event in events:
+                yield _event(event)
+    except Exception as error:
         report(error)
-        await self._send(send, api_error(error).body())
+        yield _event(api_error(error).body())
 
 
-class AudioResponse(EventResponse):
-    """Audio as it comes. What goes wrong on the way breaks the connection, as audio has no place for it."""
-
-    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str, close: Callable[[], None]):
-        self.media_type = media_type
-        super().__init__(parts, close)
-
-    async def _send(self, send: Any, event: bytes) -> None:
-        await send({"type": "http.response.body", "body": event, "more_body": True})
-
-    async def _failed(self, send: Any, error: Exception) -> None:
-        raise error
+def _event(event: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n".encode()

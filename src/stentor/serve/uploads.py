@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
+from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
@@ -26,16 +26,6 @@ HELD_BYTES = 2**28
 FILES, FIELDS = 4, 64
 SILENT, SLOWEST = 60.0, 4000
 """Seconds that a sender may be silent, and bytes a second of the slowest one, who has these seconds besides."""
-
-
-@dataclass
-class UploadedFile:
-    path: Path
-    name: str
-    """What the client calls it."""
-    size: int
-    cancelled: Cancellation
-    """Set when it is removed: nobody reads it any more."""
 
 
 class HeldBytes:
@@ -52,11 +42,12 @@ class Form:
     held: HeldBytes = field(default_factory=HeldBytes)
     field_bytes: int = 0
     cancelled: Cancellation = field(default_factory=Cancellation)
+    """Set when the files are removed: nobody reads them any more."""
     fields: dict[str, list[str]] = field(default_factory=dict)
-    files: dict[str, UploadedFile] = field(default_factory=dict)
+    files: dict[str, UploadFile] = field(default_factory=dict)
 
-    def file(self, name: str = "file") -> UploadedFile:
-        """Raises ApiError where the form has no such file, or an empty one."""
+    def file(self, name: str = "file") -> UploadFile:
+        """The file of a name, closed. Raises ApiError where the form has no such file, or an empty one."""
         if name not in self.files or not self.files[name].size:
             kind = "empty" if name in self.files else "text" if name in self.fields else "missing"
             raise ApiError(400, f"{name} is {kind}: send an audio file, with a file name, in a multipart form.", name)
@@ -128,8 +119,7 @@ async def read_form(request: Request, most_bytes: int, held: HeldBytes | None = 
             if isinstance(value, str):
                 form.fields.setdefault(name, []).append(value)
             else:
-                path, called = Path(value.file.name), os.path.basename(value.filename or "")  # type: ignore[arg-type]
-                form.files[name] = UploadedFile(path, called or "upload", value.size or 0, form.cancelled)
+                form.files[name] = value
         await parts.close()
         return form
     except BaseException as error:
@@ -137,6 +127,19 @@ async def read_form(request: Request, most_bytes: int, held: HeldBytes | None = 
         if isinstance(error, MultiPartException):
             raise ApiError(400, f"The multipart form cannot be read: {error.message}") from None
         raise
+
+
+async def _uploaded(request: Request) -> AsyncGenerator[Form, None]:
+    service = request.app.state.service
+    form = await read_form(request, service.limits.upload_bytes, service.held)
+    try:
+        yield form
+    finally:
+        form.remove()
+
+
+Upload = Annotated[Form, Depends(_uploaded)]
+"""The form of a request, for a route. Its files are there until the answer is sent."""
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:

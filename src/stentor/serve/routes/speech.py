@@ -20,7 +20,7 @@ from stentor.serve.forms import body_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 from stentor.serve.speaking import SpeechForm, SpeechInProgress, planned
-from stentor.serve.streams import AudioResponse, ClientGone, EventResponse, unless_gone
+from stentor.serve.streams import Stream, event_stream, unless_gone
 from stentor.serve.uploads import read_body
 
 router = APIRouter(tags=["audio"])
@@ -41,22 +41,23 @@ async def speech(request: Request) -> Response:
     """A text, spoken. The answer begins when its first piece is made."""
     service: Service = request.app.state.service
     form = SpeechForm.model_validate_json(await read_body(request, BODY_BYTES + 16 * service.limits.characters))
+    return await unless_gone(request.receive, _answer(service, form))
+
+
+async def _answer(service: Service, form: SpeechForm) -> Response:
     served = service.model(form.model, "speak")
-    try:
-        plan = await unless_gone(request.receive, planned(service, served, form))
-        encoder = _encoder(form, plan)
-        progress = SpeechInProgress(service, served, plan)
-        if form.stream_format == "sse":
-            return EventResponse(_events(progress, encoder), lambda: None)
-        parts = _parts(progress, encoder)
-        first = await unless_gone(request.receive, _first(parts))
-    except ClientGone:
-        return Response(status_code=499)
+    plan = await planned(service, served, form)
+    encoder = _encoder(form, plan)
+    progress = SpeechInProgress(service, served, plan)
+    if form.stream_format == "sse":
+        return event_stream(_events(progress, encoder))
+    parts = _parts(progress, encoder)
+    first = await anext(parts, b"")
     kind = MEDIA_TYPES.get(form.response_format, f"audio/{form.response_format}")
     if encoder.at_once:
         await parts.aclose()
         return Response(first, media_type=kind)
-    return AudioResponse(_after(first, parts), kind, lambda: None)
+    return Stream(_after(first, parts), kind)
 
 
 def _encoder(form: SpeechForm, plan: SpeechPlan) -> Encoder:
@@ -76,10 +77,6 @@ async def _parts(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerator
             number += 1
             if part := await run_in_threadpool(encoder.add, audio, number == last):
                 yield part
-
-
-async def _first(parts: AsyncGenerator[bytes, None]) -> bytes:
-    return await anext(parts, b"")
 
 
 async def _after(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

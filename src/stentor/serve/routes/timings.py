@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -19,11 +19,10 @@ from stentor.serve.errors import ApiError
 from stentor.serve.forms import schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
-from stentor.serve.streams import ClientGone, unless_gone
-from stentor.serve.uploads import read_form
+from stentor.serve.streams import unless_gone
+from stentor.serve.uploads import Form, Upload
 
 router = APIRouter(tags=["audio"])
-T = TypeVar("T", bound=BaseModel)
 JSON_OR_TEXT: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
 
 
@@ -61,36 +60,30 @@ class AlignmentForm(BaseModel):
 
 
 @router.post("/v1/audio/diarizations", openapi_extra=schema(DiarizationForm), responses=JSON_OR_TEXT)
-async def diarizations(request: Request) -> Response:
+async def diarizations(request: Request, upload: Upload) -> Response:
     """Who speaks when, as `stentor diarize` has it."""
-    return await _answer(request, DiarizationForm, _diarization)
+    return await _answer(request, upload, _diarization)
 
 
 @router.post("/v1/audio/alignments", openapi_extra=schema(AlignmentForm), responses=JSON_OR_TEXT)
-async def alignments(request: Request) -> Response:
+async def alignments(request: Request, upload: Upload) -> Response:
     """When each word of a text is said, as `stentor align` has it."""
-    return await _answer(request, AlignmentForm, _alignment)
+    return await _answer(request, upload, _alignment)
 
 
 Work = tuple[ServedModel, Callable[[Any], Response]]
 """A model, and what makes an answer of a recording while it has the model."""
 
 
-async def _answer(request: Request, kind: type[T], prepare: Callable[[Service, T], Work]) -> Response:
+async def _answer(request: Request, upload: Form, prepare: Callable[[Service, dict[str, Any]], Work]) -> Response:
     service: Service = request.app.state.service
-    form = await read_form(request, service.limits.upload_bytes, service.held)
-    try:
-        served, work = await run_in_threadpool(prepare, service, kind.model_validate(form.values()))
-        recording = service.recording(form.file(), served.model.bundle.processor.sample_rate)
-        return await unless_gone(request.receive, service.read(served.taking_turns(work), recording))
-    except ClientGone:
-        return Response(status_code=499)
-    finally:
-        form.remove()
+    served, work = await run_in_threadpool(prepare, service, upload.values())
+    recording = service.recording(upload, served.model.bundle.processor.sample_rate)
+    return await unless_gone(request.receive, service.read(served.taking_turns(work), recording))
 
 
-def _diarization(service: Service, form: DiarizationForm) -> Work:
-    registry = service.registry
+def _diarization(service: Service, values: dict[str, Any]) -> Work:
+    form, registry = DiarizationForm.model_validate(values), service.registry
     name = form.model or (registry.diarizer.name if registry.diarizer is not None else None)
     if name is None:
         raise ApiError(400, "Name a model: this server has no diarizer (`--diarizer RUN`).", "model")
@@ -107,7 +100,8 @@ def _diarization(service: Service, form: DiarizationForm) -> Work:
     return served, work
 
 
-def _alignment(service: Service, form: AlignmentForm) -> Work:
+def _alignment(service: Service, values: dict[str, Any]) -> Work:
+    form = AlignmentForm.model_validate(values)
     served = service.model(form.model, "align")
 
     def work(recording: Any) -> Response:

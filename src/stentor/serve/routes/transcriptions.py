@@ -18,8 +18,8 @@ from stentor.serve.forms import TranscriptionForm, TranslationForm, schema, tran
 from stentor.serve.known_speakers import Diarizer, naming, write_references
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
-from stentor.serve.streams import ClientGone, EventResponse, unless_gone
-from stentor.serve.uploads import Form, read_form
+from stentor.serve.streams import event_stream, unless_gone
+from stentor.serve.uploads import Form, Upload
 
 router = APIRouter(tags=["audio"])
 TEXT: Any = {"text/plain": {}, "text/vtt": {}}
@@ -28,48 +28,33 @@ STREAMED: Any = {200: {"model": Json | Verbose | Diarized, "content": {**TEXT, "
 
 
 @router.post("/v1/audio/transcriptions", openapi_extra=schema(TranscriptionForm), responses=STREAMED)
-async def transcriptions(request: Request) -> Response:
+async def transcriptions(request: Request, upload: Upload) -> Response:
     """The text of a recording, in the language that is spoken."""
-    return await _answer(request, TranscriptionForm)
+    return await _answer(request, upload, TranscriptionForm)
 
 
 @router.post("/v1/audio/translations", openapi_extra=schema(TranslationForm), responses=ANSWERS)
-async def translations(request: Request) -> Response:
+async def translations(request: Request, upload: Upload) -> Response:
     """The text of a recording in the language that the model translates to (Whisper: English)."""
-    return await _answer(request, TranslationForm)
+    return await _answer(request, upload, TranslationForm)
 
 
-async def _answer(request: Request, kind: type[TranslationForm]) -> Response:
-    service: Service = request.app.state.service
-    form = await read_form(request, service.limits.upload_bytes, service.held)
-    streamed = False
-    try:
-        work = await run_in_threadpool(_Work, service, form, kind)
-        plan = await unless_gone(request.receive, service.plan(work.transcriber, work.recording))
-        if work.fields.stream:
-            response: Response = EventResponse(work.events(plan), form.remove)
-            streamed = True
-            return response
-        return await unless_gone(request.receive, work.response(plan))
-    except ClientGone:
-        return Response(status_code=499)
-    finally:
-        if not streamed:  # the response does it then
-            form.remove()
+async def _answer(request: Request, upload: Form, kind: type[TranslationForm]) -> Response:
+    work = await run_in_threadpool(_Work, request.app.state.service, upload, kind)
+    return await unless_gone(request.receive, work.response())
 
 
 class _Work:
     """One request: its fields, its file and its model."""
 
-    def __init__(self, service: Service, form: Form, kind: type[TranslationForm]):
+    def __init__(self, service: Service, upload: Form, kind: type[TranslationForm]):
         self.service, self.translate = service, kind is TranslationForm
-        file = form.file()
-        if others := [name for name in form.files if name != "file"]:
+        if others := [name for name in upload.files if name != "file"]:
             raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
-        self.fields = TranscriptionForm.model_validate(kind.model_validate(form.values()).model_dump())
+        self.fields = TranscriptionForm.model_validate(kind.model_validate(upload.values()).model_dump())
         self.known = self.fields.known_speaker_names
         self.served: ServedModel = service.model(self.fields.model, "transcribe")
-        self.recording = service.recording(file, self.served.model.bundle.processor.sample_rate)
+        self.recording = service.recording(upload, self.served.model.bundle.processor.sample_rate)
         self.transcriber = transcriber(service, self.served, self.fields, self.translate, self._diarizer())
 
     def _diarizer(self) -> Diarizer | None:
@@ -95,7 +80,10 @@ class _Work:
         for event in await run_in_threadpool(lambda: events.done(transcript(plan))):
             yield event
 
-    async def response(self, plan: RecordingPlan) -> Response:
+    async def response(self) -> Response:
+        plan = await self.service.plan(self.transcriber, self.recording)
+        if self.fields.stream:
+            return event_stream(self.events(plan))
         async with aclosing(self.service.windows(self.served, self.transcriber, plan)) as counts:
             async for _ in counts:
                 pass

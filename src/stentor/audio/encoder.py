@@ -67,38 +67,27 @@ class Encoder:
             self._file.close()
         if not self.at_once:
             return self._sink.taken()
-        content = self._sink.file.getvalue() if last else b""
+        content = self._sink.getvalue() if last else b""
         return wav_header(self.rate, len(content)) + content if last and self.kind == "wav" else content
 
 
-class _Sink(io.RawIOBase):
+class _Sink(io.BytesIO):
     """A file in memory that also hands out what is written to its end, in parts."""
 
     def __init__(self, skips_first: bool):
         """`skips_first`: the first thing that is written is not handed out, as it is written again at the end."""
-        self.file, self._skips, self._parts = io.BytesIO(), skips_first, [b""]
+        super().__init__()
+        self._skips, self._parts = skips_first, [b""]
 
     def write(self, data: Any) -> int:
-        at_end = self.file.tell() == self.file.getbuffer().nbytes
-        if at_end and not (self._skips and self.file.tell() == 0):
+        at_end = self.tell() == self.getbuffer().nbytes
+        if at_end and not (self._skips and self.tell() == 0):
             self._parts.append(bytes(data))
-        return self.file.write(data)
+        return super().write(data)
 
     def taken(self) -> bytes:
         taken, self._parts = b"".join(self._parts), []
         return taken
-
-    def seek(self, place: int, whence: int = 0) -> int:
-        return self.file.seek(place, whence)
-
-    def tell(self) -> int:
-        return self.file.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
 
 
 class _AAC:

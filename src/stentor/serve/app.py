@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from stentor import __version__
@@ -38,7 +39,7 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
         redoc_url=None,
         redirect_slashes=False,
         responses=errors.RESPONSES,
-        exception_handlers=errors.HANDLERS,
+        exception_handlers={HTTPException: errors.answer},
     )
     app.state.service = service
     for router in ROUTERS:

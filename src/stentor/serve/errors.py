@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -77,9 +76,9 @@ def api_error(error: BaseException) -> ApiError:
             problem = ApiError(error.status_code, message.get(error.status_code, str(error.detail)))
             problem.headers.update(error.headers or {})
             return problem
-        case RequestValidationError() | ValidationError():
+        case ValidationError():
             last = error.errors()[-1]  # where there are alternatives, the first is the plainest value
-            param = next((str(part) for part in last["loc"] if part not in ("body", "query", "path")), "")
+            param = str(last["loc"][0]) if last["loc"] else ""
             return ApiError(400, f"{param}: {last['msg']}.".removeprefix(": "), param or None)
         case TimeoutError():
             return ApiError(408, "This took too long: send a shorter recording, or try again when fewer are waiting.")
@@ -105,8 +104,5 @@ def report(error: BaseException) -> None:
 
 
 async def answer(request: Request, error: Exception) -> JSONResponse:
+    """For the app: the framework has answers of its own to HTTPException. Other errors reach the `Guard`."""
     return response(error)
-
-
-HANDLERS: dict[Any, Any] = {HTTPException: answer, RequestValidationError: answer}
-"""Of the app, for what the framework has its own answers to. Other errors reach the `Guard`."""

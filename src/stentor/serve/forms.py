@@ -17,10 +17,17 @@ from stentor.text.languages import find, unknown_language
 STREAMED = ("json", "text", "diarized_json")
 
 
-class ServerVad(BaseModel):
-    """How speech is found, in the place of the server's settings."""
+class Fields(BaseModel):
+    """What a request says; anything else in it is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+ModelName = Annotated[str, Field(max_length=500, description="A name of `GET /v1/models`.")]
+
+
+class ServerVad(Fields):
+    """How speech is found, in the place of the server's settings."""
 
     type: Literal["server_vad"]
     prefix_padding_ms: int | None = Field(None, ge=0, le=10_000)
@@ -44,13 +51,10 @@ Listed = Annotated[list[T], BeforeValidator(_as_list)]
 """Of which one may be sent as a single value."""
 
 
-class TranslationForm(BaseModel):
+class TranslationForm(Fields):
     """A recording that is to be translated."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    model: str = Field(max_length=500)
-    """A name of `GET /v1/models`."""
+    model: ModelName
     prompt: str | None = None
     """Text that is taken to come before, or what the recording is about, as the model has a place for it."""
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"

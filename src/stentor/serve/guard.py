@@ -120,13 +120,11 @@ class Guard:
             raise ApiError(429, f"{self._active[key]} requests of this key are waiting.", retry_after=self._wait())
         service.active += 1
         self._active[key] += 1
-        service.metrics.active.set(service.active)
         try:
             await self.app(scope, receive, send)
         finally:
             service.active -= 1
             self._active[key] -= 1
-            service.metrics.active.set(service.active)
 
     def _wait(self) -> int:
         """Seconds until there may be room: for what waits, a tenth of its length."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900)
 
@@ -34,6 +34,3 @@ class Metrics:
             self.busy.labels(model).inc(seconds)
 
         return batch
-
-    def text(self) -> bytes:
-        return generate_latest(self.registry)

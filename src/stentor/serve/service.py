@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,19 +70,22 @@ class Service:
         self.decoders = Decoders(self.readers + 1)  # one for windows, whatever is being planned
         self.threads = ThreadPoolExecutor(self.readers, "stentor-reader")
         self._large = asyncio.Semaphore(self.readers - 1)
+        self.metrics.active.set_function(lambda: self.active)
+        for served in self.registry.models.values():
+            self.metrics.waiting.labels(served.name).set_function(partial(getattr, served.queue, "seconds"))
 
     @property
     def ready(self) -> bool:
         """Every model has answered."""
         return all(worker.ready for worker in self.registry.workers)
 
-    def model(self, name: str, purpose: str) -> ServedModel:
-        """The model of a name, for one of `registry.PURPOSES`. Raises ApiError."""
+    def model(self, name: str, purpose: str | None = None) -> ServedModel:
+        """The model of a name, for one of `registry.PURPOSES` or for any. Raises ApiError."""
         served = self.registry.find(name)
         if served is None:
             known = ", ".join(self.registry.names)
             raise ApiError(404, f"The model {name!r} does not exist; known: {known}.", "model", "model_not_found")
-        if not served.can(purpose):
+        if purpose is not None and not served.can(purpose):
             message = f"The model {name!r} was trained for the task {served.model.task.type}: it does not {purpose}."
             raise ApiError(400, message, "model")
         return served

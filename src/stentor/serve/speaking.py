@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stentor.errors import StentorError
 from stentor.inference.speak import LEAST_SPEED, MOST_SPEED, Utterance
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan
 from stentor.inference.speak.voice import several
 from stentor.serve.errors import ApiError
+from stentor.serve.forms import Fields, ModelName
 from stentor.serve.registry import ServedModel
 from stentor.serve.scheduler import QueuedJob
 from stentor.serve.service import Service
@@ -26,21 +27,16 @@ DEFAULT = "default"
 """The voice of a model that is told none."""
 
 
-class VoiceId(BaseModel):
+class VoiceId(Fields):
     """A voice by its id, which is its name."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     id: str = Field(max_length=500)
 
 
-class SpeechForm(BaseModel):
+class SpeechForm(Fields):
     """A text to speak."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    model: str = Field(max_length=500)
-    """A name of `GET /v1/models`."""
+    model: ModelName
     input: str
     """The text."""
     voice: VoiceId | Annotated[str, Field(max_length=500)] = DEFAULT

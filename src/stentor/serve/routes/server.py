@@ -7,10 +7,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from stentor.serve.answers import Health, Model, ModelList
-from stentor.serve.errors import ApiError
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 
@@ -28,10 +27,7 @@ async def list_models(request: Request) -> dict[str, Any]:
 @router.get("/v1/models/{model:path}", tags=["models"], response_model=Model)
 async def get_model(model: str, request: Request) -> dict[str, Any]:
     """One model."""
-    served = request.app.state.service.registry.find(model)
-    if served is None:
-        raise ApiError(404, f"The model {model!r} does not exist.", "model", "model_not_found")
-    return _model(model, served)
+    return _model(model, request.app.state.service.model(model))
 
 
 def _model(name: str, served: ServedModel) -> dict[str, Any]:
@@ -52,10 +48,8 @@ async def health(request: Request) -> JSONResponse:
 @router.get("/metrics", tags=["server"], response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Prometheus' text format."""
-    service: Service = request.app.state.service
-    for served in service.registry.models.values():
-        service.metrics.waiting.labels(served.name).set(served.queue.seconds)
-    return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+    counted = generate_latest(request.app.state.service.metrics.registry)
+    return Response(counted, headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 @router.get("/docs", include_in_schema=False)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from starlette.concurrency import run_in_threadpool
 
 from stentor.commands.align import describe_problem, transcript
@@ -16,7 +16,7 @@ from stentor.inference.align import clip_of
 from stentor.inference.diarize import diarize, with_speakers
 from stentor.inference.formats import render
 from stentor.serve.errors import ApiError
-from stentor.serve.forms import schema
+from stentor.serve.forms import Fields, ModelName, schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 from stentor.serve.streams import unless_gone
@@ -26,10 +26,8 @@ router = APIRouter(tags=["audio"])
 JSON_OR_TEXT: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
 
 
-class DiarizationForm(BaseModel):
+class DiarizationForm(Fields):
     """A recording in which speakers are told apart."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str | None = Field(None, max_length=500)
     """A name of `GET /v1/models`; left out: the server's diarizer."""
@@ -39,13 +37,10 @@ class DiarizationForm(BaseModel):
     max_speakers: int | None = Field(None, ge=1)
 
 
-class AlignmentForm(BaseModel):
+class AlignmentForm(Fields):
     """A recording and what is said in it."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    model: str = Field(max_length=500)
-    """A name of `GET /v1/models`."""
+    model: ModelName
     text: str
     """All that is said."""
     language: str | None = Field(None, max_length=100)

@@ -45,25 +45,21 @@ def listen(host: str, port: int, server: str) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind(address)
+            opened.listen(1024)
+        except OSError:
+            opened.close()
+            raise
+        return opened
     except OSError as error:
-        raise _cannot(host, port, server, error) from None
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(1024)
-    except OSError as error:
-        opened.close()
-        raise _cannot(host, port, server, error) from None
-    return opened
+        raise ConfigError(
+            f"The {server} cannot listen on {host}:{port} ({error.strerror or error}): another {server} may be open "
+            "there; close it or choose another --port."
+        ) from None
 
 
 def shown(host: str) -> str:
     """The host as an address has it."""
     return f"[{host}]" if ":" in host.strip("[]") else host
-
-
-def _cannot(host: str, port: int, server: str, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"The {server} cannot listen on {host}:{port} ({error.strerror or error}): another {server} may be open there; "
-        "close it or choose another --port."
-    )

@@ -35,11 +35,13 @@ def test_a_process_from_start_to_signal(whisper, tone):
         (["MODEL", "--name", "whisper-1"], "write ALIAS=RUN"),
         (["MODEL", "--diarizer", "MODEL"], "not to tell speakers apart"),
         (["nothing"], "There is no model nothing"),
-        (["MODEL", "--host", "no.such.host.example", "--api-key-env", "KEYS"], "cannot listen on"),
+        (["--name", "a=MODEL", "--name", "a=nothing"], "Two of the models are called a:"),
+        (["MODEL", "--allow-origin", "example.org"], "write scheme and host"),
+        (["MODEL", "--host", "no.such.host.example", "--api-key-env", "KEYS"], "knows no such address"),
     ],
 )
 def test_wrong_usage(export, run, monkeypatch, options, message):
     monkeypatch.setenv("KEYS", "a-key-of-sixteen-characters another-key-of-the-server")
     model = str(export())
-    code, out, err = run("serve", "--port", "0", *(model if option == "MODEL" else option for option in options))
+    code, out, err = run("serve", "--port", "0", *(option.replace("MODEL", model) for option in options))
     assert (code, out) == (2, "") and message in err and len(err.strip().splitlines()) == 1

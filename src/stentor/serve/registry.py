@@ -167,10 +167,11 @@ def load_models(
         raise ConfigError("There is nothing to serve: name a run, an export folder or a Hub id.")
     # A run that is only there under an alias has no other name.
     by_path = {path: _name(path) for path in paths} | {run: a for a, run in reversed(pairs) if run not in runs}
-    if len(set(by_path.values())) < len(by_path):
+    taken = [name for name, _ in {*((name, path) for path, name in by_path.items()), *pairs}]
+    if twice := sorted(name for name in set(taken) if taken.count(name) > 1):
         raise ConfigError(
-            f"Two of the models are called the same ({', '.join(by_path.values())}): give them other names with "
-            "--name ALIAS=RUN, and leave them out of the list."
+            f"Two of the models are called {twice[0]}: give them other names with --name ALIAS=RUN, and leave them out "
+            "of the list."
         )
     models, weights = {}, dict[str, list[Any]]()
     for path, name in by_path.items():

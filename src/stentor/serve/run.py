@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ def serve(options: ServeOptions) -> None:
     for noisy in ("httpx", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     keys = read_keys(options.host, options.api_key_env)
+    for origin in options.allow_origin:
+        if origin != "*" and not re.fullmatch(r"https?://[^/]+/?", origin):
+            raise ConfigError(f"--allow-origin {origin}: write scheme and host, such as https://app.example.org, or *.")
     opened = listen(options.host, options.port, "server")
     metrics = Metrics()
     registry = load_models(

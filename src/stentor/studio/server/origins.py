@@ -54,10 +54,11 @@ def listen(host: str, port: int, server: str) -> socket.socket:
             raise
         return opened
     except OSError as error:
-        raise ConfigError(
-            f"The {server} cannot listen on {host}:{port} ({error.strerror or error}): another {server} may be open "
-            "there; close it or choose another --port."
-        ) from None
+        mend = f"another {server} may be open there; close it or choose another --port"
+        if isinstance(error, socket.gaierror):
+            mend = "this machine knows no such address; choose another --host"
+        message = f"The {server} cannot listen on {host}:{port} ({error.strerror or error}): {mend}."
+        raise ConfigError(message) from None
 
 
 def shown(host: str) -> str:

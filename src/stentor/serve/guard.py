@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 
 from stentor.errors import ConfigError
 from stentor.serve.errors import ApiError, log, report, response
+from stentor.serve.scheduler import QueueClosed
 from stentor.serve.service import Service
 from stentor.serve.streams import ClientGone
 from stentor.studio.server.origins import from_elsewhere, is_local
@@ -87,10 +88,13 @@ class Guard:
             await self._pass(scope, body, answer)
         except ClientGone:
             pass
-        except Exception as error:
-            report(error)
+        except (Exception, asyncio.CancelledError) as error:
+            stopped = not isinstance(error, Exception)  # the server's time to stop is over
+            read = read or stopped
+            problem = QueueClosed() if stopped else error
+            report(problem)
             if not status:
-                await response(error)(scope, body, answer)
+                await response(problem)(scope, body, answer)
         finally:
             seconds = time.monotonic() - began
             route = getattr(scope.get("route"), "path", "none")

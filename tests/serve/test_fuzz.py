@@ -83,9 +83,8 @@ def test_all_damaged_uploads_and_an_hour_of_requests(export, tone, tmp_path):
         damaged = settled("after 500 damaged uploads")
 
         dice = [np.random.default_rng([1, number]) for number in range(500)]
-        list(
-            clients.map(lambda u, random: leave(served.address, u, random), [*uploads[:250], *[good] * 250], generators)
-        )
+        gone = [*uploads[:250], *[good] * 250]
+        list(clients.map(lambda upload, random: leave(served.address, upload, random), gone, dice))
         slow = Counter(clients.map(lambda _: trickle(served.address, good), range(32)))
         assert slow == {200: 32} and good_answers(1) == expected
         settled("after 500 disconnects and 32 slow senders")

@@ -9,6 +9,8 @@ import numpy as np
 import openai
 import pytest
 
+from stentor.errors import ConfigError
+
 KEYS = ("a-key-of-sixteen-characters", "another-key-of-the-server")
 
 
@@ -228,3 +230,15 @@ def test_nothing_is_left_behind(export, serve, tone, tmp_path, monkeypatch):
         server.client.audio.transcriptions.create(file=path, model="nothing")
     until(lambda: server.service.active == 0)
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_silero_at_a_rate_that_it_does_not_know(export, meter, shared_data):
+    from stentor.serve.registry import load_models
+    from stentor.serve.service import Service
+
+    registry = load_models([str(export())], devices=["cpu"])
+    silero = str(shared_data / "weights" / "silero_vad" / "silero_vad.onnx")
+    Service(registry, vad=silero)
+    registry.models["model"].model.bundle.processor.sample_rate = 24000
+    with pytest.raises(ConfigError, match="at 8 or 16 kHz, and this model reads audio at 24000 Hz"):
+        Service(registry, vad=silero)

@@ -80,9 +80,14 @@ class SileroDetector:
         if {i.name for i in self.session.get_inputs()} != {"input", "state", "sr"}:
             raise ConfigError(f"{path} is not a Silero VAD model of version 5 or 6: its inputs have other names.")
 
-    def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
+    @staticmethod
+    def check_rate(rate: int) -> None:
+        """Raises ConfigError for audio at another rate than it knows."""
         if rate not in (8000, 16000):
             raise ConfigError(f"Silero VAD works at 8 or 16 kHz, and this model reads audio at {rate} Hz.")
+
+    def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
+        self.check_rate(rate)
         chunk, overlap = (512, 64) if rate == 16000 else (256, 32)
         state = np.zeros((2, 1, 128), np.float32)
         buffer, context = np.zeros(0, np.float32), np.zeros(overlap, np.float32)

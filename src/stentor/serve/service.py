@@ -67,6 +67,9 @@ class Service:
 
     def __post_init__(self) -> None:
         self.detector: Detector = open_detector(self.vad)
+        if isinstance(self.detector, SileroDetector):
+            for served in filter(lambda served: served.can("transcribe"), self.registry.models.values()):
+                self.detector.check_rate(served.model.bundle.processor.sample_rate)
         self.decoders = Decoders(self.readers + 1)  # one for windows, whatever is being planned
         self.threads = ThreadPoolExecutor(self.readers, "stentor-reader")
         self._large = asyncio.Semaphore(self.readers - 1)

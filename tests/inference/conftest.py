@@ -49,7 +49,7 @@ def meter(monkeypatch):
             self.batches = []
             self.aligner = Clock()
 
-        def generate(self, inputs, max_new_tokens, eos_ids, beams=1, temperature=0.0, generator=None):
+        def generate(self, inputs, max_new_tokens, eos_ids, beams=1, temperature=0.0, generators=None):
             self.batches.append(inputs["length"].tolist())
             texts = [f"level {round(-x)}" for x in inputs["level"].tolist()]
             return [([ord(c) for c in text], [-0.1] * len(text)) for text in texts]

@@ -22,7 +22,7 @@ def body(audio: bytes, **fields: str) -> tuple[bytes, dict[str, str]]:
 @pytest.fixture
 def gated(export, serve, meter, monkeypatch):
     """A server whose model waits for `release` in its first batch, when it is set up; `entered` says that it does."""
-    server = serve(export())
+    server = serve(export(), batch_seconds=30.0)
     worker = server.service.registry.models["model"]
     server.entered, server.release, server.windows = threading.Event(), threading.Event(), []
     task = type(worker.model.task)

@@ -95,6 +95,20 @@ def test_a_piece_that_is_longer_than_a_batch_is_one():
     assert order(JobQueue(10.0), Asked("a", 25.0, 25.0)) == [[("a", 0)], [("a", 1)]]
 
 
+def test_long_files_leave_a_worker_to_others():
+    queue = JobQueue(60.0, long_workers=1)
+    for name in "ab":
+        queue.submit(Asked(name, *[30.0] * 4).job)
+    batch = queue.take(timeout=0)
+    assert len(batch) == 2 and queue.take(timeout=0) == []
+    queue.submit((clip := Asked("clip", 29.0)).job)
+    assert queue.take(timeout=0) == [(clip.job, 0)]  # without the windows of the files, though they are as long
+    queue.done([(clip.job, 0)])
+    assert queue.take(timeout=0) == []
+    queue.done(batch)
+    assert len(queue.take(timeout=0)) == 2
+
+
 @pytest.fixture
 def work():
     """Starts a worker over a queue of batches of 60 s."""

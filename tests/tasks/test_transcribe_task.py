@@ -51,11 +51,11 @@ class FakeModel(torch.nn.Module):
         self.answers = answers
         self.calls = []
 
-    def generate(self, inputs, max_new_tokens, eos_ids, beams=1, temperature=0.0, generator=None):
+    def generate(self, inputs, max_new_tokens, eos_ids, beams=1, temperature=0.0, generators=None):
         which = inputs["which"].tolist()
         self.calls.append((which, temperature, beams, max_new_tokens))
-        number = None if generator is None else torch.rand(1, generator=generator).item()
-        answers = [self.answers[i](temperature, number) for i in which]
+        numbers = [None if generators is None else torch.rand(1, generator=g).item() for g in generators or which]
+        answers = [self.answers[i](temperature, number) for i, number in zip(which, numbers, strict=True)]
         return [([ord(c) for c in text], [p] * len(text)) for text, p in answers]
 
     def ctc_classes(self, which):
@@ -210,3 +210,13 @@ def test_needs_the_configured_terms():
     task = Transcribe()
     assert list(task.losses()) == ["text"]
     assert task.requirements({**task.losses(), "ctc": None}).terms == ("text", "ctc")
+
+
+def test_sampling_does_not_depend_on_the_batch():
+    def draws(temperature, number):
+        return f"{number} {LOOP}", -3.0
+
+    clips = [Example(str(i), np.full(16000, i, np.float32)) for i in range(3)]
+    together = Transcribe().predict(bundle(draws, draws, draws), clips, checked=True)
+    alone = [Transcribe().predict(bundle(draws, draws, draws), [clip], checked=True)[0] for clip in clips]
+    assert [o["text"] for o in together] == [o["text"] for o in alone]

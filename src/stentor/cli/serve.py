@@ -20,7 +20,7 @@ class ServeOptions:
     api_key_env: str | None = Option("Name of the environment variable that holds the keys, with spaces between them.")
     allow_origin: list[str] = Option("Origin of pages elsewhere that may ask, or *. May be repeated.", [])
     device: list[str] = Option(f"{DEVICE} May be repeated: each model is then on each, and they share the work.", [])
-    batch_seconds: float | None = Option("Most audio that is decoded together (default 120; on a CPU 30).", min=1.0)
+    batch_seconds: float | None = Option("Most audio that is decoded together (default 120).", min=1.0)
     vad: str = Option("What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).", "energy")
     max_upload_mb: int = Option("Largest upload, in MiB.", 1024, min=1)
     max_minutes: float = Option("Longest recording.", 240.0, min=0.1)

@@ -90,13 +90,22 @@ class LanguageModelDecoder:
         self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # layers of all kinds know it, recurrent ones too
 
 
+def _sampled(probs: Tensor, generators: list[torch.Generator] | None) -> Tensor:
+    """A token [B, 1] for each row of probabilities [B, V], drawn by the row's generator."""
+    import torch
+
+    if generators is None:
+        return torch.multinomial(probs, 1)
+    return torch.stack([torch.multinomial(row, 1, generator=g) for row, g in zip(probs, generators, strict=True)])
+
+
 def search(
     decoder: Any,
     limits: list[int],
     eos_ids: set[int],
     beams: int = 1,
     temperature: float = 0.0,
-    generator: torch.Generator | None = None,
+    generators: list[torch.Generator] | None = None,
     states: list[list[Tensor]] | None = None,
     bias: Biasing | None = None,
 ) -> list[Result]:
@@ -104,10 +113,10 @@ def search(
 
     `decoder` has read its prompts: `log_probs` [B, V] are about the next token, `step(tokens)` [B] reads one in each
     row, `select(rows)` keeps rows, in this order, some perhaps several times. `limits` are the most tokens of each row.
-    `beams` > 1 searches for the answer with the best mean log-probability; `temperature` > 0 samples instead (with
-    `generator`, on the device of the model). An empty list as `states`, for greedy decoding with one end id, is filled
-    with each row's `decoder.state` [width] after each of its tokens and after the end token. `bias` favours phrases;
-    the log-probabilities stay the model's.
+    `beams` > 1 searches for the answer with the best mean log-probability; `temperature` > 0 samples instead (each item
+    with its own one of `generators`, on the device of the model). An empty list as `states`, for greedy decoding with
+    one end id, is filled with each row's `decoder.state` [width] after each of its tokens and after the end token.
+    `bias` favours phrases; the log-probabilities stay the model's.
     """
     import torch
 
@@ -121,7 +130,8 @@ def search(
     while live:
         scores = favour(decoder.log_probs, bias, [phrases[item] for item in live], greedy=True)
         if temperature > 0:
-            tokens = torch.multinomial((scores / max(temperature, COLDEST)).softmax(-1), 1, generator=generator)
+            probs = (scores / max(temperature, COLDEST)).softmax(-1)
+            tokens = _sampled(probs, generators and [generators[item] for item in live])
         else:
             tokens = scores.argmax(-1, keepdim=True)
         chosen = decoder.log_probs.gather(1, tokens).squeeze(1).tolist()

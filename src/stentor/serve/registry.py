@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -32,9 +33,8 @@ T = TypeVar("T")
 
 PURPOSES = {"transcribe": Transcribe, "speak": Speak, "diarize": Diarize, "align": Transcribe}
 """The task of models that do it."""
-GPU_BATCH, CPU_BATCH = 120.0, 30.0
-"""Seconds of audio in a batch where nothing else is asked for: a GPU is not filled by less, and on a CPU more makes the
-next request wait without being faster."""
+BATCH = 120.0
+"""Seconds of audio in a batch where nothing else is asked for, as in `stentor transcribe`."""
 
 
 @dataclass
@@ -159,8 +159,6 @@ def load_models(
     """Load each run, export folder or Hub id, on each device. `names` are `ALIAS=RUN`; `on_batch` makes the callback of
     the model of a name (see `Worker`). Weights that several models on a device have in common are held once. Raises
     ConfigError."""
-    from stentor.inference.load import load
-
     pairs = [_alias(entry) for entry in names]
     paths = list(dict.fromkeys([*runs, *(run for _, run in pairs), *([diarizer] if diarizer is not None else [])]))
     if not paths:
@@ -175,11 +173,10 @@ def load_models(
         )
     models, weights = {}, dict[str, list[Any]]()
     for path, name in by_path.items():
-        copies = [load(path, device) for device in devices]
-        for model in copies:
-            share_weights(model.bundle.model, weights)
-        on_cpu = next(copies[0].bundle.model.parameters()).device.type == "cpu"
-        queue = JobQueue(batch_seconds or (CPU_BATCH if on_cpu else GPU_BATCH), policy)
+        copies = _copies(path, [*devices], weights)
+        # On a CPU a batch takes seconds: short requests have a worker that no long one holds.
+        spare = len(copies) > 1 and _on_cpu(copies[0]) and policy == "fair"
+        queue = JobQueue(batch_seconds or BATCH, policy, len(copies) - 1 if spare else math.inf)
         callback = [on_batch(name)] if on_batch else []
         models[path] = ServedModel(name, queue, [Worker(name, model, queue, *callback) for model in copies])
     if diarizer is not None:
@@ -189,6 +186,23 @@ def load_models(
             served.model.for_speech()  # the error of a model without its codec
     aliases = {alias: by_path[run] for alias, run in pairs}
     return Registry(list(models.values()), aliases, models[diarizer] if diarizer is not None else None)
+
+
+def _copies(path: str, devices: list[str], weights: dict[str, list[Any]]) -> list[Model]:
+    """The model on each device; twice on a CPU that nobody asked for, for what goes through the queue."""
+    from stentor.inference.load import load
+
+    copies: list[Model] = []
+    for device in devices:
+        copies.append(load(path, device))
+        share_weights(copies[-1].bundle.model, weights)
+    if devices == ["auto"] and _on_cpu(copies[0]) and not isinstance(copies[0].task, Diarize):
+        copies += _copies(path, ["cpu"], weights)
+    return copies
+
+
+def _on_cpu(model: Model) -> bool:
+    return next(model.bundle.model.parameters()).device.type == "cpu"
 
 
 def share_weights(model: Any, known: dict[str, list[Any]]) -> None:

@@ -8,9 +8,11 @@ for the rest of a long file, and clips without end do not stop the file.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from stentor.errors import StentorError
@@ -21,6 +23,8 @@ STRETCH = 1.5
 """A batch holds no piece this many times as long as the one that leads it: it would make that wait."""
 LEAST = 2.0
 """Seconds; shorter leaders do not shut out pieces of `STRETCH` times this."""
+LONG = 60.0
+"""Seconds; longer jobs are long ones."""
 
 Policy = Literal["fair", "fifo"]
 
@@ -54,6 +58,10 @@ class QueuedJob:
     cancelled: bool = False
     """Nothing more of it is done; what is in the batch that runs has no consequence."""
 
+    @cached_property
+    def long(self) -> bool:
+        return sum(self.sizes) > LONG
+
     def fail(self, error: BaseException) -> None:
         if not self.cancelled:
             self.cancelled = True
@@ -66,9 +74,11 @@ Piece = tuple[QueuedJob, int]
 class JobQueue:
     """The jobs that wait for one model, on one device or on several. Any thread may call any method."""
 
-    def __init__(self, batch_seconds: float, policy: Policy = "fair"):
-        """`batch_seconds`: most padded audio of a batch; `fifo` serves jobs in the order in which they came."""
-        self.batch_seconds, self.policy = batch_seconds, policy
+    def __init__(self, batch_seconds: float, policy: Policy = "fair", long_workers: float = math.inf):
+        """`batch_seconds`: most padded audio of a batch; `fifo` serves jobs in the order in which they came.
+        `long_workers`: most workers that have long jobs at a time, so that one is left for short ones."""
+        self.batch_seconds, self.policy, self.long_workers = batch_seconds, policy, long_workers
+        self._with_long = 0
         self._jobs: list[QueuedJob] = []
         self._clock, self._count = 0.0, 0
         self._closed = False
@@ -115,17 +125,29 @@ class JobQueue:
     def take(self, timeout: float | None = None) -> list[Piece]:
         """The next batch; waits until there is one. Empty when the queue is closed, or nothing came in `timeout`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._leave_out_cancelled() or self._closed, timeout)
-            return self._batch() if self._jobs else []
+            self._changed.wait_for(lambda: self._ready() or self._closed, timeout)
+            batch = self._batch(ready) if (ready := self._ready()) else []
+            self._with_long += _has_long(batch)
+            return batch
 
-    def _leave_out_cancelled(self) -> bool:
-        """Whether jobs are left. A job that failed is still in the queue when the next batch is taken."""
+    def done(self, batch: list[Piece]) -> None:
+        """A worker is through with a batch."""
+        with self._changed:
+            self._with_long -= _has_long(batch)
+            self._changed.notify_all()
+
+    def _ready(self) -> list[QueuedJob]:
+        """The jobs of which the next batch may be."""
+        self._leave_out_cancelled()
+        return [job for job in self._jobs if self._with_long < self.long_workers or not job.long]
+
+    def _leave_out_cancelled(self) -> None:
+        """A job that failed is still in the queue when the next batch is taken."""
         self._jobs = [job for job in self._jobs if not job.cancelled]
-        return bool(self._jobs)
 
-    def _batch(self) -> list[Piece]:
+    def _batch(self, jobs: list[QueuedJob]) -> list[Piece]:
         fair = self.policy == "fair"
-        order = sorted(self._jobs, key=self._turn if fair else lambda job: job.number)
+        order = sorted(jobs, key=self._turn if fair else lambda job: job.number)
         lead = order[0]
         length = longest = lead.sizes[lead.pending[0]]
         candidates = [
@@ -152,3 +174,7 @@ class JobQueue:
     @staticmethod
     def _turn(job: QueuedJob) -> tuple[float, float, int]:
         return job.clock + job.sizes[job.pending[0]], job.served, job.number
+
+
+def _has_long(batch: list[Piece]) -> bool:
+    return any(job.long for job, _ in batch)

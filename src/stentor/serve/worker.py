@@ -76,6 +76,7 @@ class Worker:
                     _fail(job, error)
             with self.turn:
                 self._predict(loaded)
+            self.queue.done(batch)
             self.on_batch(time.monotonic() - began, sum(job.sizes[i] for job, i, _ in loaded), len(loaded))
 
     def _answer_something(self) -> None:

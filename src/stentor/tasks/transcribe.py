@@ -6,9 +6,9 @@ A family that serves this task gives, besides what every family gives:
   length) and `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); where clips are
   to be given as they were in training, `trained_speech` (see `stentor.data.trained_speech`); for its targets it may use
   `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
-* model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generator=)`, a list of (token ids
-  without the end token, their log-probabilities), which takes a `bias` (`stentor.models.biasing`) where the family's
-  `decoding_options` have `hotwords`, and with a CTC head `ctc_classes(**inputs)`. With an attribute
+* model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generators=[...])`, a list of
+  (token ids without the end token, their log-probabilities), which takes a `bias` (`stentor.models.biasing`) where the
+  family's `decoding_options` have `hotwords`, and with a CTC head `ctc_classes(**inputs)`. With an attribute
   `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
   that nobody speaks, for each item. With an attribute `names_language` that is true, it takes an empty list `named`,
   and fills it with the tokens that name the language of each item, of which `processor.named_language(ids)` makes a
@@ -157,12 +157,13 @@ class Transcribe(Task):
         before = [seconds_of(e, processor.sample_rate) for e in examples]
         examples, earlier = with_room(processor, examples)
         batch = processor.collate(examples, labels=False).to(device)
-        # Sampling is seeded by the audio, not by its name: a transcript repeats exactly wherever the file lies, and
-        # training's randomness is left alone.
-        seed = zlib.crc32(str(temperature).encode())
+        # Sampling is seeded by the audio, not by its name: a transcript repeats exactly wherever the file lies and
+        # whatever is in its batch, and training's randomness is left alone.
+        seeds = []
         for example in examples:
             assert example.audio is not None
-            seed = zlib.crc32(example.audio.data, seed)
+            seeds.append(zlib.crc32(example.audio.data, zlib.crc32(str(temperature).encode())))
+        sampled = temperature > 0
         no_speech: list[float] = []
         named: list[list[int]] = []
         spans: list[list[tuple[float, float]]] = []
@@ -178,9 +179,9 @@ class Transcribe(Task):
                 batch.inputs,
                 max_new_tokens=[processor.max_new_tokens(seconds_of(e, processor.sample_rate)) for e in examples],
                 eos_ids={processor.eos_id},
-                beams=self.beams if temperature == 0 else 1,
+                beams=1 if sampled else self.beams,
                 temperature=temperature,
-                generator=torch.Generator(device).manual_seed(seed) if temperature > 0 else None,
+                generators=[torch.Generator(device).manual_seed(seed) for seed in seeds] if sampled else None,
                 **options,
             )
             ctc_texts = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from stentor.errors import AudioError, StentorError, without_secrets
+from stentor.errors import AudioError, ConfigError, StentorError, without_secrets
 from stentor.serve.scheduler import QueueClosed
 
 log = logging.getLogger("stentor.serve")
@@ -58,6 +60,15 @@ class ApiError(Exception):
         kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         message = without_secrets(str(self))
         return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
+
+
+@contextmanager
+def blaming(field: str) -> Iterator[None]:
+    """What is wrong in its block is wrong with a field of the request. Raises ApiError."""
+    try:
+        yield
+    except (AudioError, ConfigError) as error:
+        raise ApiError(400, str(error), field) from None
 
 
 def api_error(error: BaseException) -> ApiError:

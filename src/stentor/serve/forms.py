@@ -163,36 +163,3 @@ def _blamed(options: dict[str, Any], message: str) -> str | None:
     """The field that a sentence is about."""
     fields = {"temperature": "temperature", "hotwords": "keywords", "prompt": "prompt"}
     return next((field for name, field in fields.items() if options.get(name) and name in message), None)
-
-
-def body_schema(body: type[BaseModel], media_type: str = "application/json") -> dict[str, Any]:
-    """The part of an OpenAPI operation that describes a body."""
-    properties = body.model_json_schema()
-    properties = _inlined(properties, properties.pop("$defs", {}))
-    return {"requestBody": {"required": True, "content": {media_type: {"schema": properties}}}}
-
-
-def schema(form: type[BaseModel]) -> dict[str, Any]:
-    """The same of a form with a file."""
-    operation = body_schema(form, "multipart/form-data")
-    properties = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
-    fields = {name: _sent(field) for name, field in properties["properties"].items()}
-    properties["properties"] = {"file": {"type": "string", "format": "binary"}, **fields}
-    properties["required"] = ["file", *properties.get("required", [])]
-    return operation
-
-
-def _sent(field: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a field that is left out where it is null, as forms have no null."""
-    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
-    rest = {key: value for key, value in field.items() if key != "anyOf" and (key, value) != ("default", None)}
-    return {**rest, **kinds[0]} if len(kinds) == 1 else {**rest, **({"anyOf": kinds} if kinds else {})}
-
-
-def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
-    """A JSON schema without references."""
-    if isinstance(node, dict):
-        if "$ref" in node:
-            return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
-        return {key: _inlined(value, definitions) for key, value in node.items()}
-    return [_inlined(item, definitions) for item in node] if isinstance(node, list) else node

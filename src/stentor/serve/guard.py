@@ -63,44 +63,24 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, read = time.monotonic(), 0, False
-
-        async def body() -> Any:
-            nonlocal read
-            message = await receive()
-            read = read or not message.get("more_body")
-            return message
-
-        async def answer(message: Any) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            early = message["type"] == "http.response.body" and not (message.get("more_body") or read)
-            async with asyncio.timeout(UNREAD):
-                await send({**message, "more_body": True} if early else message)
-            if early:  # a connection that is closed while its client sends on would take the answer with it
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LINGER):
-                        while not read:
-                            await body()
-                await send({"type": "http.response.body"})
-
+        began, exchange = time.monotonic(), _Exchange(receive, send)
         try:
-            await self._pass(scope, body, answer)
+            await self._pass(scope, exchange.receive, exchange.send)
         except ClientGone:
             pass
         except (Exception, asyncio.CancelledError) as error:
             stopped = not isinstance(error, Exception)  # the server's time to stop is over
-            read = read or stopped
+            exchange.read = exchange.read or stopped
             problem = QueueClosed() if stopped else error
             report(problem)
-            if not status:
-                await response(problem)(scope, body, answer)
+            if not exchange.status:
+                await response(problem)(scope, exchange.receive, exchange.send)
         finally:
-            seconds = time.monotonic() - began
+            seconds, status = time.monotonic() - began, exchange.status or 499
             route = getattr(scope.get("route"), "path", "none")
-            self.service.metrics.requests.labels(route, status or 499).inc()
+            self.service.metrics.requests.labels(route, status).inc()
             self.service.metrics.seconds.labels(route).observe(seconds)
-            log.info("%s %s %s %.3f s", scope["method"], route, status or 499, seconds)
+            log.info("%s %s %s %.3f s", scope["method"], route, status, seconds)
 
     async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
         headers = Headers(scope=scope)
@@ -143,6 +123,34 @@ class Guard:
         if not any(matches) or kind.lower() != "bearer":
             raise ApiError(401, "A key of this server is needed: send it as `Authorization: Bearer KEY`.")
         return matches.index(True)
+
+
+class _Exchange:
+    """A request and its answer, and how far they are."""
+
+    def __init__(self, receive: Any, send: Any):
+        self._receive, self._send = receive, send
+        self.status = 0
+        """Of the answer; 0 before there is one."""
+        self.read = False
+        """All that the client sends."""
+
+    async def receive(self) -> Any:
+        message = await self._receive()
+        self.read = self.read or not message.get("more_body")
+        return message
+
+    async def send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+        early = message["type"] == "http.response.body" and not (message.get("more_body") or self.read)
+        async with asyncio.timeout(UNREAD):
+            await self._send({**message, "more_body": True} if early else message)
+        if early:  # a connection that is closed while its client sends on would take the answer with it
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER):
+                    while not self.read:
+                        await self.receive()
+            await self._send({"type": "http.response.body"})
 
 
 def _digest(key: str) -> bytes:

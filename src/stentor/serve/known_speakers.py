@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.errors import AudioError
-from stentor.serve.errors import ApiError
+from stentor.serve.errors import ApiError, blaming
 from stentor.serve.recordings import UploadedRecording
 
 FIELD = "known_speaker_references"
@@ -88,10 +87,8 @@ class _Introduced:
     def blocks(self) -> Iterator[np.ndarray]:
         start = 0.0
         for reference in self.references:
-            try:
+            with blaming(FIELD):
                 audio = np.concatenate([np.zeros(0, np.float32), *reference.at(self.rate).blocks()])
-            except AudioError as error:
-                raise ApiError(400, str(error), FIELD) from None
             seconds = len(audio) / self.rate
             if seconds < SHORTEST:
                 raise ApiError(400, f"{reference.name} is shorter than {SHORTEST:g} s.", FIELD)

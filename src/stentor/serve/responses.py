@@ -14,7 +14,6 @@ from stentor.serve.forms import TranscriptionForm
 from stentor.tasks.decode_checks import compression_ratio
 from stentor.text.languages import find
 
-SUBTITLE_TYPES = {"srt": "text/plain", "vtt": "text/vtt"}
 UNKNOWN_LANGUAGE = "unknown"
 UNLIKELY = -9999.0
 """The log-probability of what is next to impossible, as OpenAI's interface has it: JSON knows no infinite numbers."""
@@ -26,7 +25,7 @@ def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) 
         case "text":
             return PlainTextResponse(transcript.text + "\n")
         case "srt" | "vtt" as kind:
-            return PlainTextResponse(render(transcript, kind), media_type=SUBTITLE_TYPES[kind])
+            return rendered(transcript, kind)
         case "verbose_json":
             return JSONResponse(verbose(transcript, set(fields.timestamp_granularities) or {"segment"}, task))
         case "diarized_json":
@@ -34,6 +33,11 @@ def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) 
             body = {"task": "transcribe", "duration": transcript["duration"], "text": transcript.text}
             return JSONResponse({**body, "segments": segments, "usage": usage(transcript)})
     return JSONResponse({"text": transcript.text, **details(transcript), "usage": usage(transcript)})
+
+
+def rendered(transcript: dict[str, Any], kind: str) -> Response:
+    """A transcript in a format of `stentor transcribe` that is text."""
+    return PlainTextResponse(render(transcript, kind), media_type="text/vtt" if kind == "vtt" else "text/plain")
 
 
 def details(transcript: Transcript) -> dict[str, Any]:

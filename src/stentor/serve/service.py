@@ -108,13 +108,6 @@ class Service:
         path, name = Path(file.file.name), Path(file.filename or "").name or "upload"
         return UploadedRecording(path, name, rate, self.decoders, self.limits.audio_seconds, upload.cancelled)
 
-    async def plan(self, transcriber: Transcriber, recording: UploadedRecording) -> RecordingPlan:
-        """The plan of a recording. Raises AudioError and TimeoutError."""
-        plan = await self.read(transcriber.plan, recording)
-        if plan.error is not None:
-            raise plan.error
-        return plan
-
     async def read(self, work: Callable[[UploadedRecording], T], recording: UploadedRecording) -> T:
         """The result of `work` on a recording, done in a thread. Raises what it raises, and TimeoutError."""
         size = recording.path.stat().st_size

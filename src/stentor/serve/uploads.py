@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from stentor.serve.errors import ApiError
 from stentor.serve.recordings import Cancellation
+from stentor.serve.streams import ClientGone
 
 FIELD_BYTES, FIELDS_BYTES = 4 * 2**20, 16 * 2**20
 """Bytes of a field that is no file, and of all of a form: speakers' references as data URLs are the largest."""
@@ -148,7 +149,7 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
 
 
 async def _limited(request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
-    """The body of a request. Raises ApiError when it is too large, too slow or broken off."""
+    """The body of a request. Raises ApiError when it is too large or too slow, and ClientGone."""
     length = request.headers.get("content-length", "")
     size = int(length) if length.isdecimal() else 0
     stream, received, began = request.stream(), 0, time.monotonic()
@@ -159,7 +160,7 @@ async def _limited(request: Request, most_bytes: int) -> AsyncGenerator[bytes, N
         except TimeoutError:
             raise ApiError(408, "The upload came too slowly: send it again, or a smaller file.") from None
         except ClientDisconnect:
-            raise ApiError(400, "The upload was broken off.") from None
+            raise ClientGone from None
         if not chunk:
             return
         yield chunk

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from stentor.serve.answers import Health, Model, ModelList
+from stentor.serve.openapi import Health, Model, ModelList
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 

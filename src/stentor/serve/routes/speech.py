@@ -13,10 +13,9 @@ from starlette.concurrency import run_in_threadpool
 
 from stentor.audio.encoder import Encoder
 from stentor.errors import ConfigError, DataError
-from stentor.inference.speak.pieces import SpeechPlan
 from stentor.inference.speak.voice import VOICES, describe_voice
-from stentor.serve.errors import ApiError
-from stentor.serve.forms import body_schema
+from stentor.serve.errors import blaming
+from stentor.serve.openapi import body_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 from stentor.serve.speaking import SpeechForm, SpeechInProgress, planned
@@ -47,7 +46,8 @@ async def speech(request: Request) -> Response:
 async def _answer(service: Service, form: SpeechForm) -> Response:
     served = service.model(form.model, "speak")
     plan = await planned(service, served, form)
-    encoder = _encoder(form, plan)
+    with blaming("response_format"):  # a text of one piece is one file, whose length is known when it is sent
+        encoder = Encoder(form.response_format, plan.codec.sample_rate, at_once=len(plan.pieces) == 1)
     progress = SpeechInProgress(service, served, plan)
     if form.stream_format == "sse":
         return event_stream(_events(progress, encoder))
@@ -58,14 +58,6 @@ async def _answer(service: Service, form: SpeechForm) -> Response:
         await parts.aclose()
         return Response(first, media_type=kind)
     return Stream(_after(first, parts), kind)
-
-
-def _encoder(form: SpeechForm, plan: SpeechPlan) -> Encoder:
-    """A text of one piece is one file, whose length is known when it is sent. Raises ApiError."""
-    try:
-        return Encoder(form.response_format, plan.codec.sample_rate, at_once=len(plan.pieces) == 1)
-    except ConfigError as error:
-        raise ApiError(400, str(error), "response_format") from None
 
 
 async def _parts(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerator[bytes, None]:

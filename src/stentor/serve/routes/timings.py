@@ -14,10 +14,11 @@ from stentor.commands.align import describe_problem, transcript
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of
 from stentor.inference.diarize import diarize, with_speakers
-from stentor.inference.formats import render
-from stentor.serve.errors import ApiError
-from stentor.serve.forms import Fields, ModelName, schema
+from stentor.serve.errors import ApiError, blaming
+from stentor.serve.forms import Fields, ModelName
+from stentor.serve.openapi import form_schema
 from stentor.serve.registry import ServedModel
+from stentor.serve.responses import rendered
 from stentor.serve.service import Service
 from stentor.serve.streams import unless_gone
 from stentor.serve.uploads import Form, Upload
@@ -54,13 +55,13 @@ class AlignmentForm(Fields):
         return " ".join(text.split())
 
 
-@router.post("/v1/audio/diarizations", openapi_extra=schema(DiarizationForm), responses=JSON_OR_TEXT)
+@router.post("/v1/audio/diarizations", openapi_extra=form_schema(DiarizationForm), responses=JSON_OR_TEXT)
 async def diarizations(request: Request, upload: Upload) -> Response:
     """Who speaks when, as `stentor diarize` has it."""
     return await _answer(request, upload, _diarization)
 
 
-@router.post("/v1/audio/alignments", openapi_extra=schema(AlignmentForm), responses=JSON_OR_TEXT)
+@router.post("/v1/audio/alignments", openapi_extra=form_schema(AlignmentForm), responses=JSON_OR_TEXT)
 async def alignments(request: Request, upload: Upload) -> Response:
     """When each word of a text is said, as `stentor align` has it."""
     return await _answer(request, upload, _alignment)
@@ -83,10 +84,8 @@ def _diarization(service: Service, values: dict[str, Any]) -> Work:
     if name is None:
         raise ApiError(400, "Name a model: this server has no diarizer (`--diarizer RUN`).", "model")
     served = service.model(name, "diarize")
-    try:
+    with blaming("num_speakers"):
         task = with_speakers(served.model.for_diarization(), form.num_speakers, form.min_speakers, form.max_speakers)
-    except ConfigError as error:
-        raise ApiError(400, str(error), "num_speakers") from None
 
     def work(recording: Any) -> Response:
         (result,) = diarize(served.model.bundle, task, [recording], served.name)
@@ -109,12 +108,9 @@ def _alignment(service: Service, values: dict[str, Any]) -> Work:
         problem = describe_problem(clip, aligned)
         if problem and not aligned.words:
             raise DataError(problem)
-        return _aligned(transcript(clip, aligned, served.name), problem, form.response_format)
+        words = transcript(clip, aligned, served.name)
+        if form.response_format != "json":
+            return rendered(words, form.response_format)
+        return JSONResponse({**words, **({"warning": problem} if problem else {})})
 
     return served, work
-
-
-def _aligned(words: dict[str, Any], problem: str | None, kind: str) -> Response:
-    if kind == "json":
-        return JSONResponse({**words, **({"warning": problem} if problem else {})})
-    return PlainTextResponse(render(words, kind), media_type="text/vtt" if kind == "vtt" else "text/plain")

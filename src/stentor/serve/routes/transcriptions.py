@@ -12,10 +12,10 @@ from starlette.concurrency import run_in_threadpool
 
 from stentor.inference.transcribe import RecordingPlan
 from stentor.serve import responses
-from stentor.serve.answers import Diarized, Json, Verbose
 from stentor.serve.errors import ApiError
-from stentor.serve.forms import TranscriptionForm, TranslationForm, schema, transcriber
+from stentor.serve.forms import TranscriptionForm, TranslationForm, transcriber
 from stentor.serve.known_speakers import Diarizer, naming, write_references
+from stentor.serve.openapi import Diarized, Json, Verbose, form_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 from stentor.serve.streams import event_stream, unless_gone
@@ -27,35 +27,35 @@ ANSWERS: Any = {200: {"model": Json | Verbose, "content": TEXT}}
 STREAMED: Any = {200: {"model": Json | Verbose | Diarized, "content": {**TEXT, "text/event-stream": {}}}}
 
 
-@router.post("/v1/audio/transcriptions", openapi_extra=schema(TranscriptionForm), responses=STREAMED)
+@router.post("/v1/audio/transcriptions", openapi_extra=form_schema(TranscriptionForm), responses=STREAMED)
 async def transcriptions(request: Request, upload: Upload) -> Response:
     """The text of a recording, in the language that is spoken."""
     return await _answer(request, upload, TranscriptionForm)
 
 
-@router.post("/v1/audio/translations", openapi_extra=schema(TranslationForm), responses=ANSWERS)
+@router.post("/v1/audio/translations", openapi_extra=form_schema(TranslationForm), responses=ANSWERS)
 async def translations(request: Request, upload: Upload) -> Response:
     """The text of a recording in the language that the model translates to (Whisper: English)."""
     return await _answer(request, upload, TranslationForm)
 
 
 async def _answer(request: Request, upload: Form, kind: type[TranslationForm]) -> Response:
-    work = await run_in_threadpool(_Work, request.app.state.service, upload, kind)
-    return await unless_gone(request.receive, work.response())
+    asked = await run_in_threadpool(_TranscriptionRequest, request.app.state.service, upload, kind)
+    return await unless_gone(request.receive, asked.response())
 
 
-class _Work:
+class _TranscriptionRequest:
     """One request: its fields, its file and its model."""
 
     def __init__(self, service: Service, upload: Form, kind: type[TranslationForm]):
-        self.service, self.translate = service, kind is TranslationForm
+        self.service = service
         if others := [name for name in upload.files if name != "file"]:
             raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
         self.fields = TranscriptionForm.model_validate(kind.model_validate(upload.values()).model_dump())
         self.known = self.fields.known_speaker_names
         self.served: ServedModel = service.model(self.fields.model, "transcribe")
         self.recording = service.recording(upload, self.served.model.bundle.processor.sample_rate)
-        self.transcriber = transcriber(service, self.served, self.fields, self.translate, self._diarizer())
+        self.transcriber = transcriber(service, self.served, self.fields, kind is TranslationForm, self._diarizer())
 
     def _diarizer(self) -> Diarizer | None:
         """What says who speaks, with the names that the request knows."""
@@ -81,7 +81,9 @@ class _Work:
             yield event
 
     async def response(self) -> Response:
-        plan = await self.service.plan(self.transcriber, self.recording)
+        plan = await self.service.read(self.transcriber.plan, self.recording)
+        if plan.error is not None:
+            raise plan.error
         if self.fields.stream:
             return event_stream(self.events(plan))
         async with aclosing(self.service.windows(self.served, self.transcriber, plan)) as counts:

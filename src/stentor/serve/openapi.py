@@ -1,0 +1,68 @@
+"""OpenAPI: what requests and answers hold, for the page that says so. Tests hold the routes to it."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import GenericAlias
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+
+def _answer(title: str, **keys: Any) -> Any:
+    """A description; a pair is a type, and what stands for a key that is not there."""
+    fields: dict[str, Any] = {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in keys.items()}
+    return create_model(title, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+_several = partial(GenericAlias, list)
+_text: dict[str, Any] = {"text": str, "usage": _answer("Usage", type=Literal["duration"], seconds=int)}
+_span: dict[str, Any] = {"text": str, "start": float, "end": float}
+_scores = dict.fromkeys(("temperature", "avg_logprob", "compression_ratio", "no_speech_prob"), float)
+
+LogProb = _answer("LogProb", token=str, logprob=float, bytes=list[int])
+Language = _answer("Language", code=str)
+Word = _answer("Word", word=str, start=float, end=float)
+Segment = _answer("Segment", id=int, seek=int, tokens=list[int], **_span, **_scores)
+SpeakerSegment = _answer("SpeakerSegment", type=Literal["transcript.text.segment"], id=str, speaker=str, **_span)
+_verbose: dict[str, Any] = {"language": str, "words": (_several(Word), []), "segments": (_several(Segment), [])}
+
+Json = _answer("Transcription", languages=(_several(Language), []), logprobs=(_several(LogProb), []), **_text)
+Verbose = _answer("Verbose", task=Literal["transcribe", "translate"], duration=float, **_verbose, **_text)
+Diarized = _answer("Diarized", task=Literal["transcribe"], duration=float, segments=_several(SpeakerSegment), **_text)
+Model = _answer("Model", id=str, object=Literal["model"], created=int, owned_by=str, task=str)
+ModelList = _answer("ModelList", object=Literal["list"], data=_several(Model))
+Health = _answer("Health", status=Literal["ok", "loading", "stopping", "failed"], requests=int)
+
+
+def body_schema(body: type[BaseModel], media_type: str = "application/json") -> dict[str, Any]:
+    """The part of an OpenAPI operation that describes a body."""
+    properties = body.model_json_schema()
+    properties = _inlined(properties, properties.pop("$defs", {}))
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": properties}}}}
+
+
+def form_schema(form: type[BaseModel]) -> dict[str, Any]:
+    """The same of a form with a file."""
+    operation = body_schema(form, "multipart/form-data")
+    properties = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
+    fields = {name: _sent(field) for name, field in properties["properties"].items()}
+    properties["properties"] = {"file": {"type": "string", "format": "binary"}, **fields}
+    properties["required"] = ["file", *properties.get("required", [])]
+    return operation
+
+
+def _sent(field: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that is left out where it is null, as forms have no null."""
+    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+    rest = {key: value for key, value in field.items() if key != "anyOf" and (key, value) != ("default", None)}
+    return {**rest, **kinds[0]} if len(kinds) == 1 else {**rest, **({"anyOf": kinds} if kinds else {})}
+
+
+def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
+    """A JSON schema without references."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
+        return {key: _inlined(value, definitions) for key, value in node.items()}
+    return [_inlined(item, definitions) for item in node] if isinstance(node, list) else node

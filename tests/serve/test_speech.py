@@ -180,6 +180,21 @@ def test_a_client_that_goes_frees_its_place(speaks, monkeypatch):
     assert speaks.ask(response_format="pcm").content
 
 
+def test_a_voice_that_is_saved_anew(speaks):
+    before = speaks.ask(voice="anna", response_format="pcm").content
+    codec = speaks.service.registry.models["voice"].first.speaker.codec
+    codes = codec.encode([np.random.default_rng(1).normal(0, 0.3, 2 * RATE).astype(np.float32)])[0]
+    save_voice(Voice(codes, "four five", "en", "anna.wav"), speaks.folder / "voices" / "anna", codec)
+    assert speaks.ask(voice="anna", response_format="pcm").content != before
+
+
+def test_null_is_what_is_not_set(speaks):
+    fields = dict.fromkeys(("instructions", "response_format", "speed", "stream_format", "language", "seed"))
+    body = {"model": "voice", "input": SHORT, "voice": "anna", **fields}
+    answer = speaks.http.post("/v1/audio/speech", json=body)
+    assert answer.status_code == 200 and answer.content == speaks.ask(voice="anna").content
+
+
 WRONG = [
     ({"text": " "}, "input", "empty"),
     ({"text": "one " * 1100}, "input", "4,096"),

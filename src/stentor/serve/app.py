@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
@@ -39,6 +40,7 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
         redoc_url=None,
         redirect_slashes=False,
         responses=errors.RESPONSES,
+        dependencies=[Depends(HTTPBearer(auto_error=False))] if keys else [],  # for its page; the guard compares them
         exception_handlers={HTTPException: errors.answer},
     )
     app.state.service = service

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stentor.errors import StentorError
 from stentor.inference.speak import LEAST_SPEED, MOST_SPEED, Utterance
@@ -52,6 +52,12 @@ class SpeechForm(Fields):
     language: str | None = Field(None, max_length=100)
     """Of the text, as a code such as en."""
     seed: int | None = Field(None, ge=0, lt=2**63)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, fields: Any) -> Any:
+        """Some clients send null for what is not set."""
+        return {key: v for key, v in fields.items() if v is not None} if isinstance(fields, dict) else fields
 
     def utterance(self, served: ServedModel, limit: int) -> Utterance:
         """What is to be spoken. Raises ApiError for an empty or too long text, and a voice that is not there."""

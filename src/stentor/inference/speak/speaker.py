@@ -14,7 +14,7 @@ from stentor.errors import ConfigError
 from stentor.inference.speak import Speech, Utterance, check, printed, spelled
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan, speak, speak_stream, synthesize
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
-from stentor.inference.speak.voice import Voice, load_voice, several
+from stentor.inference.speak.voice import Voice, find_voice, load_voice, several, voice_file
 from stentor.models.base import Bundle
 from stentor.tasks.speak import Speak
 from stentor.tasks.speak.generation import OF_TEXTS, Generation
@@ -129,16 +129,23 @@ class Speaker:
         if reference is not None:
             voice = self.voice(reference, utterance.reference_text, utterance.reference_rate, language)
         elif isinstance(voice, (str, Path)):
-            if not self.holds(voice):
-                self._voices["voice", str(voice)] = load_voice(voice, self.codec, self.voices)
-            voice = self._voices["voice", str(voice)]
+            key = self._saved(voice)
+            if key not in self._voices:
+                self._voices[key] = load_voice(voice, self.codec, self.voices)
+            voice = self._voices[key]
         if voice is not None:
             self._warn_unknown("text of the reference", voice.text)
         return replace(utterance, voice=voice, reference=None)
 
     def holds(self, voice: Voice | str | Path | None) -> bool:
         """Whether a voice needs no codec any more: it was loaded and checked."""
-        return not isinstance(voice, (str, Path)) or ("voice", str(voice)) in self._voices
+        return not isinstance(voice, (str, Path)) or self._saved(voice) in self._voices
+
+    def _saved(self, voice: str | Path) -> tuple[str, ...]:
+        """What a saved voice is held by: saved anew under its name it is another one. Raises ConfigError."""
+        base = find_voice(voice, self.voices)
+        file = base if base.is_file() else voice_file(base)
+        return "voice", str(base), str(file.stat().st_mtime_ns)
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
         """Each utterance spoken, in their order."""

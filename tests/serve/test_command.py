@@ -23,7 +23,7 @@ def test_a_process_from_start_to_signal(whisper, tone):
     finally:
         process.kill()
     assert process.returncode == 0
-    assert "POST /v1/audio/transcriptions 200" in log and path.name not in log
+    assert f"{answer._request_id} POST /v1/audio/transcriptions 200" in log and path.name not in log
 
 
 @pytest.mark.parametrize(

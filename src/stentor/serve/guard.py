@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import os
+import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ class Guard:
             route = getattr(scope.get("route"), "path", "none")
             self.service.metrics.requests.labels(route, status).inc()
             self.service.metrics.seconds.labels(route).observe(seconds)
-            log.info("%s %s %s %.3f s", scope["method"], route, status, seconds)
+            log.info("%s %s %s %s %.3f s", exchange.id, scope["method"], route, status, seconds)
 
     async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
         headers = Headers(scope=scope)
@@ -130,6 +131,8 @@ class _Exchange:
 
     def __init__(self, receive: Any, send: Any):
         self._receive, self._send = receive, send
+        self.id = f"req_{secrets.token_hex(12)}"
+        """What a client can report and the log has."""
         self.status = 0
         """Of the answer; 0 before there is one."""
         self.read = False
@@ -141,7 +144,9 @@ class _Exchange:
         return message
 
     async def send(self, message: Any) -> None:
-        self.status = message.get("status", self.status)
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": [*message.get("headers", []), (b"x-request-id", self.id.encode())]}
         early = message["type"] == "http.response.body" and not (message.get("more_body") or self.read)
         async with asyncio.timeout(UNREAD):
             await self._send({**message, "more_body": True} if early else message)

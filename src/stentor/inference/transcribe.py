@@ -159,7 +159,6 @@ class Transcriber:
         self.task, names = with_hotwords(self.task, family, self.hotwords, self.hotword_strength)
         context, self.prompt = hints(family, self.context, self.prompt, names, self.on_warning)
         self.context = context or self.task.context
-        self.task = self.task.listing_tokens() if self.tokens else self.task
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
         self.says_who = isinstance(self.task, WhoSaidWhat)
         self.timed = knows_times and not self.says_who and (self.words or self.diarizer is not None)
@@ -277,16 +276,16 @@ class Transcriber:
         """Window `i` with its audio, as `predict` takes it. Raises AudioError."""
         window = plan.windows[i]
         audio = plan.recording.read(window.start, window.end)
-        extra: dict[str, Any] = {"prompt": self.prompt} if self.prompt else {}
-        extra |= {"translate": True} if self.task.translate else {}
+        asked = {"prompt": self.prompt, "translate": self.task.translate, "tokens": self.tokens}
+        extra = {name: value for name, value in asked.items() if value}
         name = f"{plan.recording.name}@{window.start / self.rate:.2f}"
         return Example(name, audio, language=self.language, context=self.context, extra=extra)
 
     @property
-    def decoding(self) -> tuple[str, bool, bool]:
+    def decoding(self) -> tuple[str, bool]:
         """What decoding depends on beside the examples: windows of two transcribers of one model for which this is the
         same may be decoded together."""
-        return self.task.model_dump_json(), self.timed, self.tokens
+        return self.task.model_dump_json(), self.timed
 
     def predict(self, examples: Sequence[Example], bundle: Bundle | None = None) -> list[dict[str, Any]]:
         """The model's output for each example, whatever the others are. `bundle`: a copy of the model."""

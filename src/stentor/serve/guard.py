@@ -96,7 +96,7 @@ class Guard:
             return
         service, limits = self.service, self.service.limits
         if service.draining:
-            raise ApiError(503, "The server is stopping: send the request again in a minute.", retry_after=60)
+            raise QueueClosed
         if not service.ready:
             raise ApiError(503, "The models are being loaded: send the request again in a moment.", retry_after=5)
         if service.active >= limits.requests:

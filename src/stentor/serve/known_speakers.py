@@ -81,6 +81,7 @@ class _Introduced:
         self.spans: list[tuple[float, float]] = []
 
     def at(self, rate: int) -> _Introduced:
+        # The same object: it is asked for its spans when it has been read, at whatever rate.
         self.recording, self.rate = self.recording.at(rate), rate
         return self
 

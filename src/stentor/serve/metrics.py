@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -25,12 +24,8 @@ class Metrics:
         self.pieces = Counter("stentor_pieces", "Windows and pieces in those batches.", ["model"], **names)
         self.busy = Counter("stentor_model_seconds", "Time that a model worked.", ["model"], **names)
 
-    def on_batch(self, model: str) -> Callable[[float, float, int], None]:
-        """The callback of a model's worker."""
-
-        def batch(seconds: float, audio: float, pieces: int) -> None:
-            self.batches.labels(model).inc()
-            self.pieces.labels(model).inc(pieces)
-            self.busy.labels(model).inc(seconds)
-
-        return batch
+    def batch(self, model: str, seconds: float, pieces: int) -> None:
+        """Count a batch of a model, and the time that it took."""
+        self.batches.labels(model).inc()
+        self.pieces.labels(model).inc(pieces)
+        self.busy.labels(model).inc(seconds)

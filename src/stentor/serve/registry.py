@@ -11,23 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from stentor.errors import ConfigError
 from stentor.inference.align import aligner_of
+from stentor.inference.align.base import Aligner
+from stentor.inference.load import Model, load
+from stentor.inference.recording import Recording
 from stentor.serve.scheduler import JobQueue, Policy
-from stentor.serve.worker import BatchDone, Worker
+from stentor.serve.worker import Worker
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.who_said_what import WhoSaidWhat
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from stentor.inference.align.base import Aligner
-    from stentor.inference.load import Model
-    from stentor.inference.recording import Recording
 
 T = TypeVar("T")
 
@@ -154,11 +152,9 @@ def load_models(
     devices: Iterable[str] = ("auto",),
     batch_seconds: float | None = None,
     policy: Policy = "fair",
-    on_batch: Callable[[str], BatchDone] | None = None,
 ) -> Registry:
-    """Load each run, export folder or Hub id, on each device. `names` are `ALIAS=RUN`; `on_batch` makes the callback of
-    the model of a name (see `Worker`). Weights that several models on a device have in common are held once. Raises
-    ConfigError."""
+    """Load each run, export folder or Hub id, on each device. `names` are `ALIAS=RUN`. Weights that several models on a
+    device have in common are held once. Raises ConfigError."""
     pairs = [_alias(entry) for entry in names]
     paths = list(dict.fromkeys([*runs, *(run for _, run in pairs), *([diarizer] if diarizer is not None else [])]))
     if not paths:
@@ -177,8 +173,7 @@ def load_models(
         # On a CPU a batch takes seconds: short requests have a worker that no long one holds.
         spare = len(copies) > 1 and _on_cpu(copies[0]) and policy == "fair"
         queue = JobQueue(batch_seconds or BATCH, policy, len(copies) - 1 if spare else math.inf)
-        callback = [on_batch(name)] if on_batch else []
-        models[path] = ServedModel(name, queue, [Worker(name, model, queue, *callback) for model in copies])
+        models[path] = ServedModel(name, queue, [Worker(name, model, queue) for model in copies])
     if diarizer is not None:
         models[diarizer].diarizer()  # the error of a model that tells no speakers apart
     for served in models.values():
@@ -190,8 +185,6 @@ def load_models(
 
 def _copies(path: str, devices: list[str], weights: dict[str, list[Any]]) -> list[Model]:
     """The model on each device; twice on a CPU that nobody asked for, for what goes through the queue."""
-    from stentor.inference.load import load
-
     copies: list[Model] = []
     for device in devices:
         copies.append(load(path, device))

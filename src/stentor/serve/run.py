@@ -27,7 +27,6 @@ def serve(options: ServeOptions) -> None:
         raise ConfigError(f"`stentor serve` needs {', '.join(missing)}: pip install 'stentor[serve]'.")
     from stentor.serve.app import create_app
     from stentor.serve.guard import read_keys
-    from stentor.serve.metrics import Metrics
     from stentor.serve.registry import load_models
     from stentor.serve.service import Limits, Service
 
@@ -39,7 +38,6 @@ def serve(options: ServeOptions) -> None:
         if origin != "*" and not re.fullmatch(r"https?://[^/]+/?", origin):
             raise ConfigError(f"--allow-origin {origin}: write scheme and host, such as https://app.example.org, or *.")
     opened = listen(options.host, options.port, "server")
-    metrics = Metrics()
     registry = load_models(
         options.models,
         options.name,
@@ -47,7 +45,6 @@ def serve(options: ServeOptions) -> None:
         options.device or ["auto"],
         options.batch_seconds,
         "fifo" if options.fifo else "fair",
-        metrics.on_batch,
     )
     limits = Limits(
         upload_bytes=options.max_upload_mb * 2**20,
@@ -56,7 +53,7 @@ def serve(options: ServeOptions) -> None:
         requests=options.max_requests,
         requests_per_key=options.max_requests_per_key or options.max_requests,
     )
-    service = Service(registry, limits, options.vad, metrics)
+    service = Service(registry, limits, options.vad)
     app = create_app(service, keys, options.allow_origin)
     names = ", ".join(registry.names)
     print(

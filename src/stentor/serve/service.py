@@ -76,6 +76,8 @@ class Service:
         self.metrics.active.set_function(lambda: self.active)
         for served in self.registry.models.values():
             self.metrics.waiting.labels(served.name).set_function(partial(getattr, served.queue, "seconds"))
+            for worker in served.workers:
+                worker.on_batch = partial(self.metrics.batch, served.name)
 
     @property
     def ready(self) -> bool:

@@ -47,12 +47,12 @@ class Form:
     fields: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, UploadFile] = field(default_factory=dict)
 
-    def file(self, name: str = "file") -> UploadFile:
-        """The file of a name, closed. Raises ApiError where the form has no such file, or an empty one."""
-        if name not in self.files or not self.files[name].size:
-            kind = "empty" if name in self.files else "text" if name in self.fields else "missing"
-            raise ApiError(400, f"{name} is {kind}: send an audio file, with a file name, in a multipart form.", name)
-        return self.files[name]
+    def file(self) -> UploadFile:
+        """The file, closed. Raises ApiError where there is none, or an empty one."""
+        if "file" not in self.files or not self.files["file"].size:
+            kind = "empty" if "file" in self.files else "text" if "file" in self.fields else "missing"
+            raise ApiError(400, f"file is {kind}: send an audio file, with a file name, in a multipart form.", "file")
+        return self.files["file"]
 
     def values(self) -> dict[str, Any]:
         """The fields as plain data: `name[]` and repeated names are lists, `name[key]` are objects. Empty fields are

@@ -6,34 +6,29 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.data.batch import Example
+from stentor.inference.load import Model
 from stentor.inference.speak import Utterance
+from stentor.inference.speak.speaker import Speaker
 from stentor.serve.errors import report
 from stentor.serve.scheduler import JobQueue, QueuedJob
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
 
-if TYPE_CHECKING:
-    from stentor.inference.load import Model
-    from stentor.inference.speak.speaker import Speaker
-
-BatchDone = Callable[[float, float, int], None]
-
 
 class Worker:
     """Runs the jobs of `queue`, which it may share with workers that have the same model on other devices. A job whose
     piece cannot be read, or fails in the model, fails alone."""
 
-    def __init__(
-        self, name: str, model: Model, queue: JobQueue, on_batch: BatchDone = lambda seconds, audio, pieces: None
-    ):
-        """`on_batch` is called with the seconds that a batch took, its seconds of audio and its number of pieces."""
-        self.model, self.queue, self.on_batch = model, queue, on_batch
+    def __init__(self, name: str, model: Model, queue: JobQueue):
+        self.model, self.queue = model, queue
+        self.on_batch: Callable[[float, int], None] = lambda seconds, pieces: None
+        """Called with the seconds that a batch took and its number of pieces."""
         self.ready = False
         """The model has answered."""
         self.turn = threading.Lock()
@@ -77,7 +72,7 @@ class Worker:
             with self.turn:
                 self._predict(loaded)
             self.queue.done(batch)
-            self.on_batch(time.monotonic() - began, sum(job.sizes[i] for job, i, _ in loaded), len(loaded))
+            self.on_batch(time.monotonic() - began, len(loaded))
 
     def _answer_something(self) -> None:
         """What the model makes of a second of noise, or says in half a second. Raises what it raises."""

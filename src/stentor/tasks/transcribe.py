@@ -22,9 +22,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
@@ -74,18 +74,6 @@ class Transcribe(Task):
     said."""
     checks: Checks = Checks()
     """Signs of made-up answers, and decoding again when there is one."""
-    _lists_tokens: bool = PrivateAttr(False)
-
-    def listing_tokens(self) -> Self:
-        """The task, whose outputs also have `tokens`: `{"token", "logprob"}` of each token that was written, in order,
-        `token` being what it adds to the text."""
-        task = self.model_copy()
-        task._lists_tokens = True
-        return task
-
-    @property
-    def lists_tokens(self) -> bool:
-        return self._lists_tokens
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
         if self.hotwords and "hotwords" not in family.decoding_options():
@@ -124,7 +112,9 @@ class Transcribe(Task):
         Each output: `text`; `words` with `confidence`, of models that time their tokens with `start` and `end` in
         seconds as well (see `word_confidences`); `log_prob`, the mean over the tokens
         (0 for an empty answer); `compression_ratio`; `no_speech_prob`, where the model knows it; `temperature`;
-        `failed`, the names of checks that the answer fails; `ctc`, the text of the CTC head, where the model has one.
+        `failed`, the names of checks that the answer fails; `ctc`, the text of the CTC head, where the model has one;
+        where `Example.extra["tokens"]` is true, `tokens`: `{"token", "logprob"}` of each token that was written, in
+        order, `token` being what it adds to the text.
         """
         coldest, *hotter = self.checks.temperatures
         outputs = self._decode(bundle, examples, coldest, ctc=True)
@@ -195,6 +185,7 @@ class Transcribe(Task):
                 in_clip = partial(within, seconds=before[i], earlier=earlier[i])
                 timing["spans"] = [(in_clip(start), in_clip(end)) for start, end in spans[i]]
             answer = self.answer(processor, ids, log_probs, before[i], **timing)
+            listed = {"tokens": _tokens(ids, log_probs, processor.decode)} if examples[i].extra.get("tokens") else {}
             outputs.append(
                 {
                     **answer,
@@ -204,7 +195,7 @@ class Transcribe(Task):
                     **({"language": processor.named_language(named[i])} if named else {}),
                     "temperature": temperature,
                     "failed": [],
-                    **({"tokens": _tokens(ids, log_probs, processor.decode)} if self._lists_tokens else {}),
+                    **listed,
                     **({"ctc": ctc_texts[i].strip()} if ctc_texts is not None else {}),
                 }
             )

@@ -1,6 +1,6 @@
 """Throughput of `stentor serve`: many clients at once, beside offline transcription and one client after another.
 
-    python benchmarks/serve.py [MODEL ...] [--minutes 20] [--clients 32] [--rounds 2] [--peer-minutes 3]
+    python benchmarks/serve.py [MODEL ...] [--minutes 20] [--clients 32] [--rounds 2]
                                [--options "--batch-seconds 60"] [--data FOLDER]
 
 MODEL is a run, an export or a folder of transformers; without one it is the Whisper of the development data (tiny's
@@ -14,23 +14,18 @@ three ways have all of them, one after another:
 
 Models are loaded, and have answered once, before a clock starts. Seconds of the processor are those of the server with
 its helpers, or of this process; the clients' are not among them. Texts of all ways must be equal, or it fails.
-
-Whisper is also served by `transformers serve`, where its packages are installed: the same weights in float32, the
-first clips, ours and theirs in turns, with all clients and with one.
 """
 
 import argparse
-import contextlib
 import statistics
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from results import write
-from servers import DATA, Answers, Clip, Server, clips_of, stentor_serve, transformers_serve
+from servers import DATA, Answers, Clip, Server, clips_of, stentor_serve
 from word_times import with_merges
 
 import stentor
@@ -45,7 +40,6 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--options", default="", help="further options of stentor serve, in quotes")
-    parser.add_argument("--peer-minutes", type=float, default=3)
     args = parser.parse_args()
     clips = clips_of(args.data, args.minutes)
     rows: list[dict[str, Any]] = []
@@ -54,8 +48,6 @@ def main() -> None:
             model = stentor.load(name, "cpu")
             with stentor_serve(name, *args.options.split()) as server:
                 rows += throughput(model, server, clips, args)
-                if hasattr(model.bundle.model, "proj_out") and args.peer_minutes:
-                    rows += beside_peer(name, server, first(clips, args.peer_minutes), args)
     seconds = sum(clip.seconds for clip in clips)
     facts = {"clips": len(clips), "minutes": round(seconds / 60, 1), "clients": args.clients, "rounds": args.rounds}
     write("serve", rows, **facts, threads=torch.get_num_threads(), options=args.options)
@@ -64,16 +56,6 @@ def main() -> None:
 def whisper(data: Path, scratch: Path) -> str:
     """The Whisper of the development data, whose tokenizer has more merges than it knows."""
     return str(with_merges(data / "weights" / "whisper-tiny.en-rebuilt", 1200, scratch / "whisper-tiny.en-rebuilt"))
-
-
-def first(clips: list[Clip], minutes: float) -> list[Clip]:
-    total, chosen = 0.0, []
-    for clip in clips:
-        if total >= 60 * minutes:
-            break
-        chosen.append(clip)
-        total += clip.seconds
-    return chosen
 
 
 def throughput(model: Model, server: Server, clips: list[Clip], args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -88,28 +70,6 @@ def throughput(model: Model, server: Server, clips: list[Clip], args: argparse.N
     rows = described(Path(model.name).name, runs, clips)
     for way in ("offline", "one at a time"):
         ratio(rows[1], f"times_{way.replace(' ', '_')}", runs[way], runs["concurrent"])
-    return rows
-
-
-def beside_peer(name: str, server: Server, clips: list[Clip], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Ours and theirs, with all clients and with one."""
-    with contextlib.ExitStack() as stack:
-        try:
-            peer = stack.enter_context(transformers_serve(name))
-        except (OSError, RuntimeError) as error:
-            print(f"transformers serve is left out: {error}")
-            return []
-        rows = []
-        for clients in (args.clients, 1):
-            ways = {
-                "stentor serve": partial(server.ask_all, clips, clients),
-                "transformers serve": partial(peer.ask_all, clips, clients),
-            }
-            peer.ask_all(clips[:2], 1)
-            runs = taken_in_turns(ways, args.rounds)
-            pair = described(Path(name).name, runs, clips)
-            ratio(pair[0], "times_transformers_serve", runs["transformers serve"], runs["stentor serve"])
-            rows += [{**row, "clients": clients} for row in pair]
     return rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,15 @@ class ApiError(Exception):
 
 
 @contextmanager
-def blaming(field: str) -> Iterator[None]:
-    """What is wrong in its block is wrong with a field of the request. Raises ApiError."""
+def blaming(field: str | None, fields: Mapping[str, str] | None = None) -> Iterator[None]:
+    """What is wrong in its block is wrong with a field of the request: the one of `fields` whose word is in the
+    sentence, or `field`. Raises ApiError."""
     try:
         yield
     except (AudioError, ConfigError) as error:
-        raise ApiError(400, str(error), field) from None
+        message = str(error)
+        param = next((param for word, param in (fields or {}).items() if word in message), field)
+        raise ApiError(400, message, param) from None
 
 
 def api_error(error: BaseException) -> ApiError:

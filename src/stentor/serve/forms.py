@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json
 
-from stentor.errors import ConfigError
 from stentor.inference.transcribe import Transcriber
-from stentor.serve.errors import ApiError
+from stentor.serve.errors import ApiError, blaming
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 from stentor.text.languages import find, unknown_language
@@ -85,28 +84,23 @@ class TranscriptionForm(TranslationForm):
 
     @model_validator(mode="after")
     def _together(self) -> TranscriptionForm:
-        kind, names = self.response_format, self.known_speaker_names
-        streamed, alone = ", ".join(STREAMED), "send `language`, or leave both out."
-        unknown = next((code for code in filter(None, [self.language, *self.languages]) if find(code) is None), None)
-        problems = (  # whether it is one, the field, and the sentence
-            (
-                self.words and kind != "verbose_json",
-                "timestamp_granularities",
-                "Word times need response_format=verbose_json.",
-            ),
-            (self.include and kind != "json", "include", "Log-probabilities need response_format=json."),
-            (self.stream and kind not in STREAMED, "response_format", f"{kind} is not streamed: take {streamed}."),
-            (unknown, "language" if unknown == self.language else "languages", unknown_language(unknown or "")),
-            (len(self.languages) > 1 and not self.language, "languages", f"Models here take one language: {alone}"),
-            (
-                len(names) != len(self.known_speaker_references),
-                "known_speaker_references",
-                "Each of known_speaker_names needs one of known_speaker_references.",
-            ),
-        )
-        for wrong, field, message in problems:
-            if wrong:
-                raise ApiError(400, message, field)
+        kind = self.response_format
+        if self.words and kind != "verbose_json":
+            raise ApiError(400, "Word times need response_format=verbose_json.", "timestamp_granularities")
+        if self.include and kind != "json":
+            raise ApiError(400, "Log-probabilities need response_format=json.", "include")
+        if self.stream and kind not in STREAMED:
+            raise ApiError(400, f"{kind} is not streamed: take {', '.join(STREAMED)}.", "response_format")
+        for field, codes in (("language", [self.language]), ("languages", self.languages)):
+            for code in filter(None, codes):
+                if find(code) is None:
+                    raise ApiError(400, unknown_language(code), field)
+        if len(self.languages) > 1 and not self.language:
+            message = "Models here take one language: send `language`, or leave both out."
+            raise ApiError(400, message, "languages")
+        if len(self.known_speaker_names) != len(self.known_speaker_references):
+            message = "Each of known_speaker_names needs one of known_speaker_references."
+            raise ApiError(400, message, "known_speaker_references")
         return self
 
     @property
@@ -153,13 +147,7 @@ def transcriber(
         "model": served.name,
         "on_warning": lambda sentence: None,  # it may quote the request
     }
-    try:
-        return Transcriber(served.model.bundle, served.model.for_transcription(), **options)
-    except ConfigError as error:
-        raise ApiError(400, str(error), _blamed(options, str(error))) from None
-
-
-def _blamed(options: dict[str, Any], message: str) -> str | None:
-    """The field that a sentence is about."""
     fields = {"temperature": "temperature", "hotwords": "keywords", "prompt": "prompt"}
-    return next((field for name, field in fields.items() if options.get(name) and name in message), None)
+    with blaming(None, {option: field for option, field in fields.items() if options.get(option)}):
+        result = Transcriber(served.model.bundle, served.model.for_transcription(), **options)
+    return result

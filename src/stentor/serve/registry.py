@@ -155,20 +155,22 @@ def load_models(
 ) -> Registry:
     """Load each run, export folder or Hub id, on each device. `names` are `ALIAS=RUN`. Weights that several models on a
     device have in common are held once. Raises ConfigError."""
-    pairs = [_alias(entry) for entry in names]
-    paths = list(dict.fromkeys([*runs, *(run for _, run in pairs), *([diarizer] if diarizer is not None else [])]))
-    if not paths:
+    aliases = [_alias(entry) for entry in names]
+    # A diarizer that is only there under an alias has no other name.
+    paths = [*runs, *([diarizer] if diarizer is not None and diarizer not in dict(aliases).values() else [])]
+    by_name: dict[str, str] = {}
+    for name, path in [*((_name(path), path) for path in paths), *aliases]:
+        if by_name.setdefault(name, path) != path:
+            raise ConfigError(
+                f"Two of the models are called {name}: give them other names with --name ALIAS=RUN, and leave them out "
+                "of the list."
+            )
+    if not by_name:
         raise ConfigError("There is nothing to serve: name a run, an export folder or a Hub id.")
-    # A run that is only there under an alias has no other name.
-    by_path = {path: _name(path) for path in paths} | {run: a for a, run in reversed(pairs) if run not in runs}
-    taken = [name for name, _ in {*((name, path) for path, name in by_path.items()), *pairs}]
-    if twice := sorted(name for name in set(taken) if taken.count(name) > 1):
-        raise ConfigError(
-            f"Two of the models are called {twice[0]}: give them other names with --name ALIAS=RUN, and leave them out "
-            "of the list."
-        )
-    models, weights = {}, dict[str, list[Any]]()
-    for path, name in by_path.items():
+    models, weights = dict[str, ServedModel](), dict[str, list[Any]]()
+    for name, path in by_name.items():
+        if path in models:
+            continue
         copies = _copies(path, [*devices], weights)
         # On a CPU a batch takes seconds: short requests have a worker that no long one holds.
         spare = len(copies) > 1 and _on_cpu(copies[0]) and policy == "fair"
@@ -179,8 +181,8 @@ def load_models(
     for served in models.values():
         if served.can("speak"):
             served.model.for_speech()  # the error of a model without its codec
-    aliases = {alias: by_path[run] for alias, run in pairs}
-    return Registry(list(models.values()), aliases, models[diarizer] if diarizer is not None else None)
+    names_of = {name: models[path].name for name, path in by_name.items()}
+    return Registry(list(models.values()), names_of, models[diarizer] if diarizer is not None else None)
 
 
 def _copies(path: str, devices: list[str], weights: dict[str, list[Any]]) -> list[Model]:

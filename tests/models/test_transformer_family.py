@@ -312,7 +312,7 @@ def test_the_log_probabilities_of_an_answer_are_the_models():
     (example,) = clips(1.0)
     how = {"eos_ids": {bundle.processor.eos_id}, "max_new_tokens": 12}
     inputs = bundle.processor.collate([example], labels=False).inputs
-    for options in ({}, {"beams": 4}, {"temperature": 1.0, "generator": torch.Generator().manual_seed(0)}):
+    for options in ({}, {"beams": 4}, {"temperature": 1.0, "generators": [torch.Generator().manual_seed(0)]}):
         ((ids, log_probs),) = bundle.model.generate(inputs, **how, **options)
         tokens = torch.tensor([[bundle.processor.bos_id, *ids]])
         with torch.no_grad():

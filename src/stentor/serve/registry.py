@@ -133,9 +133,6 @@ class Registry:
     def workers(self) -> list[Worker]:
         return [worker for served in self.models.values() for worker in served.workers]
 
-    def find(self, name: str) -> ServedModel | None:
-        return self.models[self.names[name]] if name in self.names else None
-
     def start(self) -> None:
         for worker in self.workers:
             worker.start()

@@ -86,10 +86,11 @@ class Service:
 
     def model(self, name: str, purpose: str | None = None) -> ServedModel:
         """The model of a name, for one of `registry.PURPOSES` or for any. Raises ApiError."""
-        served = self.registry.find(name)
-        if served is None:
-            known = ", ".join(self.registry.names)
+        names = self.registry.names
+        if name not in names:
+            known = ", ".join(names)
             raise ApiError(404, f"The model {name!r} does not exist; known: {known}.", "model", "model_not_found")
+        served = self.registry.models[names[name]]
         if purpose is not None and not served.can(purpose):
             message = f"The model {name!r} was trained for the task {served.model.task.type}: it does not {purpose}."
             raise ApiError(400, message, "model")

@@ -47,8 +47,9 @@ class Stream(StreamingResponse):
         self.parts = parts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        # Starlette's own looks for a client that goes only at the next part, where the server is of a newer ASGI.
         async with aclosing(self.parts):
-            await super().__call__(scope, receive, send)
+            await unless_gone(receive, self.stream_response(send))
 
 
 def event_stream(events: AsyncGenerator[dict[str, Any], None]) -> Stream:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from stentor.models.base import Family
 from stentor.models.transformer.frontend import SSL, Features
+from stentor.models.transformer.streaming import Streaming
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Transformer(Family):
     """The layers of the decoder. Null: as in `shared`."""
     features: Features = Features()
     """The acoustic features that the encoder reads."""
+    streaming: Streaming | None = None
+    """Train it to hear a recording while it comes, chunk by chunk. Null: it hears recordings as a whole."""
     ssl: SSL | None = None
     """A pretrained self-supervised model that the encoder reads in place of `features`. Null: none."""
     text: TrainedTokenizer = TrainedTokenizer()
@@ -113,9 +116,25 @@ class Transformer(Family):
                 raise ConfigConflict(part, f"a model of the kind {self.kind} has no {part}: leave it out")
         if self.kind == "decoder" and self.ssl is not None:
             raise ConfigConflict("ssl", "a decoder alone hears no audio: leave it out")
+        if self.streaming is not None:
+            self._check_streaming()
         if self.kind != "encoder" and self.embedding is not None:
             raise ConfigConflict("embedding", "only a model of the kind encoder labels frames: leave it out")
         return self
+
+    def _check_streaming(self) -> None:
+        conflicts = {
+            "kind": self.kind != "encoder" and "only a model of the kind encoder can",
+            "ssl": self.ssl is not None and "self-supervised models hear recordings as a whole: leave it out",
+            "features.normalize": self.features.normalize not in ("fixed", "none") and "write `fixed`",
+            "features.dither": self.features.dither > 0 and "leave it out",
+        }
+        if self.encoder is not None:
+            conflicts["encoder.attention"] = self.encoder.attention != "softmax" and "write `softmax`"
+            conflicts["encoder.positions"] = self.encoder.positions not in ("rope", "none") and "write `rope` or `none`"
+        for key, mend in conflicts.items():
+            if mend:
+                raise ConfigConflict(key, f"for `streaming`, which hears recordings while they come: {mend}")
 
     def incompatible_with(self, task: Task) -> tuple[str, str] | None:
         if task.is_a(SERVES[self.kind]):

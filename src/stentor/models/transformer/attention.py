@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from stentor.models.transformer.cache import KVCache
+from stentor.models.transformer.cache import KVCache, KVWindow
 from stentor.models.transformer.favor import Favor, LinearState
 from stentor.models.transformer.positions import Rotary
 
@@ -64,21 +64,25 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         positions: Tensor | None = None,
         state: State | None = None,
+        window: KVWindow | None = None,
     ) -> Tensor:
         """Attend.
 
         Args:
             query: [B, T, D].
             context: [B, S, context_dim] for cross-attention. None: the queries' own sequence (or a closed state).
-            mask: bool, True where a key is valid: [B, S] of the context, or [B, T] of the queries' own positions.
-                None: all are.
+            mask: bool, True where a key is valid: [B, S] of the context, or [B, T] of the queries' own positions, or
+                [B, T, T] of what each of them sees (softmax only). None: all are.
             positions: of the queries, int64 [T] or [B, T], for rotary positions. None: from `state.length` (or 0) on.
             state: of earlier steps, or `remember` of a context.
+            window: what a chunk sees of the frames before it (softmax only, with a mask [B, T]); it moves on.
         Returns:
             [B, T, D]. The attention of a query without any valid key is 0 (then projected: the output bias).
         """
         q = self._split(self.q_proj(query))
-        if context is not None or (state is not None and state.closed):
+        if window is not None:
+            attended = self._in_window(q, query, mask, window)
+        elif context is not None or (state is not None and state.closed):
             if state is None or not state.closed:
                 assert context is not None
                 state = self.remember(context, mask)
@@ -117,6 +121,15 @@ class Attention(nn.Module):
         state.add(k, v, mask)
         return self._attend(q, state, causal=True)
 
+    def _in_window(self, q: Tensor, query: Tensor, mask: Tensor | None, window: KVWindow) -> Tensor:
+        """Attention of a chunk. Positions count from the start of the window: their angles stay exact for hours."""
+        assert mask is not None
+        k, v, visible = window.add(self._split(self.k_proj(query)), self._split(self.v_proj(query)), mask)
+        if self.rotary is not None:
+            positions = torch.arange(k.shape[2], device=k.device)
+            q, k = self.rotary(q, positions[-q.shape[2] :]), self.rotary(k, positions)
+        return softmax(q, k, v, visible)
+
     def _attend(self, q: Tensor, state: State, causal: bool) -> Tensor:
         if isinstance(state, LinearState):
             assert self.favor is not None
@@ -136,7 +149,7 @@ def softmax(
     Args:
         query: [B, H, T, d]; with `causal` its last position is that of the last key.
         key, value: [B, H, S, d].
-        mask: bool [B, S], True where a key is valid. None: all are.
+        mask: bool [B, S], True where a key is valid, or [B, T, S]. None: all are.
         causal: a query sees the keys up to its own position.
         dropout: share of weights that are dropped.
     Returns:
@@ -149,7 +162,13 @@ def softmax(
             return attention(query, key, value, dropout_p=dropout)
         if queries == keys:
             return attention(query, key, value, dropout_p=dropout, is_causal=True)
-    visible = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask[:, None, None]
+    visible = (
+        query.new_ones(1, 1, 1, keys, dtype=torch.bool)
+        if mask is None
+        else mask[:, None, None]
+        if mask.dim() == 2
+        else mask[:, None]
+    )
     if causal and queries > 1:
         visible = visible & visible.new_ones(queries, keys).tril(keys - queries)
     empty = ~visible.any(-1, keepdim=True)

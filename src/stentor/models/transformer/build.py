@@ -73,7 +73,10 @@ def processor_for(family: Transformer, tokenizer: Any, ctc: str | None) -> Trans
         return TransformerProcessor(tokenizer=tokenizer, tokenizer_type=family.text.type)
     wave = geometry_of(family.ssl) if family.ssl is not None else None
     features = family.features if wave is None else None
-    return TransformerProcessor(features, wave, tokenizer, family.text.type if tokenizer is not None else None, ctc)
+    kind = family.text.type if tokenizer is not None else None
+    processor = TransformerProcessor(features, wave, tokenizer, kind, ctc)
+    processor.streaming = family.streaming
+    return processor
 
 
 def _tokenizer(family: Transformer, texts: Callable[[], Iterable[str]]) -> Any:
@@ -105,6 +108,7 @@ def assemble(
         fixed=family.fixed_projection,
         bos=processor.bos_id if processor.tokenizer is not None else 0,
         recompute=family.gradient_checkpointing,
+        streaming=None if family.streaming is None else round(family.streaming.lookahead / processor.frame_seconds),
     )
     return Bundle(model, processor, family, model.cache_encoder)
 

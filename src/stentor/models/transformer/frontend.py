@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+FIXED = (-4.2677393, 4.5689974)
+"""Mean and deviation of log mel energies in AudioSet."""
+
+
 class Features(KaldiFeatures):
     """Kaldi's features; frames can be joined and thinned out, and kept from epoch to epoch."""
 
-    normalize: Literal["none", "mean", "meanvar", "global"] = "global"
+    normalize: Literal["none", "mean", "meanvar", "global", "fixed"] = "global"
     """Over the frames of each clip: each bin to zero mean (`mean`), also to unit variance (`meanvar`), or all bins
-    together to zero mean and unit variance (`global`: which bins are loud stays heard)."""
+    together to zero mean and unit variance (`global`: which bins are loud stays heard). `fixed`: by the mean and
+    deviation of log energies of general audio (Gong et al. 2021), as models that hear a recording while it comes
+    need it."""
     stack: int = Field(1, ge=1)
     """Frames that are joined to one, around the middle of each output frame."""
     subsample: int = Field(1, ge=1)
@@ -58,6 +64,8 @@ class Features(KaldiFeatures):
         """float32 [frames, bins] by `normalize`."""
         if self.normalize == "none":
             return raw
+        if self.normalize == "fixed":
+            return (raw - FIXED[0]) / FIXED[1]
         if self.normalize == "global":
             return (raw - raw.mean()) / (raw.std() + 1e-5)
         centred = raw - raw.mean(0)

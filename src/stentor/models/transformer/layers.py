@@ -117,14 +117,32 @@ class Convolution(nn.Module):
         self.out = nn.Linear(width, width)
         self.padding = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, before: list[Tensor] | None = None) -> Tensor:
         """[B, T, width] to the same; `mask` [B, T] is true at frames, false at padding, which reads as silence does
-        beyond the ends."""
+        beyond the ends. `before`: of a causal convolution chunk by chunk, the [B, width, kernel - 1] before the chunk,
+        in a list in which those before the next take their place."""
         x = F.glu(self.gate(x), dim=-1)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0)
-        x = self.depthwise(F.pad(x.transpose(1, 2), self.padding)).transpose(1, 2)
-        return self.out(F.silu(self.norm(x)))
+        x = x.transpose(1, 2)
+        x = F.pad(x, self.padding) if before is None else torch.cat([before[0], x], 2)
+        if before is not None:
+            before[0] = x[:, :, x.shape[2] - self.padding[0] :]
+        return self.out(F.silu(self.norm(self.depthwise(x).transpose(1, 2))))
+
+
+class Lookahead(nn.Module):
+    """Each frame with the next ones, weighted by channel (row convolution, Amodei et al. 2016)."""
+
+    def __init__(self, width: int, frames: int):
+        super().__init__()
+        self.frames = frames
+        self.weight = nn.Parameter(torch.zeros(width, 1, frames))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """[B, T, width] to the same; `mask` [B, T] is true at frames."""
+        ahead = F.pad(x.masked_fill(~mask[..., None], 0)[:, 1:].transpose(1, 2), (0, self.frames))
+        return x + F.conv1d(ahead, self.weight, groups=len(self.weight)).transpose(1, 2)
 
 
 class Positions(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,19 @@ from torch.utils.checkpoint import checkpoint
 from stentor.models.speech_llm.modeling import EncoderCache
 from stentor.models.transformer import Layers
 from stentor.models.transformer.attention import Attention, State
-from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Positions, Residual, initialise, norm
+from stentor.models.transformer.cache import KVWindow
+from stentor.models.transformer.layers import (
+    Convolution,
+    Dropout,
+    FeedForward,
+    Lookahead,
+    Positions,
+    Residual,
+    initialise,
+    norm,
+)
 from stentor.models.transformer.positions import Rotary
+from stentor.models.transformer.streaming import chunk_mask
 
 
 @dataclass
@@ -32,11 +44,37 @@ class LayerState:
         return LayerState(self.self_attention.select(rows), cross.select(rows) if cross is not None else None)
 
 
+@dataclass
+class ChunkState:
+    """What a layer of an encoder keeps of the chunks before, for as many streams as a batch has items."""
+
+    window: KVWindow
+    convolution: list[Tensor]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What it holds; the first dimension is that of the streams."""
+        return [self.window.keys, self.window.values, self.window.mask, *self.convolution]
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> ChunkState:
+        return cls(KVWindow(*tensors[:3]), list(tensors[3:]))
+
+
 class Layer(nn.Module):
     """Self-attention, attention to another sequence (`cross`), convolution and feed-forward, each a residual branch."""
 
-    def __init__(self, settings: Layers, causal: bool, cross: int | None, rotary: Rotary | None, fixed: bool):
-        """`cross`: width of the other sequence, None without one; `fixed`: random features are never redrawn."""
+    def __init__(
+        self,
+        settings: Layers,
+        causal: bool,
+        cross: int | None,
+        rotary: Rotary | None,
+        fixed: bool,
+        chunked: bool = False,
+    ):
+        """`cross`: width of the other sequence, None without one; `fixed`: random features are never redrawn;
+        `chunked`: its convolution looks back only."""
         super().__init__()
         s = settings
 
@@ -57,7 +95,7 @@ class Layer(nn.Module):
             kind = s.cross_attention or ("softmax" if s.attention == "softmax" else "linear")
             dropout = s.attention_dropout if kind == "softmax" else 0.0
             self.cross = branch(Attention(s.d_model, s.heads, kind, False, dropout, context_dim=cross, **favor))
-        self.convolution = branch(Convolution(s.d_model, s.conv_kernel, causal)) if s.conv_kernel else None
+        self.convolution = branch(Convolution(s.d_model, s.conv_kernel, causal or chunked)) if s.conv_kernel else None
         self.feed_forward = branch(feed_forward(), 0.5 if s.macaron else 1.0)
 
     def forward(
@@ -67,13 +105,15 @@ class Layer(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         state: LayerState | None = None,
+        visible: Tensor | None = None,
     ) -> Tensor:
         """[B, T, width] to the same. `mask` [B, T] is true at what is no padding, `context` [B, S, its width] with its
         mask is what `cross` attends to. `state` is that of earlier positions in step-by-step decoding; a context is
-        then needed at the first step only."""
+        then needed at the first step only. `visible` [B, T, T]: what each position sees of the others."""
         if self.first is not None:
             x = self.first(x)
-        x = self.attention(x, mask=mask, state=state.self_attention if state is not None else None)
+        seen = mask if visible is None else visible
+        x = self.attention(x, mask=seen, state=state.self_attention if state is not None else None)
         if self.cross is not None:
             if state is not None and state.cross_attention is None:
                 state.cross_attention = self.cross.inner.remember(context, context_mask)
@@ -83,21 +123,47 @@ class Layer(nn.Module):
             x = self.convolution(x, mask)
         return self.feed_forward(x)
 
+    def start_chunks(self, rows: int, reach: int) -> ChunkState:
+        """The state before the first chunk of so many streams, whose frames see `reach` frames before their chunk."""
+        attention = self.attention.inner
+        weight = attention.k_proj.weight
+        keys = weight.new_zeros(rows, attention.heads, reach, len(weight) // attention.heads)
+        window = KVWindow(keys, keys, weight.new_zeros(rows, reach, dtype=torch.bool))
+        if self.convolution is None:
+            return ChunkState(window, [])
+        return ChunkState(window, [weight.new_zeros(rows, len(weight), self.convolution.inner.padding[0])])
+
+    def chunk(self, x: Tensor, mask: Tensor, state: ChunkState) -> Tensor:
+        """The next chunk [B, C, width] to the same; `mask` [B, C] is true at frames. The state is changed in place."""
+        if self.first is not None:
+            x = self.first(x)
+        x = self.attention(x, mask=mask, window=state.window)
+        if self.convolution is not None:
+            x = self.convolution(x, mask, state.convolution)
+        return self.feed_forward(x)
+
 
 class Stack(nn.Module):
     """Positions, layers and the norm behind the last of them."""
 
     def __init__(
-        self, settings: Layers, causal: bool, cross: int | None = None, fixed: bool = False, recompute: bool = False
+        self,
+        settings: Layers,
+        causal: bool,
+        cross: int | None = None,
+        fixed: bool = False,
+        recompute: bool = False,
+        chunked: bool = False,
     ):
-        """`cross`, `fixed`: see `Layer`; `recompute`: run the layers again in the backward pass, to keep less."""
+        """`cross`, `fixed`, `chunked`: see `Layer`; `recompute`: run the layers again in the backward pass, to keep
+        less."""
         super().__init__()
         s = settings
         added = s.positions in ("sinusoidal", "learned")
         self.positions = Positions(s.positions, s.d_model, s.max_positions) if added else None
         rotary = Rotary(s.d_model // s.heads) if s.positions == "rope" else None
         self.dropout = Dropout(s.dropout)
-        self.layers: Any = nn.ModuleList(Layer(s, causal, cross, rotary, fixed) for _ in range(s.layers))
+        self.layers: Any = nn.ModuleList(Layer(s, causal, cross, rotary, fixed, chunked) for _ in range(s.layers))
         self.norm = norm(s.norm, s.d_model)
         self.recompute = recompute
         outs = {branch.inner for layer in self.layers for branch in layer.children() if isinstance(branch, Residual)}
@@ -127,6 +193,12 @@ class Stack(nn.Module):
         for layer in self.layers:
             x = checkpoint(layer, x, *masks, use_reentrant=False) if recompute else layer(x, *masks)
         return x
+
+    def chunk(self, x: Tensor, mask: Tensor, states: list[ChunkState]) -> Tensor:
+        """The next chunk of an encoder, as `Layer.chunk`, behind the last norm."""
+        for layer, state in zip(self.layers, states, strict=True):
+            x = layer.chunk(x, mask, state)
+        return self.norm(x)
 
     def start(self) -> list[LayerState]:
         """The states before the first position, one for each layer."""
@@ -194,6 +266,7 @@ class TransformerModel(EncoderCache):
 
     frontend: Any
     input: Any
+    lookahead: Any
     encoder: Any
     tokens: Any
     decoder: Any
@@ -212,19 +285,24 @@ class TransformerModel(EncoderCache):
         fixed: bool = False,
         bos: int = 0,
         recompute: bool = False,
+        streaming: int | None = None,
     ):
         """`inputs`: values per frame that the encoder reads; `bos`: the first token of every text; `fixed`,
-        `recompute`: see `Stack`."""
+        `recompute`: see `Stack`; `streaming`: frames that each frame of an encoder sees beyond its chunk, where it
+        hears chunk by chunk."""
         super().__init__()
         heads = heads or Heads()
         self.bos = bos
         self.frontend = frontend
-        self.encoder = self.input = self.decoder = self.tokens = self.text_head = None
+        self.encoder = self.input = self.lookahead = self.decoder = self.tokens = self.text_head = None
         width = None
         if encoder is not None:
             width = encoder.d_model
             self.input = nn.Linear(inputs or 0, width)
-            self.encoder = Stack(encoder, encoder.attention == "causal_linear", None, fixed, recompute)
+            causal, chunked = encoder.attention == "causal_linear", streaming is not None
+            self.encoder = Stack(encoder, causal, None, fixed, recompute, chunked)
+            if streaming:
+                self.lookahead = Lookahead(width, streaming)
             initialise(self.input, set())
         if decoder is not None:
             self.tokens = nn.Embedding(heads.vocabulary or 0, decoder.d_model)
@@ -240,24 +318,27 @@ class TransformerModel(EncoderCache):
             self.frontend.eval()
         return self
 
-    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, features: Tensor, lengths: Tensor, chunks: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, width] and frames [B], from features [B, T, F] and their lengths [B], or with an SSL
-        front-end from audio [B, samples] and its lengths in samples."""
+        front-end from audio [B, samples] and its lengths in samples. `chunks`: as `chunk_mask` takes them."""
         if cached := self.cached(features, lengths):
             return cached[0], cached[1]
-        states, frames = self._states(features, lengths)
+        states, frames = self._states(features, lengths, chunks)
         hidden = self.encoder.norm(states)
         self.store(features, lengths, hidden, frames)
         return hidden, frames
 
-    def _states(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _states(self, features: Tensor, lengths: Tensor, chunks: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The output of `encode` before the last norm."""
         if self.frontend is not None:
             features, lengths = self.frontend(features, lengths)
         x = self.input(features)
         if torch.is_autocast_enabled(x.device.type):
             x = x.float()  # the residual stream; 16 bits would round each sum
-        return self.encoder.states(x, valid(lengths, features.shape[1])), lengths
+        mask = valid(lengths, features.shape[1])
+        x = x if self.lookahead is None else self.lookahead(x, mask)
+        visible = None if chunks is None else chunk_mask(chunks, x.shape[1]) & mask[:, None]
+        return self.encoder.states(x, mask, None, None, None, visible), lengths
 
     def forward(self, **inputs: Tensor) -> dict[str, dict[str, Any]]:
         """`label` for models that label frames, else `write`."""
@@ -311,6 +392,7 @@ class TransformerModel(EncoderCache):
         targets: Any = None,
         ctc_targets: Tensor | None = None,
         ctc_lengths: Tensor | None = None,
+        chunks: Tensor | None = None,
     ) -> dict[str, dict[str, Any]]:
         """Arguments of the losses `text` and `ctc`, of the heads that there are.
 
@@ -323,7 +405,7 @@ class TransformerModel(EncoderCache):
         mask = None
         if self.encoder is not None:
             assert features is not None and lengths is not None
-            hidden, frames = self.encode(features, lengths)
+            hidden, frames = self.encode(features, lengths, chunks)
             mask = valid(frames, hidden.shape[1])
         if self.decoder is not None:  # padding comes last, where nothing that counts looks
             out = self.decoder(self.tokens(tokens), None, hidden, mask)

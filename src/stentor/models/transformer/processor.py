@@ -24,6 +24,7 @@ from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
 from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import Features
+from stentor.models.transformer.streaming import Streaming
 from stentor.models.weights_io import read_json, write_json
 
 FILE = "preprocessor_config.json"
@@ -41,6 +42,8 @@ class TransformerProcessor(FeatureCache):
     """
 
     max_seconds: float | None = None
+    streaming: Streaming | None = None
+    """How clips are heard in training; it is in the config of an export, not in the processor's file."""
 
     def __init__(
         self,
@@ -192,6 +195,8 @@ class TransformerProcessor(FeatureCache):
         sizes: list[int] = []
         if self.has_audio:
             inputs["features"], inputs["lengths"] = self.audio_inputs(examples)
+            if self.streaming is not None and labels and all(e.rng is not None for e in examples):
+                inputs["chunks"] = torch.tensor([self.streaming.draw(e.rng, self.frame_seconds) for e in examples])
             sizes = [self.frames(num_samples(e)) for e in examples]
         if writes:
             texts = [self._ids(e.text or "") for e in examples]

@@ -23,6 +23,8 @@ from stentor.inference.recording import Recording
 from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import VOICES, Voice, voice_names
+from stentor.inference.stream import open_recogniser
+from stentor.inference.stream.stream import Stream
 from stentor.inference.transcribe import Transcript, transcribe
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
@@ -103,6 +105,16 @@ class Model:
             warn(f"{self.name} was trained on records without any context: it has not learned to use one.")
         opened = (open_recording(r, model_rate, rate, channel) for r in recordings)
         return transcribe(self.bundle, task, opened, **options)
+
+    def stream(
+        self, rate: int | None = None, language: str | None = None, delay: float | None = None, silence: float = 0.8
+    ) -> Stream:
+        """What is said, while it is said: `feed` it float32 samples at `rate` Hz (None: the model's), and `finish`.
+
+        `delay`: see `stentor.inference.stream.open_recogniser`; `silence`: seconds after which speech has ended. Raises
+        ConfigError when the model was trained for another task.
+        """
+        return Stream(open_recogniser(self, language, delay), rate, silence)
 
     @property
     def knows_times(self) -> bool:

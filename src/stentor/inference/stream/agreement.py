@@ -1,0 +1,140 @@
+"""LocalAgreement: any recogniser, asked again and again about what was said last (Macháček et al. 2023).
+
+A word stays when `n` answers in a row agree on it and on all before it. What was said before is given as the prompt, to
+models that read one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from stentor.data.batch import Example
+from stentor.data.word_units import bare, units
+from stentor.inference.stream.base import Event, Hypothesis, Recogniser
+from stentor.inference.transcribe import Transcriber
+
+PROMPT_WORDS = 30
+"""Words before the buffer that are its prompt."""
+
+
+class AgreedHypothesis(Hypothesis):
+    """The audio since the last word that was let go, and the last answers about it."""
+
+    def __init__(self, recogniser: AgreementRecogniser):
+        self.recogniser = recogniser
+        self.words: list[Event] = []
+        self.partial = ""
+        self.before: list[str] = []
+        """The last words before the buffer."""
+        self.buffer = np.zeros(0, np.float32)
+        self._offset = 0
+        """Samples before the buffer."""
+        self._answers: list[list[Event]] = []
+        self._stable = 0
+        """Words of the buffer that stay."""
+        self._new = 0
+        """Samples since the last answer."""
+        self._flush = self._ended = False
+
+    def add(self, samples: np.ndarray) -> None:
+        self.buffer = np.concatenate([self.buffer, samples])
+        self._new += len(samples)
+
+    def flush(self) -> None:
+        self._flush = True
+
+    def finish(self) -> None:
+        self._flush = self._ended = True
+
+    @property
+    def ready(self) -> bool:
+        r = self.recogniser
+        asked = self._new >= r.step * r.rate or len(self.buffer) >= r.longest * r.rate
+        return bool(len(self.buffer)) and (asked or self._flush)
+
+    def read(self, output: dict[str, Any]) -> None:
+        """An answer of the model about the buffer."""
+        self._new = 0
+        answer = self._words_of(output)
+        self._answers = [*self._answers, answer][-self.recogniser.n :]
+        ends = self._flush or len(self.buffer) >= self.recogniser.longest * self.recogniser.rate
+        stable = len(answer) if ends else self._agreed()
+        self._commit(answer, stable)
+        if ends:
+            self._let_go(len(self.buffer), answer)
+        else:
+            self._trim(answer)
+        self._flush = False
+
+    def _agreed(self) -> int:
+        if len(self._answers) < self.recogniser.n:
+            return self._stable
+        same = takewhile(lambda words: len({bare(w["word"]) for w in words}) == 1, zip(*self._answers))
+        return max(self._stable, len(list(same)))
+
+    def _commit(self, answer: list[Event], stable: int) -> None:
+        self.words += answer[self._stable : stable]
+        self._stable = max(stable, self._stable)
+        self.partial = " ".join(word["word"] for word in answer[self._stable :])
+
+    def _trim(self, answer: list[Event]) -> None:
+        """Let go of words that stay, once the buffer is long, where the model knows when they end."""
+        r = self.recogniser
+        stable = answer[: self._stable]
+        if len(self.buffer) < r.keep * r.rate or not stable or stable[-1]["end"] is None:
+            return
+        self._let_go(round(stable[-1]["end"] * r.rate) - self._offset, stable)
+
+    def _let_go(self, samples: int, words: Sequence[Event]) -> None:
+        self.before = [*self.before, *(word["word"] for word in words)][-PROMPT_WORDS:]
+        self.buffer, self._offset = self.buffer[samples:], self._offset + samples
+        self._answers, self._stable = [], 0
+
+    def _words_of(self, output: dict[str, Any]) -> list[Event]:
+        r = self.recogniser
+        if output.get("failed"):
+            return []
+        offset = self._offset / r.rate
+        timed = output.get("words") or [] if r.transcriber.timed else []
+        if timed:
+            return [
+                {
+                    "word": word["word"],
+                    "start": round(word["start"] + offset, 3),
+                    "end": round(word["end"] + offset, 3),
+                    "confidence": word["confidence"],
+                }
+                for word in timed
+            ]
+        unknown = {"start": None, "end": None, "confidence": None}
+        return [{"word": unit["word"], **unknown} for unit in units(output["text"], r.transcriber.language)]
+
+
+class AgreementRecogniser(Recogniser):
+    """Any model that transcribes."""
+
+    def __init__(
+        self, transcriber: Transcriber, step: float = 1.0, n: int = 2, keep: float = 10.0, longest: float = 25.0
+    ):
+        """`step`: seconds from one answer to the next; `n`: answers that must agree; `keep`: seconds of audio from
+        which on words that stay are let go; `longest`: seconds after which what was heard is let go, agreed or not."""
+        self.transcriber, self.rate = transcriber, transcriber.rate
+        self.step, self.n, self.keep, self.longest = step, n, keep, min(longest, transcriber.longest)
+
+    def open(self) -> AgreedHypothesis:
+        return AgreedHypothesis(self)
+
+    def advance(self, hypotheses: Sequence[Any]) -> None:
+        t = self.transcriber
+        prompted = "prompt" in t.bundle.family.decoding_options()
+        examples = []
+        for hypothesis in hypotheses:
+            prompt = " ".join(hypothesis.before) if prompted else None
+            extra: dict[str, Any] = {"prompt": prompt} if prompt else {}
+            examples.append(Example("", hypothesis.buffer, language=t.language, context=t.context, extra=extra))
+        for hypothesis, output in zip(hypotheses, t.predict(examples), strict=True):
+            hypothesis.read(output)

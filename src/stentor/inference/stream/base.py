@@ -1,0 +1,58 @@
+"""What a recogniser offers that answers while one speaks, and what its answers are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Event = dict[str, Any]
+"""One of these, each with `heard`, the seconds of audio that were heard when it was known:
+
+* `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where the model knows none;
+* `{"type": "partial", "text"}`: what follows the last word and may still change;
+* `{"type": "end_of_speech"}`: nobody has spoken for a while. All that was said before is words.
+"""
+
+
+class Hypothesis(ABC):
+    """What a recogniser makes of one recording while it comes."""
+
+    words: list[Event]
+    """Words that stay and were not taken yet: `word`, `start`, `end`, `confidence`."""
+    partial: str
+    """What follows them and may still change."""
+
+    @abstractmethod
+    def add(self, samples: np.ndarray) -> None:
+        """More audio: float32 [samples] at the recogniser's rate."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Speech has ended: what was heard so far becomes words, and more may come."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """There is no more audio."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether `Recogniser.advance` has something to do for it."""
+
+
+class Recogniser(ABC):
+    """A model with how it answers."""
+
+    rate: int
+    """Hz of the audio that it takes."""
+
+    @abstractmethod
+    def open(self) -> Hypothesis:
+        """That of another recording."""
+
+    @abstractmethod
+    def advance(self, hypotheses: Sequence[Hypothesis]) -> None:
+        """One step for each of these, which are all `ready`; their results do not depend on the others."""

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.file_progress import Files, parse_formats, require_folder
+from stentor.commands.transcribe_live import transcribe_live
 from stentor.errors import ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
 from stentor.inference.transcribe import Transcriber
@@ -21,6 +22,11 @@ def transcribe_files(options: TranscribeOptions) -> None:
 
     Raises ConfigError for options that do not go together, and DataError at the end when files were left out.
     """
+    if options.stream:
+        transcribe_live(options)
+        return
+    if options.delay is not None or options.rate is not None:
+        raise ConfigError("--delay and --rate go with --stream.")
     formats = _formats(options)
     suffixes = [SUFFIXES[format] for format in formats]
     files = Files(options.audio, options.out, "transcribing", suffixes if options.skip_existing else ())

@@ -11,7 +11,7 @@ import numpy as np
 Event = dict[str, Any]
 """One of these, each with `heard`, the seconds of audio that were heard when it was known:
 
-* `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where the model knows none;
+* `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where there are none;
 * `{"type": "partial", "text"}`: what follows the last word and may still change;
 * `{"type": "end_of_speech"}`: nobody has spoken for a while. All that was said before is words.
 """

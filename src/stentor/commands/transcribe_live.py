@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.inputs import STDIN, open_recording
+from stentor.inference.inputs import STDIN, label, open_recording
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions
@@ -40,9 +40,12 @@ def transcribe_live(options: TranscribeOptions) -> None:
         rate = model.bundle.processor.sample_rate
         blocks = open_recording(name, rate, channel=options.channel).blocks()
     stream = model.stream(rate, options.language, options.delay)
-    shown = LiveLine(options.format == "json")
+    shown, any_audio = LiveLine(options.format == "json"), False
     for block in blocks:
+        any_audio = True
         shown.show(stream.feed(block))
+    if not any_audio:
+        raise AudioError(f"{label(name)} is empty: there is no audio to transcribe.", "empty")
     shown.show(stream.finish())
     shown.close()
 

@@ -1,0 +1,207 @@
+"""Streams: events of recordings while they come, with recognisers that are functions, and by the command line."""
+
+import io
+import json
+import wave
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stentor
+from stentor.errors import ConfigError
+from stentor.inference.stream.agreement import AgreementRecogniser
+from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
+from stentor.inference.stream.stream import Stream
+from stentor.models.base import Bundle
+from stentor.models.ctc.decoding import merge
+from stentor.models.transformer import Transformer
+from stentor.models.transformer.build import assemble, finish, processor_for
+
+RATE = 16000
+WORD, PAUSE = 0.3, 0.1
+"""Seconds of each word and of the silence behind it."""
+
+
+def spoken(words, silence=0.0):
+    """Words of tones, whose amplitudes are their names in hundredths; silence behind the last of them."""
+    time = np.arange(round(WORD * RATE)) / RATE
+    parts = [np.pad(w / 100 * np.sin(2 * np.pi * 500 * time), (0, round(PAUSE * RATE))) for w in words]
+    return np.concatenate([*parts, np.zeros(round(silence * RATE))]).astype(np.float32)
+
+
+class Listener:
+    """A transcriber of such words. Of one that is cut off it says something else."""
+
+    rate, longest, language, context = RATE, 30.0, None, None
+
+    def __init__(self, timed=True):
+        self.timed, self.asked = timed, []
+        self.bundle = SimpleNamespace(family=SimpleNamespace(decoding_options=lambda: {"prompt"}))
+
+    def predict(self, examples):
+        self.asked += [(len(e.audio) / RATE, e.extra.get("prompt")) for e in examples]
+        return [self._words(e.audio) for e in examples]
+
+    def _words(self, audio):
+        loud = np.abs(audio) > 0.005
+        loud = np.convolve(loud, np.ones(161), "same") > 0
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], loud, [0]]))).reshape(-1, 2)
+        words = []
+        for start, end in edges:
+            name = round(100 * np.abs(audio[start:end]).max())
+            cut_off = end - start < 0.9 * WORD * RATE
+            word = f"{name}{'?' * len(words) if cut_off else ''}{'half' if cut_off else ''}"
+            words.append({"word": word, "start": start / RATE, "end": end / RATE, "confidence": 1.0})
+        return {"text": " ".join(w["word"] for w in words), "words": words, "failed": []}
+
+
+def said(events):
+    return [e["word"] for e in events if e["type"] == "word"]
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_words_that_answers_agree_on(timed):
+    names = list(range(10, 90, 5))
+    stream = Stream(AgreementRecogniser(Listener(timed), step=0.25))
+    events = stream.feed(spoken(names)) + stream.finish()
+    assert said(events) == [str(name) for name in names]
+    partials = [e["text"] for e in events if e["type"] == "partial"]
+    assert any("half" in text for text in partials) and partials[-1] == ""
+    words = [e for e in events if e["type"] == "word"]
+    for i, word in enumerate(words):
+        if timed:
+            assert word["start"] == pytest.approx(i * (WORD + PAUSE), abs=0.02)
+            assert word["end"] == pytest.approx(i * (WORD + PAUSE) + WORD, abs=0.02)
+            assert word["end"] <= word["heard"] + 0.02 <= word["end"] + 0.8
+        else:
+            assert word["start"] is None
+
+
+def test_the_buffer_of_a_long_recording_is_bounded():
+    listener = Listener()
+    stream = Stream(AgreementRecogniser(listener, step=1.0, keep=4.0))
+    names = [10 + i % 80 for i in range(200)]
+    events = stream.feed(spoken(names)) + stream.finish()
+    assert said(events) == [str(name) for name in names]
+    assert max(seconds for seconds, _ in listener.asked) < 7
+    prompt = listener.asked[-1][1]
+    assert len(prompt.split()) == 30 and prompt in " ".join(map(str, names))
+
+
+def test_speech_ends_after_silence():
+    stream = Stream(AgreementRecogniser(Listener(), step=5.0), silence=0.5)
+    events = stream.feed(np.concatenate([spoken([20, 30], 1.5), spoken([40], 1.5)]))
+    assert [e["type"] if e["type"] != "word" else e["word"] for e in events if e["type"] != "partial"] == [
+        "20",
+        "30",
+        "end_of_speech",
+        "40",
+        "end_of_speech",
+    ]
+    first = next(e for e in events if e["type"] == "end_of_speech")
+    assert first["heard"] == pytest.approx(0.7 + 0.5, abs=0.06)
+    assert stream.finish() == []
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(data=st.data(), rate=st.sampled_from([RATE, 24000, 8000]))
+def test_events_do_not_depend_on_the_pieces(data, rate):
+    audio = spoken([20, 30, 40, 50], 1.2)
+    ends = sorted(data.draw(st.lists(st.integers(0, len(audio)), max_size=8)))
+    events = []
+    for cuts in (ends, []):
+        stream = Stream(AgreementRecogniser(Listener(), step=0.4), rate)
+        events.append([e for piece in np.split(audio, cuts) for e in stream.feed(piece)] + stream.finish())
+    assert events[0] == events[1] != []
+
+
+@pytest.fixture
+def ctc():
+    torch.manual_seed(0)
+    features = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
+    layers = {"d_model": 32, "layers": 2, "conv_kernel": 5}
+    family = Transformer.model_validate({"kind": "encoder", "streaming": {}, "features": features, "encoder": layers})
+    bundle = finish(assemble(family, processor_for(family, None, " abcd"), None), False)
+    torch.nn.init.normal_(bundle.model.ctc_head.weight, std=2.0)
+    return bundle
+
+
+@pytest.mark.parametrize("chunk", [0.08, 0.32, 1.0])
+def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
+    """The greedy path of the pass under the mask."""
+    audio = np.random.default_rng(0).normal(0, 0.1, 5 * RATE).astype(np.float32)
+    recogniser = CTCRecogniser(ctc, chunk, 2.56)
+    stream = Stream(recogniser, silence=60)
+    events = [e for piece in np.split(audio, [7, 9000, 9100, 50_000]) for e in stream.feed(piece)] + stream.finish()
+    features = ctc.family.features
+    frames = torch.from_numpy(features.joined(features.normalized(features.raw(audio))))[None]
+    chunks = torch.tensor([[recogniser.chunk, recogniser.reach]])
+    hidden, _ = ctc.model.encode(frames, torch.tensor([frames.shape[1]]), chunks)
+    best, path = ctc.model.ctc_log_probs(hidden)[0].max(-1)
+    ids, _ = merge(path.tolist(), best.tolist(), 0)
+    assert said(events) == ctc.processor.decode(ids).split() and len(said(events)) > 3
+    words = [e for e in events if e["type"] == "word"]
+    assert all(a["end"] <= b["start"] + 1e-9 for a, b in zip(words, words[1:]))
+    assert all(w["start"] < w["end"] <= w["heard"] + chunk and 0 < w["confidence"] <= 1 for w in words)
+
+
+def test_letters_repeat_after_a_blank_and_across_chunks():
+    hypothesis = CTCHypothesis(SimpleNamespace(ended=False, ready=False), " ab", 0.1)
+    hypothesis.read([2, 2], [-0.5, 0.0])
+    hypothesis.read([2, 0, 2], [0.0, 0.0, 0.0])
+    assert hypothesis.partial == "aa" and hypothesis.words == []
+    hypothesis.read([1], [0.0])
+    assert hypothesis.words == [{"word": "aa", "start": 0.0, "end": 0.5, "confidence": 1.0}]
+
+
+def as_wav(audio, channels=1):
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(channels), writer.setsampwidth(2), writer.setframerate(RATE)
+        writer.writeframes(np.repeat(audio, channels).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["raw", "wav", "stereo", "file"])
+def test_the_command(run, export, tone, monkeypatch, kind):
+    path = tone("a.wav", (2.5, -20), (1.5, None), (1.0, -20))
+    audio = soundfile.read(path, dtype="int16")[0]
+    content = audio.tobytes() if kind == "raw" else as_wav(audio, 2 if kind == "stereo" else 1)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(content))))
+    name = path if kind == "file" else "-"
+    code, out, err = run("transcribe", export(), name, "--stream", "--format", "json", "--device", "cpu")
+    assert (code, err) == (0, "")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert said(events) == ["level", "20", "level", "20"]
+    assert [e["type"] for e in events].count("end_of_speech") == 1
+    code, out, _ = run("transcribe", export(path.parent / "b"), path, "--stream", "--device", "cpu")
+    assert (code, out) == (0, "level 20 \nlevel 20 \n")
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "code", "message"),
+    [
+        (["--format", "srt"], b"", 2, "--stream is for one recording"),
+        (["--delay", "0"], b"", 2, "give seconds, such as 0.32"),
+        ([], b"", 3, "stdin is empty"),
+        ([], b"RIFF....", 3, "no WAV"),
+    ],
+)
+def test_what_the_command_refuses(run, export, monkeypatch, options, content, code, message):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(content))))
+    result, _, err = run("transcribe", export(), "-", "--stream", "--device", "cpu", *options)
+    assert result == code and message in err
+
+
+def test_the_python_interface(export, tone):
+    audio = soundfile.read(tone("a.wav", (2.0, -20)), dtype="float32")[0]
+    model = stentor.load(export(), "cpu")
+    stream = model.stream(RATE, language="en", delay=0.5)
+    assert said(stream.feed(audio) + stream.finish()) == ["level", "20"]
+    with pytest.raises(ConfigError, match="seconds"):
+        model.stream(delay=-1)

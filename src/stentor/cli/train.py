@@ -32,6 +32,7 @@ class EvaluateOptions:
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1)
     tune: bool = Flag("Diarization: search the thresholds with the least errors on the data and store them.")
     diarizer: str | None = Option("A second model, that says who speaks: score text and speakers (cpWER).")
+    stream: str | None = Option("Score answers while one speaks, at this delay in seconds or several: 0.16,0.32,1.28.")
     recognizer: str | None = Option(
         "Of models that speak: one that writes down their speech (WER), also of transformers."
     )
@@ -143,6 +144,12 @@ def evaluate(options: EvaluateOptions) -> None:
         from stentor.commands.evaluate.speaker_attributed import attributed
 
         typer.echo(attributed(str(options.model), options.diarizer, options.data, options.json))
+    elif options.stream is not None:
+        if options.model is None:
+            raise typer.BadParameter("give the model", param_hint="MODEL")
+        from stentor.commands.evaluate.streamed import evaluate_streams
+
+        typer.echo(evaluate_streams(options))
     else:
         from stentor.engine.launch import launch, launched
 

@@ -1,0 +1,100 @@
+"""`stentor evaluate --stream`: error rate and latency of a model that answers while one speaks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
+from stentor.config.load import parse_source
+from stentor.data.batch import Prediction
+from stentor.data.cut import language_of, words_of
+from stentor.errors import ConfigError, DataError
+from stentor.inference.load import Model, load
+from stentor.inference.stream.stream import Stream
+from stentor.metrics.format import figure, label, text_table
+from stentor.metrics.stream import StreamedRecording, stream_scores
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.cli.train import EvaluateOptions
+
+STEP = 0.02
+"""Seconds of audio that are fed at a time."""
+
+
+def evaluate_streams(options: EvaluateOptions) -> str:
+    """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json`."""
+    loaded = load(options.model or "")
+    task = loaded.for_transcription()
+    delays = _delays(options.stream or "")
+    for delay in delays:
+        loaded.stream(delay=delay)  # the error of a delay that it was not trained for
+    source = parse_source(options.data)
+    plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
+    placed(loaded)
+    cuts: list[Cut] = []
+    audio = list(readable_audio(plan, loaded.bundle.processor.sample_rate, cuts, dropped))
+    dropped.check(len(cuts) + dropped.bad, section.max_bad, options.data)
+    if not cuts:
+        raise DataError(f"{options.data}: no record could be heard.")
+    rows: dict[str, Any] = {}
+    for delay in delays:
+        heard = [_heard(loaded, cut, samples, delay) for cut, samples in zip(cuts, audio, strict=True)]
+        predictions = [
+            Prediction(cut.id, task.reference(cut), {"text": _text(recording)}) for cut, recording in zip(cuts, heard)
+        ]
+        rows[f"{delay:g}"] = {**task.score(predictions), **stream_scores(heard)}
+    if options.json is not None:
+        figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
+        facts = {"model": options.model, "data": options.data, "task": task.type, "records": len(cuts)}
+        write_figures(options.json, {**facts, "stream": figures, **dropped.facts()})
+    return _table(rows, len(cuts)) + left_out(dropped)
+
+
+def _delays(text: str) -> list[float]:
+    """The seconds in `0.32` or `0.08,0.32,1.28`, perhaps after `chunk=` or `delay=`."""
+    try:
+        return [float(part) for part in text.removeprefix("chunk=").removeprefix("delay=").split(",")]
+    except ValueError:
+        raise ConfigError(f"--stream {text}: give seconds, such as 0.32, or several with commas.") from None
+
+
+def _heard(loaded: Model, cut: Cut, audio: np.ndarray, delay: float) -> StreamedRecording:
+    """The events of a recording that is fed as it would come."""
+    rate = loaded.bundle.processor.sample_rate
+    stream = Stream(_recogniser(loaded, cut, delay), rate)
+    events: list[dict[str, Any]] = []
+    computed = now = 0.0
+    pieces = np.split(audio, range(round(rate * STEP), len(audio), round(rate * STEP)))
+    fed = 0
+    for number, piece in enumerate(pieces, 1):
+        fed += len(piece)
+        began = time.perf_counter()
+        known = stream.feed(piece)
+        if number == len(pieces):
+            known += stream.finish()
+        took = time.perf_counter() - began
+        computed, now = computed + took, max(now, fed / rate) + took
+        events += [{**event, "done": now} for event in known]
+    return StreamedRecording(words_of(cut), events, len(audio) / rate, computed)
+
+
+def _recogniser(loaded: Model, cut: Cut, delay: float) -> Any:
+    from stentor.inference.stream import open_recogniser
+
+    return open_recogniser(loaded, language_of(cut), delay)
+
+
+def _text(recording: StreamedRecording) -> str:
+    return " ".join(event["word"] for event in recording.events if event["type"] == "word")
+
+
+def _table(rows: dict[str, Any], count: int) -> str:
+    names = list(next(iter(rows.values())))
+    head = ["delay", *map(label, names)]
+    cells = [[delay, *(figure(name, scores[name].value) for name in names)] for delay, scores in rows.items()]
+    return "\n".join([f"{count} records, seconds", *text_table([head, *cells])])

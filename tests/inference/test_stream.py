@@ -3,6 +3,7 @@
 import io
 import json
 import wave
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
     ids, _ = merge(path.tolist(), best.tolist(), 0)
     assert said(events) == ctc.processor.decode(ids).split() and len(said(events)) > 3
     words = [e for e in events if e["type"] == "word"]
-    assert all(a["end"] <= b["start"] + 1e-9 for a, b in zip(words, words[1:]))
+    assert all(a["end"] <= b["start"] + 1e-9 for a, b in pairwise(words))
     assert all(w["start"] < w["end"] <= w["heard"] + chunk and 0 < w["confidence"] <= 1 for w in words)
 
 

@@ -55,7 +55,7 @@ def read_standard_input(file: BinaryIO, rate: int) -> tuple[int, Iterator[np.nda
     if file.peek(4)[:4] != b"RIFF":  # type: ignore[attr-defined]
         return rate, _blocks(file.read1, 2, 1, round(rate * READ))  # type: ignore[attr-defined]
     try:
-        header = wave.open(file)
+        header = wave.open(file)  # noqa: SIM115  # it lasts as long as the audio
     except (wave.Error, EOFError) as error:
         raise AudioError(f"Standard input is no WAV of whole numbers ({error}).", "unreadable") from None
     if header.getsampwidth() not in SCALE:

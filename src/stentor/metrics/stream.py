@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def _since(readings: Sequence[tuple[float, float, list[str]]], k: int) -> float:
 def _taken_back(readings: Sequence[list[str]]) -> int:
     """Words that another one, or none, took the place of."""
     count = 0
-    for before, after in zip(readings, readings[1:]):
+    for before, after in pairwise(readings):
         count += sum(k >= len(after) or after[k] != word for k, word in enumerate(before))
     return count
 

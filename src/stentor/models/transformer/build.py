@@ -9,7 +9,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import freeze_parameters
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 from stentor.models.transformer import Transformer
-from stentor.models.transformer.modeling import Heads, TransformerModel
+from stentor.models.transformer.modeling import Heads, StackOptions, TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
 from stentor.models.weights_io import export_folder, load_by_name, read_weights
@@ -105,10 +105,12 @@ def assemble(
             len(processor.tokenizer) if processor.tokenizer is not None else None,
             len(processor.ctc) if processor.ctc is not None else None,
         ),
-        fixed=family.fixed_projection,
         bos=processor.bos_id if processor.tokenizer is not None else 0,
-        recompute=family.gradient_checkpointing,
-        streaming=None if family.streaming is None else round(family.streaming.lookahead / processor.frame_seconds),
+        options=StackOptions(
+            family.fixed_projection,
+            family.gradient_checkpointing,
+            None if family.streaming is None else round(family.streaming.lookahead / processor.frame_seconds),
+        ),
     )
     return Bundle(model, processor, family, model.cache_encoder)
 

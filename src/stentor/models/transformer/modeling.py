@@ -143,29 +143,35 @@ class Layer(nn.Module):
         return self.feed_forward(x)
 
 
+@dataclass
+class StackOptions:
+    """How the layers of a model compute, whatever their sizes."""
+
+    fixed: bool = False
+    """Random features are never redrawn."""
+    recompute: bool = False
+    """Run the layers again in the backward pass, to keep less."""
+    lookahead: int | None = None
+    """Frames that each frame of an encoder sees beyond its chunk, where it hears chunk by chunk. None: it does not."""
+
+
 class Stack(nn.Module):
     """Positions, layers and the norm behind the last of them."""
 
-    def __init__(
-        self,
-        settings: Layers,
-        causal: bool,
-        cross: int | None = None,
-        fixed: bool = False,
-        recompute: bool = False,
-        chunked: bool = False,
-    ):
-        """`cross`, `fixed`, `chunked`: see `Layer`; `recompute`: run the layers again in the backward pass, to keep
-        less."""
+    def __init__(self, settings: Layers, causal: bool, cross: int | None = None, options: StackOptions | None = None):
+        """`cross`: see `Layer`."""
         super().__init__()
-        s = settings
+        s, options = settings, options or StackOptions()
+        chunked = options.lookahead is not None
         added = s.positions in ("sinusoidal", "learned")
         self.positions = Positions(s.positions, s.d_model, s.max_positions) if added else None
         rotary = Rotary(s.d_model // s.heads) if s.positions == "rope" else None
         self.dropout = Dropout(s.dropout)
-        self.layers: Any = nn.ModuleList(Layer(s, causal, cross, rotary, fixed, chunked) for _ in range(s.layers))
+        self.layers: Any = nn.ModuleList(
+            Layer(s, causal, cross, rotary, options.fixed, chunked) for _ in range(s.layers)
+        )
         self.norm = norm(s.norm, s.d_model)
-        self.recompute = recompute
+        self.recompute = options.recompute
         outs = {branch.inner for layer in self.layers for branch in layer.children() if isinstance(branch, Residual)}
         initialise(self, {_last(inner) for inner in outs})
         for inner in outs:
@@ -282,16 +288,12 @@ class TransformerModel(EncoderCache):
         inputs: int | None = None,
         frontend: nn.Module | None = None,
         heads: Heads | None = None,
-        fixed: bool = False,
         bos: int = 0,
-        recompute: bool = False,
-        streaming: int | None = None,
+        options: StackOptions | None = None,
     ):
-        """`inputs`: values per frame that the encoder reads; `bos`: the first token of every text; `fixed`,
-        `recompute`: see `Stack`; `streaming`: frames that each frame of an encoder sees beyond its chunk, where it
-        hears chunk by chunk."""
+        """`inputs`: values per frame that the encoder reads; `bos`: the first token of every text."""
         super().__init__()
-        heads = heads or Heads()
+        heads, options = heads or Heads(), options or StackOptions()
         self.bos = bos
         self.frontend = frontend
         self.encoder = self.input = self.lookahead = self.decoder = self.tokens = self.text_head = None
@@ -299,14 +301,13 @@ class TransformerModel(EncoderCache):
         if encoder is not None:
             width = encoder.d_model
             self.input = nn.Linear(inputs or 0, width)
-            causal, chunked = encoder.attention == "causal_linear", streaming is not None
-            self.encoder = Stack(encoder, causal, None, fixed, recompute, chunked)
-            if streaming:
-                self.lookahead = Lookahead(width, streaming)
+            self.encoder = Stack(encoder, encoder.attention == "causal_linear", None, options)
+            if options.lookahead:
+                self.lookahead = Lookahead(width, options.lookahead)
             initialise(self.input, set())
         if decoder is not None:
             self.tokens = nn.Embedding(heads.vocabulary or 0, decoder.d_model)
-            self.decoder = Stack(decoder, True, width, fixed, recompute)
+            self.decoder = Stack(decoder, True, width, options)
             self.text_head = _head(decoder.d_model, heads.vocabulary)
         self.frame_head = _head(width, heads.classes) if heads.classes else None
         self.embedding_head = _head(width, heads.embedding, small=False) if heads.embedding else None

@@ -46,7 +46,7 @@ class Streaming(Section):
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
-    """What each frame sees, bool [B, T, T], from the frames of the chunks and of the reach, int64 [B, 2] (0, 0: all)."""
+    """What each frame sees, bool [B, T, T], from the frames of chunks and of reaches, int64 [B, 2] (0, 0: all)."""
     import torch
 
     position = torch.arange(frames, device=chunks.device)

@@ -92,10 +92,12 @@ def _since(readings: Sequence[tuple[float, float, list[str]]], k: int) -> float:
 
 
 def _taken_back(readings: Sequence[list[str]]) -> int:
-    """Words that another one, or none, took the place of."""
+    """Words that another one, or none, took the place of; not a last one that went on."""
     count = 0
     for before, after in pairwise(readings):
-        count += sum(k >= len(after) or after[k] != word for k, word in enumerate(before))
+        for k, word in enumerate(before):
+            goes_on = k == len(before) - 1 and k < len(after) and after[k].startswith(word)
+            count += k >= len(after) or (after[k] != word and not goes_on)
     return count
 
 

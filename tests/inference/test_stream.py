@@ -78,7 +78,7 @@ def test_words_that_answers_agree_on(timed):
         if timed:
             assert word["start"] == pytest.approx(i * (WORD + PAUSE), abs=0.02)
             assert word["end"] == pytest.approx(i * (WORD + PAUSE) + WORD, abs=0.02)
-            assert word["end"] <= word["heard"] + 0.02 <= word["end"] + 0.8
+            assert word["end"] <= word["time"] + 0.02 <= word["end"] + 0.8
         else:
             assert word["start"] is None
 
@@ -105,7 +105,7 @@ def test_speech_ends_after_silence():
         "end_of_speech",
     ]
     first = next(e for e in events if e["type"] == "end_of_speech")
-    assert first["heard"] == pytest.approx(0.7 + 0.5, abs=0.06)
+    assert first["time"] == pytest.approx(0.7 + 0.5, abs=0.06)
     assert stream.finish() == []
 
 
@@ -148,7 +148,7 @@ def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
     assert said(events) == ctc.processor.decode(ids).split() and len(said(events)) > 3
     words = [e for e in events if e["type"] == "word"]
     assert all(a["end"] <= b["start"] + 1e-9 for a, b in pairwise(words))
-    assert all(w["start"] < w["end"] <= w["heard"] + chunk and 0 < w["confidence"] <= 1 for w in words)
+    assert all(w["start"] < w["end"] <= w["time"] + chunk and 0 < w["confidence"] <= 1 for w in words)
 
 
 def test_letters_repeat_after_a_blank_and_across_chunks():

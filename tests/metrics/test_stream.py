@@ -9,8 +9,8 @@ from stentor.metrics.stream import StreamedRecording, stream_scores
 SAID = [{"word": "One", "start": 0.1, "end": 0.4}, {"word": "two", "start": 0.5, "end": 0.9}]
 
 
-def event(kind, heard, computed=0.0, **facts):
-    return {"type": kind, "heard": heard, "done": heard + computed, **facts}
+def event(kind, time, computed=0.0, **facts):
+    return {"type": kind, "time": time, "done": time + computed, **facts}
 
 
 def test_times_of_words():

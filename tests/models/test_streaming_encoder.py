@@ -12,7 +12,7 @@ from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
 from stentor.models.transformer.feature_stream import FeatureStream
 from stentor.models.transformer.frontend import Features
-from stentor.models.transformer.hearing import HeardAudio, encode_chunks
+from stentor.models.transformer.encoder_stream import AudioStream, encode_chunks
 from stentor.models.transformer.streaming import Streaming, chunk_mask
 
 LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True}
@@ -34,9 +34,9 @@ def noise(samples, seed=0):
     return np.random.default_rng(seed).normal(0, 0.1, samples).astype(np.float32)
 
 
-def heard(bundle, audio, ends, chunk, reach):
+def encode_pieces(bundle, audio, ends, chunk, reach):
     """Hidden states of audio that comes in pieces up to these ends."""
-    recording, states = HeardAudio(bundle.model, bundle.family.features, chunk, reach), []
+    recording, states = AudioStream(bundle.model, bundle.family.features, chunk, reach), []
     for piece in np.split(audio, ends):
         recording.add(piece)
         while recording.ready:
@@ -70,8 +70,8 @@ def test_features_of_any_pieces(stack, subsample, snip_edges, samples, data):
 def test_states_of_any_pieces(lookahead, samples, chunk, reach, data):
     bundle, audio = build(lookahead=lookahead), noise(samples)
     ends = sorted(data.draw(st.lists(st.integers(0, samples), max_size=6)))
-    states = heard(bundle, audio, ends, chunk, reach)
-    assert torch.equal(states, heard(bundle, audio, [], chunk, reach))
+    states = encode_pieces(bundle, audio, ends, chunk, reach)
+    assert torch.equal(states, encode_pieces(bundle, audio, [], chunk, reach))
     features = bundle.family.features
     frames = torch.from_numpy(features.joined(features.normalized(features.raw(audio))))[None]
     masked, _ = bundle.model.encode(frames, torch.tensor([frames.shape[1]]), torch.tensor([[chunk, reach]]))
@@ -82,7 +82,7 @@ def test_states_of_any_pieces(lookahead, samples, chunk, reach, data):
 def test_recordings_together_are_as_alone():
     bundle = build()
     audio = [noise(n, n) for n in (9000, 16_000, 12_345)]
-    recordings = [HeardAudio(bundle.model, bundle.family.features, 4, 8) for _ in audio]
+    recordings = [AudioStream(bundle.model, bundle.family.features, 4, 8) for _ in audio]
     states = [[] for _ in audio]
     for recording, samples in zip(recordings, audio):
         recording.add(samples)
@@ -91,12 +91,12 @@ def test_recordings_together_are_as_alone():
         for i, hidden in zip(ready, encode_chunks(bundle.model, [recordings[i] for i in ready])):
             states[i].append(hidden)
     for parts, samples in zip(states, audio):
-        assert torch.allclose(torch.cat(parts), heard(bundle, samples, [], 4, 8), atol=1e-5)
+        assert torch.allclose(torch.cat(parts), encode_pieces(bundle, samples, [], 4, 8), atol=1e-5)
 
 
 def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute():
     bundle = build()
-    recording = HeardAudio(bundle.model, bundle.family.features, 4, 8)
+    recording = AudioStream(bundle.model, bundle.family.features, 4, 8)
 
     def held():
         return sum(t.numel() for state in recording.states for t in state.tensors) + sum(

@@ -29,7 +29,7 @@ class StreamedRecording:
     """Seconds of computation."""
 
     def shown(self) -> list[tuple[float, float, list[str]]]:
-        """All words that could be read after each event, with its `heard` and `done`."""
+        """All words that could be read after each event, with its `time` and `done`."""
         final: list[str] = []
         readings, partial = [], list[str]()
         for event in self.events:
@@ -38,7 +38,7 @@ class StreamedRecording:
                 partial = partial[1:]
             elif event["type"] == "partial":
                 partial = [bare(word) for word in event["text"].split()]
-            readings.append((event["heard"], event["done"], [*final, *partial]))
+            readings.append((event["time"], event["done"], [*final, *partial]))
         return readings
 
 
@@ -58,7 +58,7 @@ def stream_scores(recordings: Sequence[StreamedRecording]) -> dict[str, Score]:
         truth = [bare(word["word"]) for word in recording.words]
         for i, k in matches(truth, [bare(event["word"]) for event in events]):
             end = recording.words[i]["end"]
-            final.append(events[k]["heard"] - end)
+            final.append(events[k]["time"] - end)
             computed.append(events[k]["done"] - end)
             shown.append(_since(readings, k) - end)
         if recording.words and (readings := [reading for reading in readings if reading[2]]):
@@ -84,10 +84,10 @@ def _since(readings: Sequence[tuple[float, float, list[str]]], k: int) -> float:
     """When word `k` could be read as it stays."""
     last = readings[-1][2][k]
     since = readings[-1][0]
-    for heard, _, words in reversed(readings):
+    for time, _, words in reversed(readings):
         if len(words) <= k or words[k] != last:
             break
-        since = heard
+        since = time
     return since
 
 

@@ -43,11 +43,12 @@ def evaluate_streams(options: EvaluateOptions) -> str:
         raise DataError(f"{options.data}: no record could be heard.")
     rows: dict[str, Any] = {}
     for delay in delays:
-        heard = [_heard(loaded, cut, samples, delay) for cut, samples in zip(cuts, audio, strict=True)]
+        recordings = [_stream(loaded, cut, samples, delay) for cut, samples in zip(cuts, audio, strict=True)]
         predictions = [
-            Prediction(cut.id, task.reference(cut), {"text": _text(recording)}) for cut, recording in zip(cuts, heard)
+            Prediction(cut.id, task.reference(cut), {"text": _text(recording)})
+            for cut, recording in zip(cuts, recordings)
         ]
-        rows[f"{delay:g}"] = {**task.score(predictions), **stream_scores(heard)}
+        rows[f"{delay:g}"] = {**task.score(predictions), **stream_scores(recordings)}
     if options.json is not None:
         figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
         facts = {"model": options.model, "data": options.data, "task": task.type, "records": len(cuts)}
@@ -63,7 +64,7 @@ def _delays(text: str) -> list[float]:
         raise ConfigError(f"--stream {text}: give seconds, such as 0.32, or several with commas.") from None
 
 
-def _heard(loaded: Model, cut: Cut, audio: np.ndarray, delay: float) -> StreamedRecording:
+def _stream(loaded: Model, cut: Cut, audio: np.ndarray, delay: float) -> StreamedRecording:
     """The events of a recording that is fed as it would come."""
     rate = loaded.bundle.processor.sample_rate
     stream = Stream(_recogniser(loaded, cut, delay), rate)

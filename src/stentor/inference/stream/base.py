@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 Event = dict[str, Any]
-"""One of these, each with `heard`, the seconds of audio that were heard when it was known:
+"""One of these, each with `time`, the seconds of audio that had come when it was known:
 
 * `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where there are none;
 * `{"type": "partial", "text"}`: what follows the last word and may still change;

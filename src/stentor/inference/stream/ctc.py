@@ -11,13 +11,13 @@ import torch
 
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.models.base import Bundle
-from stentor.models.transformer.hearing import HeardAudio, encode_chunks
+from stentor.models.transformer.encoder_stream import AudioStream, encode_chunks
 
 
 class CTCHypothesis(Hypothesis):
     """The most likely path of a CTC head, of which it keeps the word that is being said."""
 
-    def __init__(self, audio: HeardAudio, characters: str, frame_seconds: float):
+    def __init__(self, audio: AudioStream, characters: str, frame_seconds: float):
         self.audio, self.characters, self.frame_seconds = audio, characters, frame_seconds
         self.words: list[Event] = []
         self._letters: list[tuple[str, int, int, float]] = []  # letter, its first frame, the one after its last, log p
@@ -81,7 +81,7 @@ class CTCRecogniser(Recogniser):
         self.chunk, self.reach = max(1, round(chunk / step)), max(1, round(reach / step))
 
     def open(self) -> CTCHypothesis:
-        audio = HeardAudio(self.model, self.processor.features, self.chunk, self.reach)
+        audio = AudioStream(self.model, self.processor.features, self.chunk, self.reach)
         return CTCHypothesis(audio, self.processor.ctc.characters, self.processor.frame_seconds)
 
     @torch.no_grad()

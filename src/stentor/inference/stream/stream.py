@@ -80,7 +80,7 @@ class Stream:
         return events
 
     def _event(self, kind: str, **facts: Any) -> Event:
-        return {"type": kind, **facts, "heard": round(self._samples / self.recogniser.rate, 3)}
+        return {"type": kind, **facts, "time": round(self._samples / self.recogniser.rate, 3)}
 
 
 def advance(recogniser: Recogniser, hypotheses: Sequence[Hypothesis]) -> None:

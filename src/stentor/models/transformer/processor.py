@@ -195,8 +195,9 @@ class TransformerProcessor(FeatureCache):
         sizes: list[int] = []
         if self.has_audio:
             inputs["features"], inputs["lengths"] = self.audio_inputs(examples)
-            if self.streaming is not None and labels and all(e.rng is not None for e in examples):
-                inputs["chunks"] = torch.tensor([self.streaming.draw(e.rng, self.frame_seconds) for e in examples])
+            rngs = [e.rng for e in examples if e.rng is not None]
+            if self.streaming is not None and labels and len(rngs) == len(examples):
+                inputs["chunks"] = torch.tensor([self.streaming.draw(rng, self.frame_seconds) for rng in rngs])
             sizes = [self.frames(num_samples(e)) for e in examples]
         if writes:
             texts = [self._ids(e.text or "") for e in examples]

@@ -40,7 +40,7 @@ class Streaming(Section):
     def draw(self, rng: np.random.Generator, frame_seconds: float) -> tuple[int, int]:
         """Frames of the chunks and of the reach of a clip in training; (0, 0): it is heard as a whole."""
         offline = rng.random() < self.offline_ratio
-        drawn = [math.exp(rng.uniform(*map(math.log, bounds))) for bounds in (self.chunk, self.reach)]
+        drawn = [math.exp(rng.uniform(math.log(a), math.log(b))) for a, b in (self.chunk, self.reach)]
         chunk, reach = (max(1, round(seconds / frame_seconds)) for seconds in drawn)
         return (0, 0) if offline else (chunk, reach)
 

@@ -1,4 +1,4 @@
-"""Hearing: an encoder that was trained with chunk masks, over recordings that come in pieces."""
+"""Encoder streams: an encoder that was trained with chunk masks, over recordings that come in pieces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stentor.models.transformer.frontend import Features
 from stentor.models.transformer.modeling import ChunkState, TransformerModel
 
 
-class HeardAudio:
+class AudioStream:
     """One recording while it comes: what is left of it, and what the encoder keeps of it. Its size is bounded."""
 
     def __init__(self, model: TransformerModel, features: Features, chunk: int, reach: int):
@@ -48,7 +48,7 @@ class HeardAudio:
 
 
 @torch.no_grad()
-def encode_chunks(model: TransformerModel, recordings: Sequence[HeardAudio]) -> list[Tensor]:
+def encode_chunks(model: TransformerModel, recordings: Sequence[AudioStream]) -> list[Tensor]:
     """Hidden states [frames, width] of the next chunk of each recording; all have chunks of one length."""
     chunk, ahead = recordings[0].chunk, recordings[0].ahead
     device = model.input.weight.device

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from stentor.models.base import Family
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
+from stentor.models.transformer.encoder_stream import AudioStream, encode_chunks
 from stentor.models.transformer.feature_stream import FeatureStream
 from stentor.models.transformer.frontend import Features
-from stentor.models.transformer.encoder_stream import AudioStream, encode_chunks
 from stentor.models.transformer.streaming import Streaming, chunk_mask
 
 LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True}

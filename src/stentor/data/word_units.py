@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stentor.text.languages import language_code
-from stentor.text.normalize import SPACELESS
+from stentor.text.normalize import SPACELESS, bare
 
 
 def units(text: str, language: str | None) -> list[dict[str, Any]]:
@@ -52,11 +52,6 @@ def timed_units(text: str, words: Sequence[Mapping[str, Any]], language: str | N
     for i, k in matches([bare(u["word"]) for u in text_words], [bare(w["word"]) for w in timed_words]):
         text_words[i] |= {"start": timed_words[k]["start"], "end": timed_words[k]["end"]}
     return text_words
-
-
-def bare(word: str) -> str:
-    """Letters and digits in one case: what must agree between a text and its word times."""
-    return "".join(c for c in word.casefold() if c.isalnum())
 
 
 def _combining(character: str) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from stentor.data.word_units import bare
 from stentor.metrics.score import Score
 from stentor.metrics.wer import matches
+from stentor.text.normalize import bare
 
 Words = Sequence[Mapping[str, Any]]
 

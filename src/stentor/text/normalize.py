@@ -106,3 +106,8 @@ class _Plain(dict[int, str]):
 
 
 _PLAIN = _Plain({ord("'"): "", ord("\u2019"): ""})
+
+
+def bare(word: str) -> str:
+    """Letters and digits in one case: what must agree between a text and its word times."""
+    return "".join(c for c in word.casefold() if c.isalnum())

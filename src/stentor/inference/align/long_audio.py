@@ -7,11 +7,12 @@ where the windows are, and words that match nothing go with their neighbours, in
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from stentor.data.word_units import bare, units
+from stentor.data.word_units import units
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import insert_pauses
 from stentor.inference.vad import Window, cut
 from stentor.metrics.wer import matches
+from stentor.text.normalize import bare
 
 LOST = 0.1
 """Least share of the words that match for a long text to be cut at all."""

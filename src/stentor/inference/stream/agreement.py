@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from stentor.data.batch import Example
-from stentor.data.word_units import bare, units
+from stentor.data.word_units import units
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.inference.transcribe import Transcriber
+from stentor.text.normalize import bare
 
 PROMPT_WORDS = 30
 """Words before the buffer that are its prompt."""

@@ -33,6 +33,7 @@ class EvaluateOptions:
     tune: bool = Flag("Diarization: search the thresholds with the least errors on the data and store them.")
     diarizer: str | None = Option("A second model, that says who speaks: score text and speakers (cpWER).")
     stream: str | None = Option("Score answers while one speaks, at this delay in seconds or several: 0.16,0.32,1.28.")
+    report: Path | None = Option("With --stream: the run whose report shows the figures. Default: MODEL, if it is one.")
     recognizer: str | None = Option(
         "Of models that speak: one that writes down their speech (WER), also of transformers."
     )
@@ -132,6 +133,8 @@ def evaluate(options: EvaluateOptions) -> None:
     """Score a model on data."""
     if (options.tune or options.diarizer is not None) and options.model is None:
         raise typer.BadParameter("give the model", param_hint="MODEL")
+    if options.report is not None and options.stream is None:
+        raise typer.BadParameter("it is for --stream", param_hint="--report")
     if options.tune:
         if options.task is not None or options.diarizer is not None:
             raise typer.BadParameter("it goes with neither --task nor --diarizer", param_hint="--tune")

@@ -22,6 +22,10 @@ class Curve:
     name: str
     xs: list[float]
     ys: list[float]
+    labels: Sequence[str] = ()
+    """Texts beside the points."""
+    faint: "Curve | None" = None
+    """Another line in the same colour, drawn faintly."""
 
 
 @dataclass
@@ -40,6 +44,8 @@ class ChartLine:
     xs: list[float] = field(default_factory=list)
     ys: list[float] = field(default_factory=list)
     last: str = ""
+    labels: list[tuple[float, float, str]] = field(default_factory=list)
+    """Texts and their places in percent (left, bottom)."""
 
 
 @dataclass
@@ -68,6 +74,8 @@ class Chart:
     log: bool
     ordered: bool = False
     """Whether the lines are steps of one scale, and so are their colours."""
+    unit: str = ""
+    """Of x; empty: optimizer steps."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,8 @@ class ChartStyle:
     """None: decided by the spread."""
     ordered: bool = False
     """The curves are steps of one scale."""
+    unit: str = ""
+    """Of x; empty: optimizer steps."""
 
 
 PLAIN = ChartStyle()
@@ -103,7 +113,8 @@ def chart(
     if log is None:
         log = min(ys) > 0 and max(ys) / min(ys) > 30
     low, high, values = _scale(min(ys), max(ys), zero=style.zero, log=log, percent=style.percent)
-    x0, x1 = 0.0, max(1.0, *(c.xs[-1] for c in curves))
+    ends = [c.xs[-1] for curve in curves for c in (curve, curve.faint) if c]
+    x0, x1 = 0.0, 1.05 * max(0.1, *ends) if style.unit else max(1.0, *ends)
 
     def left(x: float) -> float:
         return (x - x0) / (x1 - x0)
@@ -122,10 +133,13 @@ def chart(
             name=c.name,
             path=_path([(left(x), up(y)) for x, y in zip(thin.xs, thin.ys)]),
             raw=_path([(left(x), up(y)) for x, y in _envelope(c)]) if width > 1 or len(c.xs) > POINTS else "",
-            xs=[round(x) for x in thin.xs],
+            xs=[float(f"{x:.3g}") if style.unit else round(x) for x in thin.xs],
             ys=[float(f"{y:.4g}") for y in thin.ys],
             last=value_text(c.ys[-1], style.percent),
+            labels=[(round(100 * left(x), 2), round(100 * up(y), 2), text) for x, y, text in zip(c.xs, c.ys, c.labels)],
         )
+        if c.faint:
+            line.raw = _path([(left(x), up(y)) for x, y in zip(c.faint.xs, c.faint.ys)])
         if style.marks or len(c.xs) == 1:
             line.dots = "".join(f"M{_px(left(x))} {_px(1 - up(y))}h0" for x, y in zip(thin.xs, thin.ys))
         if style.best is not None:
@@ -141,21 +155,22 @@ def chart(
         title=title,
         note=", ".join(notes),
         lines=lines,
-        xticks=[Tick(round(100 * left(v), 2), step_text(v)) for v in _steps(x0, x1)],
+        xticks=[Tick(round(100 * left(v), 2), _x_text(v, style)) for v in _steps(x0, x1, 0.0 if style.unit else 1.0)],
         yticks=[Tick(round(100 * up(v), 2), text) for v, text in values],
         borders=[Tick(round(100 * left(x), 2), name) for x, name in borders if x0 <= x <= x1],
-        summary=f"{title}. " + " ".join(_sentence(c, style.percent) for c in curves),
+        summary=f"{title}. " + " ".join(_sentence(c, style) for c in curves),
         percent=style.percent,
         bounds=(x0, x1, low, high),
         log=log,
         ordered=style.ordered,
+        unit=style.unit,
     )
 
 
 def values(chart: Chart) -> dict[str, Any]:
     """What `charts.js` shows of a chart under the pointer, as plain data."""
     lines = [{"name": line.name, "xs": line.xs, "ys": line.ys} for line in chart.lines]
-    return {key: getattr(chart, key) for key in ("percent", "bounds", "log", "ordered")} | {"lines": lines}
+    return {key: getattr(chart, key) for key in ("percent", "bounds", "log", "ordered", "unit")} | {"lines": lines}
 
 
 def value_text(value: float, percent: bool = False) -> str:
@@ -178,13 +193,17 @@ def step_text(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _sentence(curve: Curve, percent: bool) -> str:
+def _x_text(x: float, style: ChartStyle) -> str:
+    return f"{x:.3g} {style.unit}" if style.unit else step_text(x)
+
+
+def _sentence(curve: Curve, style: ChartStyle) -> str:
+    def point(k: int) -> str:
+        at = _x_text(curve.xs[k], style) if style.unit else f"step {curve.xs[k]:g}"
+        return f"{value_text(curve.ys[k], style.percent)} at {at}"
+
     low = min(range(len(curve.ys)), key=curve.ys.__getitem__)
-    return (
-        f"{curve.name}: {value_text(curve.ys[0], percent)} at step {curve.xs[0]:g}, "
-        f"{value_text(curve.ys[-1], percent)} at step {curve.xs[-1]:g}, "
-        f"lowest {value_text(curve.ys[low], percent)} at step {curve.xs[low]:g}."
-    )
+    return f"{curve.name}: {point(0)}, {point(-1)}, lowest {point(low)}."
 
 
 def _scale(
@@ -213,8 +232,8 @@ def _scale(
     return low, high, [(t, _tick_text(t, percent)) for t in _range(low, high, step)]
 
 
-def _steps(low: float, high: float) -> list[float]:
-    step = max(1.0, _nice((high - low) / 5))
+def _steps(low: float, high: float, least: float) -> list[float]:
+    step = max(least, _nice((high - low) / 5))
     return _range(math.ceil(low / step - 1e-9) * step, high, step)
 
 

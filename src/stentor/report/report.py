@@ -19,6 +19,7 @@ from stentor.report.examples import BUDGET, UNSURE
 from stentor.report.figures import values
 from stentor.report.run_folder import RunFolder, read_run
 from stentor.report.sets import SETS, example_sets
+from stentor.report.streams import stream_figures
 from stentor.report.timeline import MOST, Timelines, timelines
 from stentor.report.voices import voiced_sets
 from stentor.report.word_times import WordTimes, word_times
@@ -58,7 +59,7 @@ def render(run: RunFolder) -> str:
     """The page. It loads nothing: no scripts, fonts or pictures from elsewhere."""
     pages = environment()
     code, digest = script()
-    charts = all_charts(run.metrics)
+    charts, streams = all_charts(run.metrics), stream_figures(run.streams)
     timed, budget = timed_sets(run, BUDGET)
     spoken, budget = spoken_sets(run, budget)
     voiced, budget = voiced_sets(run, budget)
@@ -74,7 +75,8 @@ def render(run: RunFolder) -> str:
         facts=facts(run),
         status=status(run),
         charts=charts,
-        hover=[values(c) for c in charts],
+        hover=[values(c) for c in [*charts, *(s.chart for s in streams if s.chart)]],
+        streams=streams,
         data=data_view(run),
         sets=sets,
         timed=timed,

@@ -7,6 +7,8 @@ from typing import Any
 
 from stentor.errors import ConfigError
 
+STREAMS = "streams.jsonl"
+
 
 @dataclass
 class RunFolder:
@@ -29,6 +31,8 @@ class RunFolder:
     """Rows of `samples.jsonl`."""
     before: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Rows of `before/SET.jsonl`: predictions from before training."""
+    streams: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of `streams.jsonl`: figures of `stentor evaluate --stream`, one for each delay."""
 
     @property
     def name(self) -> str:
@@ -71,6 +75,7 @@ def read_run(folder: Path) -> RunFolder:
         predictions={p.stem: _rows(p) for p in sorted((folder / "predictions").glob("*.jsonl"))},
         samples=_rows(folder / "samples.jsonl"),
         before={p.stem: _rows(p) for p in sorted((folder / "before").glob("*.jsonl"))},
+        streams=_rows(folder / STREAMS),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,9 @@ from stentor.inference.load import Model, load
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.format import figure, label, text_table
 from stentor.metrics.stream import StreamedRecording, stream_scores
+from stentor.report.report import write_report
+from stentor.report.run_folder import STREAMS, read_run
+from stentor.tasks.transcribe import Transcribe
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -27,12 +32,14 @@ STEP = 0.02
 
 
 def evaluate_streams(options: EvaluateOptions) -> str:
-    """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json`."""
+    """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json`, and for
+    the report of the run."""
+    run = _run_folder(options)
     loaded = load(options.model or "")
     task = loaded.for_transcription()
     delays = _delays(options.stream or "")
-    for delay in delays:
-        loaded.stream(delay=delay)  # the error of a delay that it was not trained for
+    for delay in delays:  # with the error of one that it was not trained for
+        policy = loaded.stream(delay=delay).recogniser.policy
     source = parse_source(options.data)
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     placed(loaded)
@@ -48,12 +55,34 @@ def evaluate_streams(options: EvaluateOptions) -> str:
             Prediction(cut.id, task.reference(cut), {"text": _text(recording)})
             for cut, recording in zip(cuts, recordings)
         ]
-        rows[f"{delay:g}"] = {**task.score(predictions), **stream_scores(recordings)}
+        # Of the text alone, also where the model has learned when words are said.
+        rows[f"{delay:g}"] = {**Transcribe.score(task, predictions), **stream_scores(recordings)}
+    figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
+    facts = {"data": options.data, "records": len(cuts), "policy": policy}
+    if run is not None:
+        _report(run, {"model": loaded.name, **facts}, figures)
     if options.json is not None:
-        figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
-        facts = {"model": options.model, "data": options.data, "task": task.type, "records": len(cuts)}
-        write_figures(options.json, {**facts, "stream": figures, **dropped.facts()})
+        write_figures(
+            options.json, {"model": options.model, **facts, "task": task.type, "stream": figures, **dropped.facts()}
+        )
     return _table(rows, len(cuts)) + left_out(dropped)
+
+
+def _run_folder(options: EvaluateOptions) -> Path | None:
+    """The run whose report shows the figures."""
+    if options.report is not None:
+        return read_run(options.report).folder
+    folder = Path(options.model or "")
+    return folder if (folder / "resolved.yaml").exists() else None
+
+
+def _report(run: Path, facts: dict[str, Any], figures: dict[str, Any]) -> None:
+    """Add the figures of each delay to the run's, and write its report anew."""
+    with (run / STREAMS).open("a", encoding="utf-8") as file:
+        for delay, scores in figures.items():
+            values = {name: score["value"] for name, score in scores.items()}
+            file.write(json.dumps({**facts, "delay": float(delay), "scores": values}, ensure_ascii=False) + "\n")
+    write_report(run)
 
 
 def _delays(text: str) -> list[float]:

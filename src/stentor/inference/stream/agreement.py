@@ -118,6 +118,8 @@ class AgreedHypothesis(Hypothesis):
 class AgreementRecogniser(Recogniser):
     """Any model that transcribes."""
 
+    policy = "LocalAgreement"
+
     def __init__(
         self, transcriber: Transcriber, step: float = 1.0, n: int = 2, keep: float = 10.0, longest: float = 25.0
     ):

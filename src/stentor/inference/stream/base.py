@@ -48,6 +48,8 @@ class Recogniser(ABC):
 
     rate: int
     """Hz of the audio that it takes."""
+    policy = "chunks"
+    """How it decides that a word stays, as figures are labelled."""
 
     @abstractmethod
     def open(self) -> Hypothesis:

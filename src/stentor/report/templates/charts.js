@@ -1,6 +1,6 @@
 "use strict";
 // Shows the values of a chart under the pointer, or under the arrow keys. `area` is the chart's .area; `chart` is
-// {bounds, log, percent, ordered, lines: [{name, xs, ys}]} as Python's `hover` makes it.
+// {bounds, log, percent, ordered, unit, lines: [{name, xs, ys}]} as Python's `hover` makes it.
 const showValues = (() => {
 function text(value, percent) {
   if (percent) return (100 * value).toFixed(value < 0.1 ? 2 : 1) + " %";
@@ -37,7 +37,7 @@ function showValues(area, chart) {
     const step = longest.xs[at], left = 100 * (step - x0) / (x1 - x0);
     cross.hidden = tip.hidden = false;
     cross.style.left = left + "%";
-    tip.replaceChildren("step " + step.toLocaleString("en"));
+    tip.replaceChildren(chart.unit ? step + " " + chart.unit : "step " + step.toLocaleString("en"));
     chart.lines.forEach((line, i) => {
       const k = nearest(line.xs, step), value = line.ys[k], y = chart.log ? Math.log10(value) : value;
       knobs[i].hidden = false;

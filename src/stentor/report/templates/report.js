@@ -1,7 +1,7 @@
 "use strict";
 // Values under the pointer, and the copy button. The page is complete without it.
 const charts = JSON.parse(document.getElementById("charts").textContent);
-document.querySelectorAll("#curves .area").forEach((area, number) => showValues(area, charts[number]));
+document.querySelectorAll(".charts .area").forEach((area, number) => showValues(area, charts[number]));
 
 document.querySelectorAll("button[data-copy]").forEach((button) => button.addEventListener("click", async () => {
   await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);

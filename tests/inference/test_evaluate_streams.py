@@ -1,0 +1,55 @@
+"""`stentor evaluate --stream`: its figures in the report of a run."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+RATE = 16000
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two recordings, in which a constant tone is "level 20" and a weaker one is not."""
+    rows = []
+    for name, level in (("a", 0.1), ("b", 0.05)):
+        time = np.arange(2 * RATE) / RATE
+        soundfile.write(tmp_path / f"{name}.wav", level * 2**0.5 * np.sin(2 * np.pi * 500 * time), RATE)
+        words = [{"word": "level", "start": 0.1, "end": 0.4}, {"word": "20", "start": 0.5, "end": 2.0}]
+        rows.append({"id": name, "audio_path": f"{name}.wav", "text": "level 20", "words": words})
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def charts_of(page):
+    return json.loads(page.split('id="charts">', 1)[1].split("</script>", 1)[0])
+
+
+def test_figures_are_in_the_report(run, export, data, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "resolved.yaml").write_text("name: mine\n")
+    options = ["--data", data, "--report", folder]
+    code, _, err = run("evaluate", export(task="words"), *options, "--stream", "0.5,1", "--json", tmp_path / "f.json")
+    assert code == 0, err
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["policy"] == "LocalAgreement" and list(figures["stream"]) == ["0.5", "1"]
+    rows = [json.loads(line) for line in (folder / "streams.jsonl").read_text().splitlines()]
+    assert [row["delay"] for row in rows] == [0.5, 1.0]
+    for row in rows:
+        measured = figures["stream"][f"{row['delay']:g}"]
+        assert row["scores"] == {name: score["value"] for name, score in measured.items()}
+    (chart,) = charts_of((folder / "report.html").read_text())
+    assert chart["lines"][0]["name"] == "LocalAgreement" and chart["unit"] == "s"
+    assert len(chart["lines"][0]["xs"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--report", "."], "it is for --stream"), (["--stream", "1", "--report", "nowhere"], "is not a run folder")],
+)
+def test_what_is_refused(run, export, data, options, message):
+    code, _, err = run("evaluate", export(), "--data", data, *options)
+    assert code == 2 and message in " ".join(err.replace("│", " ").split())

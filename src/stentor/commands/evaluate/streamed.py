@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
+from stentor.commands.evaluate.instances import write_instances
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
@@ -32,8 +33,8 @@ STEP = 0.02
 
 
 def evaluate_streams(options: EvaluateOptions) -> str:
-    """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json`, and for
-    the report of the run."""
+    """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json` (beside it
+    NAME.DELAY.instances.jsonl), and for the report of the run."""
     run = _run_folder(options)
     loaded = load(options.model or "")
     task = loaded.for_transcription()
@@ -57,6 +58,8 @@ def evaluate_streams(options: EvaluateOptions) -> str:
         ]
         # Of the text alone, also where the model has learned when words are said.
         rows[f"{delay:g}"] = {**Transcribe.score(task, predictions), **stream_scores(recordings)}
+        if options.json is not None:
+            write_instances(options.json.with_suffix(f".{delay:g}.instances.jsonl"), predictions, recordings)
     figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
     facts = {"data": options.data, "records": len(cuts), "policy": policy}
     if run is not None:

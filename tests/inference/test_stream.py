@@ -22,6 +22,7 @@ from stentor.models.base import Bundle
 from stentor.models.ctc.decoding import merge
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
+from stentor.models.transformer.processor import TransformerProcessor
 
 RATE = 16000
 WORD, PAUSE = 0.3, 0.1
@@ -141,7 +142,7 @@ def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
     events = [e for piece in np.split(audio, [7, 9000, 9100, 50_000]) for e in stream.feed(piece)] + stream.finish()
     features = ctc.family.features
     frames = torch.from_numpy(features.joined(features.normalized(features.raw(audio))))[None]
-    chunks = torch.tensor([[recogniser.chunk, recogniser.reach]])
+    chunks = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach]])
     hidden, _ = ctc.model.encode(frames, torch.tensor([frames.shape[1]]), chunks)
     best, path = ctc.model.ctc_log_probs(hidden)[0].max(-1)
     ids, _ = merge(path.tolist(), best.tolist(), 0)
@@ -152,7 +153,10 @@ def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
 
 
 def test_letters_repeat_after_a_blank_and_across_chunks():
-    hypothesis = CTCHypothesis(SimpleNamespace(ended=False, ready=False), " ab", 0.1)
+    encoder = SimpleNamespace(frame_seconds=0.1)
+    hypothesis = CTCHypothesis(
+        SimpleNamespace(ended=False, ready=False, encoder=encoder), TransformerProcessor(ctc=" ab").spell_classes
+    )
     hypothesis.read([2, 2], [-0.5, 0.0])
     hypothesis.read([2, 0, 2], [0.0, 0.0, 0.0])
     assert hypothesis.partial == "aa" and hypothesis.words == []

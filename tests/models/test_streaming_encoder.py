@@ -7,43 +7,93 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stentor.models.base import Family
+from stentor.data.batch import Example
+from stentor.models.base import Family, TaskRequirements
+from stentor.models.features import Features
+from stentor.models.speech_llm.encoders import encode
+from stentor.models.streaming import Streaming, chunk_mask
+from stentor.models.streaming.encoder_stream import AudioStream, encode_chunks
+from stentor.models.streaming.feature_stream import FeatureStream
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
-from stentor.models.transformer.encoder_stream import AudioStream, encode_chunks
-from stentor.models.transformer.feature_stream import FeatureStream
-from stentor.models.transformer.frontend import Features
-from stentor.models.transformer.streaming import Streaming, chunk_mask
+from stentor.models.transformer.processor import TransformerProcessor
 
 LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True}
 FEATURES = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
 
 
-def build(**streaming):
+PARAKEET = {
+    "model_type": "parakeet_encoder",
+    "num_mel_bins": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "subsampling_factor": 4,
+    "subsampling_conv_channels": 4,
+    "conv_kernel_size": 5,
+    "layerdrop": 0.0,
+}
+ENCODERS = ("transformer", "transducer", "ctc")
+
+
+def build(kind="transformer", **streaming):
+    """An untrained model whose frames are 40 ms long."""
     torch.manual_seed(0)
-    family = Transformer.model_validate(
-        {"kind": "encoder", "streaming": streaming, "features": FEATURES, "encoder": LAYERS}
-    )
-    bundle = finish(assemble(family, processor_for(family, None, "abc "), None), False)
-    if bundle.model.lookahead is not None:
-        torch.nn.init.normal_(bundle.model.lookahead.weight)
+    if kind == "transformer":
+        family = Transformer.model_validate(
+            {"kind": "encoder", "streaming": streaming, "features": FEATURES, "encoder": LAYERS}
+        )
+        bundle = finish(assemble(family, processor_for(family, None, "abc "), None), False)
+    elif kind == "transducer":
+        section = {"type": kind, "encoder": {"config": PARAKEET, "streaming": streaming}, "predictor": {"hidden": 16}}
+        bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("rnnt",), lambda: ["abc "]))
+    else:
+        config = {"model_type": "parakeet_ctc", "encoder_config": PARAKEET}
+        family = Family.model_validate({"type": kind, "config": config, "streaming": streaming})
+        bundle = family.build(TaskRequirements("transcribe", ("ctc",), lambda: ["abc "]))
+    bundle.model.eval()
+    for name, parameter in bundle.model.named_parameters():
+        if "lookahead" in name or "bias_" in name:
+            torch.nn.init.normal_(parameter)
     return bundle
+
+
+def masked(bundle, audio, chunk, reach):
+    """Hidden states of a clip as a whole, under the mask of chunks and a reach of so many frames."""
+    features, lengths = (
+        bundle.processor.audio_inputs([Example("", audio)])
+        if isinstance(bundle.processor, TransformerProcessor)
+        else bundle.processor.features([Example("", audio)])
+    )
+    mask = torch.tensor([[chunk, reach]])
+    model = bundle.model
+    with torch.no_grad():
+        if isinstance(bundle.processor, TransformerProcessor):
+            return model.encode(features, lengths, mask)[0][0]
+        return encode(model.encoder, model.shape, features, lengths, mask)[0][0]
 
 
 def noise(samples, seed=0):
     return np.random.default_rng(seed).normal(0, 0.1, samples).astype(np.float32)
 
 
+def chunks(bundle, chunk, reach):
+    """Its encoder with chunks and a reach of so many frames."""
+    step = 0.04
+    return bundle.model.chunk_encoder(bundle.processor, (chunk * step, reach * step))
+
+
 def encode_pieces(bundle, audio, ends, chunk, reach):
     """Hidden states of audio that comes in pieces up to these ends."""
-    recording, states = AudioStream(bundle.model, bundle.family.features, chunk, reach), []
+    recording, states = AudioStream(chunks(bundle, chunk, reach)), []
     for piece in np.split(audio, ends):
         recording.add(piece)
         while recording.ready:
-            states += encode_chunks(bundle.model, [recording])
+            states += encode_chunks([recording])
     recording.finish()
     while recording.ready:
-        states += encode_chunks(bundle.model, [recording])
+        states += encode_chunks([recording])
     return torch.cat(states)
 
 
@@ -64,42 +114,44 @@ def test_features_of_any_pieces(stack, subsample, snip_edges, samples, data):
     assert parts[0].shape == whole.shape and np.abs(parts[0] - whole).max() < 1e-3
 
 
+@pytest.mark.parametrize("kind", ENCODERS)
 @pytest.mark.parametrize("lookahead", [0.0, 0.16])
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(samples=st.integers(1, 40_000), chunk=st.integers(1, 9), reach=st.integers(1, 40), data=st.data())
-def test_states_of_any_pieces(lookahead, samples, chunk, reach, data):
-    bundle, audio = build(lookahead=lookahead), noise(samples)
+def test_states_of_any_pieces(kind, lookahead, samples, chunk, reach, data):
+    bundle, audio = build(kind, lookahead=lookahead if kind != "ctc" else 0.0), noise(samples)
     ends = sorted(data.draw(st.lists(st.integers(0, samples), max_size=6)))
     states = encode_pieces(bundle, audio, ends, chunk, reach)
     assert torch.equal(states, encode_pieces(bundle, audio, [], chunk, reach))
-    features = bundle.family.features
-    frames = torch.from_numpy(features.joined(features.normalized(features.raw(audio))))[None]
-    masked, _ = bundle.model.encode(frames, torch.tensor([frames.shape[1]]), torch.tensor([[chunk, reach]]))
-    assert masked[0].shape == states.shape
-    assert torch.allclose(masked[0], states, atol=2e-4)
+    together = masked(bundle, audio, chunk, reach)
+    assert together.shape == states.shape
+    assert torch.allclose(together, states, atol=2e-4)
 
 
-def test_recordings_together_are_as_alone():
-    bundle = build()
+@pytest.mark.parametrize("kind", ENCODERS[:2])
+def test_recordings_together_are_as_alone(kind):
+    bundle = build(kind, lookahead=0.08)
     audio = [noise(n, n) for n in (9000, 16_000, 12_345)]
-    recordings = [AudioStream(bundle.model, bundle.family.features, 4, 8) for _ in audio]
+    encoder = chunks(bundle, 4, 8)
+    recordings = [AudioStream(encoder) for _ in audio]
     states = [[] for _ in audio]
     for recording, samples in zip(recordings, audio):
         recording.add(samples)
         recording.finish()
     while ready := [i for i, recording in enumerate(recordings) if recording.ready]:
-        for i, hidden in zip(ready, encode_chunks(bundle.model, [recordings[i] for i in ready])):
+        for i, hidden in zip(ready, encode_chunks([recordings[i] for i in ready])):
             states[i].append(hidden)
     for parts, samples in zip(states, audio):
         assert torch.allclose(torch.cat(parts), encode_pieces(bundle, samples, [], 4, 8), atol=1e-5)
 
 
-def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute():
-    bundle = build()
-    recording = AudioStream(bundle.model, bundle.family.features, 4, 8)
+@pytest.mark.parametrize("kind", ENCODERS[:2])
+def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute(kind):
+    bundle = build(kind)
+    recording = AudioStream(chunks(bundle, 4, 8))
 
     def held():
-        return sum(t.numel() for state in recording.states for t in state.tensors) + sum(
+        return sum(t.numel() for state in recording.states for t in state) + sum(
             x.size for x in (recording._frames, recording._stream._signal, recording._stream._rows)
         )
 
@@ -107,7 +159,7 @@ def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute():
     for second in range(60):
         recording.add(noise(16_000, second))
         while recording.ready:
-            encode_chunks(bundle.model, [recording])
+            encode_chunks([recording])
         sizes.append(held())
     assert max(sizes[30:]) == max(sizes[:30])
 

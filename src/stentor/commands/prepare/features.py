@@ -11,9 +11,9 @@ from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
 from stentor.dataloading.dataset import train_dataset
 from stentor.errors import AudioError, ConfigError, DataError
+from stentor.models.features import Features
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.feature_cache import FeatureStore
-from stentor.models.transformer.frontend import Features
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig, check_origin
 from stentor.models.quantize import Bits, check
+from stentor.models.streaming import Streaming
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class CTCFamily(PretrainedFamily):
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `wav2vec2.feature_extractor.*` (the convolutions, often
     left as pretrained); LoRA adapters are never added there."""
+    streaming: Streaming | None = None
+    """Parakeet only: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look back only,
+    and its features do not look ahead, which transformers alone does not know. Null: it hears recordings as a whole."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
@@ -82,6 +86,8 @@ class CTCFamily(PretrainedFamily):
             raise ConfigConflict(
                 "alphabet", "a model built from `config` has no tokenizer of its own: take `transcripts`"
             )
+        if self.streaming is not None and self.streaming.lookahead > 0:
+            raise ConfigConflict("streaming.lookahead", "a folder of transformers has no place for it: leave it out")
         if self.adapter is not None and self.lora is not None and self.adapter.only:
             raise ConfigConflict(
                 "adapter.only", "with `lora` set it `false`: `only` trains nothing but the language adapter"

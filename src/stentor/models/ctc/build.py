@@ -15,7 +15,7 @@ from stentor.models.ctc.spelling import from_transcripts, from_vocabulary
 from stentor.models.peft import adapt, lora_targets
 from stentor.models.pretrained import part_config, reach
 from stentor.models.quantize import quantize
-from stentor.models.speech_llm.encoders import WAVE, adjust, geometry
+from stentor.models.speech_llm.encoders import WAVE, LogMel, adjust, check_streaming, geometry
 from stentor.models.weights_io import export_folder
 
 KINDS = (*WAVE, "parakeet_ctc")
@@ -88,12 +88,16 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
         raise ConfigError(f"{where}: the tokenizer of {family.source} has more classes than the model's head.")
     extractor = _extractor(family, config)
     inner = config.encoder_config if config.model_type == "parakeet_ctc" else config
-    shape = geometry(inner, normalize=getattr(extractor, "do_normalize", None))
+    check_streaming(family.streaming, inner, f"{where}.streaming")
+    log_mel: LogMel | None = None if family.streaming is None else "fixed"
+    shape = geometry(inner, normalize=getattr(extractor, "do_normalize", None), log_mel=log_mel)
     # Batch norms of untrained models keep their first statistics too: an export must be what transformers builds.
-    adjust(encoder_of(recogniser), pretrained=True)
+    adjust(encoder_of(recogniser), pretrained=True, streaming=family.streaming)
     model = CTCModel(recogniser, shape)
     model.before = before
-    return CTCBundle(model, CTCProcessor(shape, extractor, tokenizer, model.blank), family)
+    processor = CTCProcessor(shape, extractor, tokenizer, model.blank)
+    processor.streaming = family.streaming
+    return CTCBundle(model, processor, family)
 
 
 def apply_memory_options(bundle: Bundle) -> Bundle:

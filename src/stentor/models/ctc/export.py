@@ -10,7 +10,7 @@ from stentor.models.base import Bundle
 from stentor.models.ctc import CTCFamily
 from stentor.models.ctc.build import apply_memory_options, assemble
 from stentor.models.peft import freeze_parameters
-from stentor.models.weights_io import cpu_state, fold_state, read_json, write_json
+from stentor.models.weights_io import SECTION_FILE, cpu_state, fold_state, read_json, write_json
 
 PREFIX = "recogniser."
 
@@ -34,6 +34,8 @@ def write_facts(bundle: Bundle, folder: Path) -> None:
     config.get("encoder_config", config).update(bundle.model.before)
     write_json(file, config)
     bundle.processor.save(folder)
+    if streaming := getattr(bundle.family, "streaming", None):
+        write_json(folder / SECTION_FILE, {"streaming": streaming.model_dump(mode="json")})
 
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
@@ -43,7 +45,8 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
 
 def load(family_class: type[CTCFamily], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of a folder of a transformers CTC model; LoRA adapters are folded into exports already."""
-    family = family_class.model_validate({"type": "ctc", "from": str(folder)})
+    facts = read_json(folder / SECTION_FILE) if (folder / SECTION_FILE).is_file() else {}
+    family = family_class.model_validate({"type": "ctc", "from": str(folder), "streaming": facts.get("streaming")})
     bundle = apply_memory_options(assemble(family, "own", lambda: (), "model"))
     bundle.model.requires_grad_(trainable)
     if trainable:

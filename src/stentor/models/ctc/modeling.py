@@ -9,6 +9,8 @@ from stentor.models.biasing import Biasing
 from stentor.models.ctc.decoding import decode
 from stentor.models.decoding import Result
 from stentor.models.speech_llm.encoders import Geometry, encode
+from stentor.models.streaming.encoder_stream import ChunkEncoder
+from stentor.models.streaming.fastconformer import FastConformerChunks
 
 
 class CTCModel(nn.Module):
@@ -32,21 +34,29 @@ class CTCModel(nn.Module):
         """The transformers encoder."""
         return encoder_of(self.recogniser)
 
-    def log_probs(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def log_probs(self, features: Tensor, lengths: Tensor, chunks: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Log-probabilities [B, T, classes] in float32 and frames [B], from log-mel [B, mels, T] or audio [B, T] and
-        their lengths [B] in the same steps."""
-        hidden, frames = encode(self.encoder, self.shape, features, lengths)
+        their lengths [B] in the same steps. `chunks`: as `encode` takes them."""
+        hidden, frames = encode(self.encoder, self.shape, features, lengths, chunks)
+        return self.ctc_log_probs(hidden), frames
+
+    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities of the classes [B, T, classes], float32, of encoder frames."""
         if self.shape.kind == "wave":
             logits = self.recogniser.lm_head(self.recogniser.dropout(hidden))
         else:
             logits = self.recogniser.ctc_head(hidden)
-        return logits.float().log_softmax(-1), frames
+        return logits.float().log_softmax(-1)
+
+    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
+        """See `EncoderCache.chunk_encoder`."""
+        return FastConformerChunks(self.encoder, seconds)
 
     def forward(
-        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor
+        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, chunks: Tensor | None = None
     ) -> dict[str, dict[str, Any]]:
         """For the loss term `ctc`: the keyword arguments of its `sum`, which wants blank as class 0."""
-        log_probs, frames = self.log_probs(features, lengths)
+        log_probs, frames = self.log_probs(features, lengths, chunks)
         if self.blank:
             before, blank, after = log_probs.split([self.blank, 1, log_probs.shape[2] - self.blank - 1], dim=2)
             log_probs = torch.cat([blank, before, after], dim=2)

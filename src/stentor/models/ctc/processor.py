@@ -13,12 +13,15 @@ from stentor.models.collate import SHORTEST, encoder_inputs, num_samples, split_
 from stentor.models.ctc.spelling import spelling
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.tokenizers import ctc_frames
+from stentor.models.streaming import Streaming, drawn_chunks
 
 
 class CTCProcessor:
     """`extractor` and `tokenizer` are those of transformers, which an export holds."""
 
     ctc = None  # the transcript itself is the CTC head's
+    streaming: Streaming | None = None
+    """How clips are heard in training."""
 
     def __init__(self, shape: Geometry, extractor: Any, tokenizer: Any, blank: int):
         self.shape, self.extractor, self.tokenizer = shape, extractor, tokenizer
@@ -57,6 +60,7 @@ class CTCProcessor:
         examples = [examples[i] for i in usable]
         features, lengths = self.features(examples)
         inputs = {"features": features, "lengths": lengths}
+        inputs |= drawn_chunks(self.streaming, examples, 1 / self.shape.frame_rate, labels)
         counts = {}
         if labels:
             targets = [self.spelling.encode(e.text or "")[0] for e in examples]
@@ -122,6 +126,8 @@ class CTCProcessor:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of what `generate` gives: classes without repeats and blanks."""
         return self.spelling.decode(ids)
+
+    spell_classes = decode
 
     def save(self, folder: Path) -> None:
         """Write the files of transformers' processor: vocab.json or tokenizer.json, preprocessor_config.json, ..."""

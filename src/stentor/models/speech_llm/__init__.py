@@ -16,6 +16,7 @@ from stentor.models.base import Bundle
 from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
 from stentor.models.quantize import Bits, check
+from stentor.models.streaming import Streaming
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
@@ -28,9 +29,26 @@ class EncoderSection(PretrainedSection):
     window: Literal["natural", "30s"] = "natural"
     """Whisper only. `natural`: the encoder sees the clip as long as it is. `30s`: silence is added up to 30 seconds, as
     Whisper was pretrained; slower, sometimes a little better with a frozen encoder."""
-    log_mel: Literal["whisper", "parakeet"] | None = None
+    log_mel: Literal["whisper", "parakeet", "fixed"] | None = None
     """Parakeet only: whose log-mel it reads. `parakeet` brings each band of the clip to zero mean and unit variance,
-    which takes too much from clips well under a second; `whisper` only floors it. Null: `parakeet`."""
+    which takes too much from clips well under a second; `whisper` only floors it; `fixed` brings it to the mean and
+    deviation of general audio, whatever the clip. Null: `fixed` with `streaming`, else `parakeet`."""
+    streaming: Streaming | None = None
+    """Parakeet only: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look back only.
+    Null: it hears recordings as a whole."""
+
+    @model_validator(mode="after")
+    def _no_looking_ahead(self) -> EncoderSection:
+        if self.streaming is not None and self.log_mel not in (None, "fixed"):
+            raise ConfigConflict(
+                "log_mel", "for `streaming`, which hears recordings while they come: write `fixed`, or leave it out"
+            )
+        kind = (self.config or {}).get("model_type", "parakeet_encoder")
+        if self.streaming is not None and kind != "parakeet_encoder":
+            raise ConfigConflict(
+                "streaming", f"is for Parakeet encoders; {kind} encoders hear recordings as a whole: leave it out"
+            )
+        return self
 
 
 class ProjectorSection(Section):

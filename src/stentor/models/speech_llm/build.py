@@ -14,7 +14,7 @@ from stentor.models.peft import adapt, base_name, is_adapter
 from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm import EncoderSection, SpeechLLM, TokenizerSection
-from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, geometry
+from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, check_streaming, geometry
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.projector import Projector, factor
@@ -108,6 +108,7 @@ def assemble(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    processor.streaming = family.encoder.streaming
     attention: str | None = family.llm.attention
     if attention == "flex":
         from stentor.models.packing import flex
@@ -195,7 +196,9 @@ def _frozen(name: str, globs: list[str]) -> bool:
 
 def encoder_geometry(section: EncoderSection, config: Any) -> Geometry:
     """The geometry of the section's encoder with its transformers config."""
-    return geometry(config, section.window, _normalize(section, config), section.log_mel)
+    check_streaming(section.streaming, config, "model.encoder.streaming")
+    log_mel = section.log_mel or (None if section.streaming is None else "fixed")
+    return geometry(config, section.window, _normalize(section, config), log_mel)
 
 
 def encoder_part(section: EncoderSection, config: Any, loaded: set[str] | None = None) -> tuple[Any, bool]:
@@ -203,7 +206,7 @@ def encoder_part(section: EncoderSection, config: Any, loaded: set[str] | None =
     among those `loaded` afterwards."""
     from_base = section.source is not None and _lacks(loaded, "encoder", lambda: _new_encoder(config))
     encoder = _load_encoder(section, config) if from_base else _new_encoder(config)
-    return adjust(encoder, pretrained=section.source is not None), from_base
+    return adjust(encoder, section.source is not None, section.streaming), from_base
 
 
 def made_tokenizer(section: TokenizerSection, lines: Iterable[str]) -> Any:

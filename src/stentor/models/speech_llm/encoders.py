@@ -16,11 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.errors import ConfigError
+from stentor.models.streaming import Streaming, chunk_mask
+from stentor.models.streaming.layers import CausalConv, Lookahead
 
 WAVE = ("wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio")
 """Encoders that read raw audio through a stack of convolutions without padding."""
 SAMPLE_RATE = 16000
 HOP = 160  # samples between log-mel frames
+LogMel = Literal["whisper", "parakeet", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ class Geometry:
     convs: tuple[tuple[int, int, int], ...]
     """(kernel, stride, padding) of each convolution over time."""
     mels: int = 80
-    log_mel: Literal["whisper", "parakeet"] = "whisper"
-    """Whose log-mel: Whisper's (floor 8 decades below the maximum), or Parakeet's (mean and variance of each band)."""
+    log_mel: LogMel = "whisper"
+    """Whose log-mel: Whisper's (floor 8 decades below the maximum), Parakeet's (mean and variance of each band), or one
+    that does not look ahead (`stentor.models.features.fixed_mel`)."""
     normalize: bool = False
     """Raw audio only: zero mean and unit variance for each clip."""
     window: int | None = None
@@ -59,6 +63,8 @@ class Geometry:
 
     def steps(self, samples: int) -> int:
         """Length of the encoder's input: log-mel frames or samples."""
+        if self.log_mel == "fixed":
+            return (samples + HOP // 2) // HOP
         return samples // HOP if self.kind == "mel" else samples
 
     def frames(self, steps: Any) -> Any:
@@ -69,7 +75,7 @@ class Geometry:
 
 
 def geometry(
-    config: Any, window: str = "natural", normalize: bool | None = None, log_mel: str | None = None
+    config: Any, window: str = "natural", normalize: bool | None = None, log_mel: LogMel | None = None
 ) -> Geometry:
     """The geometry of an encoder from its transformers config. Raises ConfigError for unknown kinds."""
     kind = config.model_type
@@ -92,7 +98,7 @@ def geometry(
             "mel",
             ((kernel, stride, (kernel - 1) // 2),) * layers,
             mels=config.num_mel_bins,
-            log_mel="whisper" if log_mel == "whisper" else "parakeet",
+            log_mel=log_mel or "parakeet",
             max_frames=config.max_position_embeddings,
         )
     if kind in WAVE:
@@ -109,13 +115,16 @@ def mask(lengths: Tensor, size: int) -> Tensor:
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
-def encode(encoder: Any, shape: Geometry, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def encode(
+    encoder: Any, shape: Geometry, features: Tensor, lengths: Tensor, chunks: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Encoder frames of a padded batch.
 
-    `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps. Returns hidden states
-    [B, frames, width], zero at padding, and their lengths [B]. Wave encoders whose first convolution has a group norm
-    (wav2vec2-base) get the statistics of each clip alone, so they too are independent of the batch; transformers
-    itself lets padding into these statistics.
+    `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps; `chunks` [B, 2]: what each item's
+    frames see of one another (see `chunk_mask`), for encoders that `adjust` made to hear chunk by chunk. Returns
+    hidden states [B, frames, width], zero at padding, and their lengths [B]. Wave encoders whose first convolution
+    has a group norm (wav2vec2-base) get the statistics of each clip alone, so they too are independent of the
+    batch; transformers itself lets padding into these statistics.
     """
     frames = shape.frames(lengths)
     if encoder.config.model_type == "whisper":
@@ -123,11 +132,30 @@ def encode(encoder: Any, shape: Geometry, features: Tensor, lengths: Tensor) -> 
     elif encoder.config.model_type == "parakeet_encoder":
         keep = mask(lengths, features.shape[2])
         features = (features * keep[:, None]).transpose(1, 2)
-        hidden = encoder(features, attention_mask=keep).last_hidden_state
+        if hasattr(encoder, "lookahead"):
+            hidden = _chunked(encoder, features, keep, frames, chunks)
+        else:
+            hidden = encoder(features, attention_mask=keep).last_hidden_state
     else:
         keep = mask(lengths, features.shape[1])
         hidden = _wave(encoder, features * keep, keep, lengths).last_hidden_state
     return hidden * mask(frames, hidden.shape[1])[..., None], frames
+
+
+def _chunked(encoder: Any, features: Tensor, keep: Tensor, frames: Tensor, chunks: Tensor | None) -> Tensor:
+    """transformers' ParakeetEncoder as it is, but for its lookahead and the mask."""
+    x = encoder.subsampling(features, keep) * encoder.input_scale
+    valid = mask(frames, x.shape[1])
+    x = x if encoder.lookahead is None else encoder.lookahead(x, valid)
+    positions = F.dropout(encoder.encode_positions(x), encoder.dropout_positions, encoder.training)
+    x = F.dropout(x, encoder.dropout, encoder.training)
+    visible = valid[:, None] & valid[:, :, None]
+    visible = visible if chunks is None else visible & chunk_mask(chunks, x.shape[1])
+    for layer in encoder.layers:
+        if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
+            continue
+        x = layer(x, attention_mask=visible[:, None], position_embeddings=positions)
+    return x
 
 
 def wave_layers(encoder: Any, shape: Geometry, audio: Tensor, lengths: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -211,12 +239,13 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
-def adjust(encoder: Any, pretrained: bool) -> Any:
+def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -> Any:
     """Make an encoder's output a function of the clip alone, in training too.
 
     transformers' own SpecAugment is off (ours is per item, from the item's seed). Group norms over time become
     `ClipNorm`. The batch norms of Parakeet (FastConformer) become layer norms when it is built from a config; a
-    pretrained one keeps them with frozen statistics, the usual way to fine-tune it.
+    pretrained one keeps them with frozen statistics, the usual way to fine-tune it. With `streaming` its convolutions
+    look back only.
     """
     config = encoder.config
     if hasattr(config, "apply_spec_augment"):
@@ -236,7 +265,29 @@ def adjust(encoder: Any, pretrained: bool) -> Any:
                 layer.conv.norm = FrozenBatchNorm.of(layer.conv.norm)
             else:
                 layer.conv.norm = ChannelNorm(config.hidden_size)
+            if streaming is not None:
+                layer.conv.depthwise_conv = CausalConv.of(layer.conv.depthwise_conv)
+        if streaming is not None:
+            ahead = round(streaming.lookahead * SAMPLE_RATE / HOP / config.subsampling_factor)
+            encoder.lookahead = Lookahead(config.hidden_size, ahead) if ahead else None
     return encoder
+
+
+def check_streaming(streaming: Streaming | None, config: Any, place: str) -> None:
+    """Raise ConfigError for encoders that cannot hear chunk by chunk."""
+    if streaming is None:
+        return
+    if config.model_type != "parakeet_encoder":
+        raise ConfigError(
+            f"{place} is for Parakeet encoders (model_type: parakeet_encoder); {config.model_type} encoders hear "
+            "recordings as a whole: leave it out."
+        )
+    kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
+    if kernel - (kernel - 1) // 2 > stride:
+        raise ConfigError(
+            f"{place}: a subsampling with kernels of {kernel} and a stride of {stride} looks ahead; kernels of 3 with "
+            "a stride of 2 do not."
+        )
 
 
 class FrozenBatchNorm(nn.BatchNorm1d):

@@ -11,15 +11,18 @@ from torch import Tensor
 
 from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
-from stentor.models.collate import SHORTEST, audio_batch, mask_features, num_samples, pad_shortest
+from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, num_samples, pad_shortest
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames
+from stentor.models.streaming import Streaming, drawn_chunks
 
 
 class EncoderInputs:
     """What processors share whose model is one of the encoders of `Geometry` with a tokenizer."""
 
     sample_rate = SAMPLE_RATE
+    streaming: Streaming | None = None
+    """How clips are heard in training; it is in the config of an export, not in the processor's file."""
 
     def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | None = None):
         """`tokenizer`: a fast transformers tokenizer; `ctc`: the characters of the CTC head, None without one."""
@@ -59,6 +62,8 @@ class EncoderInputs:
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
+        if self.shape.log_mel == "fixed":
+            return encoder_inputs(self.shape, None, examples)
         clips = [pad_shortest(example.audio) for example in examples]
         lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])
         if self.shape.kind == "wave":
@@ -79,6 +84,10 @@ class EncoderInputs:
 
         self._mel = self._mel or WhisperMel(self.shape.mels)
         return self._mel(clips)[0]
+
+    def chunks(self, examples: Sequence[Example], training: bool) -> dict[str, Tensor]:
+        """See `drawn_chunks`."""
+        return drawn_chunks(self.streaming, examples, 1 / self.shape.frame_rate, training)
 
     def too_long(self, example: Example) -> tuple[str, str] | None:
         """(reason, sentence) for a clip that the encoder has no positions for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.projector import Projector
+
+if TYPE_CHECKING:
+    from stentor.models.streaming.encoder_stream import ChunkEncoder
 
 FLEX_TABLES = ("documents", "partial_count", "partial_index", "full_count", "full_index")
 """Inputs of a packed batch for flex_attention."""
@@ -72,18 +75,26 @@ class EncoderCache(nn.Module):
         if self._caching:
             self._encoded = (features, lengths, *output)
 
-    def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder."""
+    def frames(self, features: Tensor, lengths: Tensor, chunks: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder.
+        `chunks`: as `encode` takes them."""
         if cached := self.cached(features, lengths):
             return cached[0], cached[1]
         needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
         with torch.set_grad_enabled(needed):
             dtype = next(self.encoder.parameters()).dtype
-            hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths)
+            hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths, chunks)
         if self.shape.window is not None:
             hidden = hidden[:, : int(frames.max())]
         self.store(features, lengths, hidden, frames)
         return hidden, frames
+
+    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
+        """What hears recordings while they come, in chunks and with a reach of so many seconds, for models that were
+        trained to (their processor has `streaming`)."""
+        from stentor.models.streaming.fastconformer import FastConformerChunks
+
+        return FastConformerChunks(self.encoder, seconds)
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
         """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""
@@ -199,15 +210,16 @@ class SpeechLLMModel(EncoderCache):
             label_index: positions [N] of the flattened sequence whose next token is `targets` [N].
             options: `position_ids` [1, L] of a packed batch, restarting at 0 for each item: transformers derives the
                 block-diagonal mask from them; `FLEX_TABLES` of such a batch, for flex_attention
-                (`stentor.models.packing.flex`); `ctc_rows`, `ctc_targets` and `ctc_target_lengths`; `text_rows`,
-                `word_tokens` and `word_parts` (see `AlignedText`) with `word_times` [B, W, 2] in seconds.
+                (`stentor.models.packing.flex`); `chunks`, see `encode`; `ctc_rows`, `ctc_targets` and
+                `ctc_target_lengths`; `text_rows`, `word_tokens` and `word_parts` (see `AlignedText`) with `word_times`
+                [B, W, 2] in seconds.
         """
         mask = None
         if FLEX_TABLES[0] in options:
             from stentor.models.packing.flex import block_mask
 
             mask = block_mask(**{name: options[name] for name in FLEX_TABLES})
-        hidden, frames = self.frames(features, feature_lengths)
+        hidden, frames = self.frames(features, feature_lengths, options.get("chunks"))
         embeds = self.embed(hidden, input_ids, audio_index, audio_rows)
         out = self.llm.base_model(
             inputs_embeds=embeds, attention_mask=mask, position_ids=options.get("position_ids"), use_cache=False

@@ -139,7 +139,8 @@ class SpeechLLMProcessor(EncoderInputs):
             starts = np.cumsum([0, *(len(s) for s in sequences[:-1])]).tolist()
         else:
             starts = [i * width + (0 if labels else width - len(s)) for i, s in enumerate(sequences)]
-        inputs = {"features": features, "feature_lengths": lengths, **self._positions(sequences, starts, rows, width)}
+        inputs = {"features": features, "feature_lengths": lengths, **self.chunks(examples, labels)}
+        inputs |= self._positions(sequences, starts, rows, width)
         if labels and not packed:
             del inputs["position_ids"]  # they count up from 0 under right padding, as is the default
         if packed and self.flex:

@@ -64,7 +64,7 @@ def assemble(
     """The model of the parts; a pretrained encoder gets its weights, unless they are among those `loaded` later."""
     section = family.encoder
     assert section is not None
-    processor.times = family.times
+    processor.times, processor.streaming = family.times, section.streaming
     encoder, from_base = encoder_part(section, encoder_config, loaded)
     classes, settings = len(processor.tokenizer), family.predictor
     predictor = Predictor(classes, settings.hidden, settings.layers, settings.dropout)

@@ -177,7 +177,7 @@ class EncoderTransducer(TransducerModel):
         return self
 
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, frames = self.frames(features, lengths)
+        hidden, frames = self.frames(features, lengths, **conditions)
         return self.project(hidden), frames
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
@@ -190,7 +190,7 @@ class EncoderTransducer(TransducerModel):
         """Arguments of the losses: `rnnt`, with a CTC head `ctc` and with a times head `times`. `targets` [B, U] are
         right-padded; `options` has `ctc_rows`, `ctc_targets` and `ctc_target_lengths`, and `word_times` [B, T, 2]: the
         frames since the word at each frame began and until it ends, -100 where none is known."""
-        hidden, frames = self.frames(features, lengths)
+        hidden, frames = self.frames(features, lengths, options.get("chunks"))
         losses = {"rnnt": self.joint_arguments(self.project(hidden), frames, targets, target_lengths)}
         if self.ctc_head is not None:
             losses["ctc"] = self.ctc_arguments(hidden, frames, options)

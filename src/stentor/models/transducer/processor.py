@@ -63,7 +63,7 @@ class TransducerProcessor(EncoderInputs):
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
         examples = [examples[i] for i in usable]
         features, lengths = self.features(examples)
-        inputs, counts = {"features": features, "lengths": lengths}, {}
+        inputs, counts = {"features": features, "lengths": lengths, **self.chunks(examples, labels)}, {}
         if labels:
             targets = [torch.tensor(self.ids(e.text or ""), dtype=torch.long) for e in examples]
             inputs["targets"] = pad_sequence(targets, batch_first=True)

@@ -5,7 +5,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from stentor.models.transformer.cache import KVCache, KVWindow
+from stentor.models.streaming.layers import KVWindow
+from stentor.models.transformer.cache import KVCache
 from stentor.models.transformer.favor import Favor, LinearState
 from stentor.models.transformer.positions import Rotary
 

@@ -1,4 +1,4 @@
-"""Keys and values of softmax attention in step-by-step decoding, and in encoding chunk by chunk."""
+"""Keys and values of softmax attention in step-by-step decoding."""
 
 from __future__ import annotations
 
@@ -60,20 +60,3 @@ class KVCache:
         tensors = (None if x is None else x[rows] for x in (self._keys, self._values, self._mask))
         selected._keys, selected._values, selected._mask = tensors
         return selected
-
-
-class KVWindow:
-    """Keys and values [B, H, reach, d] of the last frames that a chunk sees, before their positions are applied, and
-    which of them there are, bool [B, reach]: none in the beginning. Its size does not grow."""
-
-    def __init__(self, keys: Tensor, values: Tensor, mask: Tensor):
-        self.keys, self.values, self.mask = keys, values, mask
-
-    def add(self, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys and values of the window and of the next frames [B, H, reach + C, d] with their mask; the window moves
-        on."""
-        reach = self.mask.shape[1]
-        joined = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2), torch.cat([self.mask, mask], 1)
-        self.keys, self.values = (x[:, :, x.shape[2] - reach :] for x in joined[:2])
-        self.mask = joined[2][:, joined[2].shape[1] - reach :]
-        return joined

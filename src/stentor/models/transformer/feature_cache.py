@@ -27,7 +27,7 @@ from stentor.data.augment import Augment
 from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
-from stentor.models.transformer.frontend import Features
+from stentor.models.features import Features
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -131,20 +131,6 @@ class Convolution(nn.Module):
         return self.out(F.silu(self.norm(self.depthwise(x).transpose(1, 2))))
 
 
-class Lookahead(nn.Module):
-    """Each frame with the next ones, weighted by channel (row convolution, Amodei et al. 2016)."""
-
-    def __init__(self, width: int, frames: int):
-        super().__init__()
-        self.frames = frames
-        self.weight = nn.Parameter(torch.zeros(width, 1, frames))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """[B, T, width] to the same; `mask` [B, T] is true at frames."""
-        ahead = F.pad(x.masked_fill(~mask[..., None], 0)[:, 1:].transpose(1, 2), (0, self.frames))
-        return x + F.conv1d(ahead, self.weight, groups=len(self.weight)).transpose(1, 2)
-
-
 class Positions(nn.Module):
     """Position vectors that are added to the input: `sinusoidal` (Vaswani et al. 2017) or `learned`."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,21 +11,15 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from stentor.models.speech_llm.modeling import EncoderCache
+from stentor.models.streaming import chunk_mask
+from stentor.models.streaming.layers import ChunkState, KVWindow, Lookahead
 from stentor.models.transformer import Layers
 from stentor.models.transformer.attention import Attention, State
-from stentor.models.transformer.cache import KVWindow
-from stentor.models.transformer.layers import (
-    Convolution,
-    Dropout,
-    FeedForward,
-    Lookahead,
-    Positions,
-    Residual,
-    initialise,
-    norm,
-)
+from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Positions, Residual, initialise, norm
 from stentor.models.transformer.positions import Rotary
-from stentor.models.transformer.streaming import chunk_mask
+
+if TYPE_CHECKING:
+    from stentor.models.streaming.encoder_stream import ChunkEncoder
 
 
 @dataclass
@@ -42,23 +35,6 @@ class LayerState:
         """The state of these items of the batch, in this order."""
         cross = self.cross_attention
         return LayerState(self.self_attention.select(rows), cross.select(rows) if cross is not None else None)
-
-
-@dataclass
-class ChunkState:
-    """What a layer of an encoder keeps of the chunks before, for as many streams as a batch has items."""
-
-    window: KVWindow
-    convolution: list[Tensor]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """What it holds; the first dimension is that of the streams."""
-        return [self.window.keys, self.window.values, self.window.mask, *self.convolution]
-
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> ChunkState:
-        return cls(KVWindow(*tensors[:3]), list(tensors[3:]))
 
 
 class Layer(nn.Module):
@@ -427,6 +403,11 @@ class TransformerModel(EncoderCache):
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
         """Log-probabilities of the CTC classes [B, T, C], float32, from the encoder's states."""
         return self.ctc_head(hidden).float().log_softmax(-1)
+
+    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
+        from stentor.models.transformer.encoder_stream import TransformerChunks
+
+        return TransformerChunks(self, processor.features, seconds)
 
     @torch.no_grad()
     def ctc_classes(self, features: Tensor, lengths: Tensor, **_: Tensor) -> list[list[int]]:

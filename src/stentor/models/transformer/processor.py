@@ -20,11 +20,11 @@ from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import DataError
 from stentor.models.collate import SHORTEST, audio_batch, num_samples, pad_shortest, spec_augment
+from stentor.models.features import Features
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
+from stentor.models.streaming import Streaming, drawn_chunks
 from stentor.models.transformer.feature_cache import FeatureStore
-from stentor.models.transformer.frontend import Features
-from stentor.models.transformer.streaming import Streaming
 from stentor.models.weights_io import read_json, write_json
 
 FILE = "preprocessor_config.json"
@@ -129,9 +129,13 @@ class TransformerProcessor(FeatureCache):
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens; without a tokenizer of CTC classes that were merged already."""
         if self.tokenizer is None:
-            assert self.ctc is not None
-            return "".join(self.ctc.characters[i - 1] for i in ids).strip()
+            return self.spell_classes(ids).strip()
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+
+    def spell_classes(self, classes: Sequence[int]) -> str:
+        """Text of CTC classes that were merged already."""
+        assert self.ctc is not None
+        return "".join(self.ctc.characters[i - 1] for i in classes)
 
     def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
         """(reason, sentence) for a record that cannot be trained on: it has letters that the tokenizer lacks, or more
@@ -195,9 +199,7 @@ class TransformerProcessor(FeatureCache):
         sizes: list[int] = []
         if self.has_audio:
             inputs["features"], inputs["lengths"] = self.audio_inputs(examples)
-            rngs = [e.rng for e in examples if e.rng is not None]
-            if self.streaming is not None and labels and len(rngs) == len(examples):
-                inputs["chunks"] = torch.tensor([self.streaming.draw(rng, self.frame_seconds) for rng in rngs])
+            inputs |= drawn_chunks(self.streaming, examples, self.frame_seconds, labels)
             sizes = [self.frames(num_samples(e)) for e in examples]
         if writes:
             texts = [self._ids(e.text or "") for e in examples]

@@ -6,6 +6,7 @@ In training each clip has a chunk length and a reach back of its own, or none; s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
@@ -15,6 +16,8 @@ from stentor.section import Section
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
+
+    from stentor.data.batch import Example
 
 
 class Streaming(Section):
@@ -54,3 +57,15 @@ def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
     start = position[:, None] // chunk.clamp(min=1) * chunk
     visible = (position >= start - reach) & (position < start + chunk)
     return visible | (chunk == 0)
+
+
+def drawn_chunks(
+    streaming: Streaming | None, examples: Sequence[Example], frame_seconds: float, training: bool
+) -> dict[str, Tensor]:
+    """`chunks` [B, 2] (see `chunk_mask`) of the examples of a batch in training; nothing where nothing is drawn."""
+    import torch
+
+    rngs = [example.rng for example in examples if example.rng is not None]
+    if streaming is None or not training or len(rngs) < len(examples):
+        return {}
+    return {"chunks": torch.tensor([streaming.draw(rng, frame_seconds) for rng in rngs])}

@@ -1,0 +1,53 @@
+"""Words of tokens that come one after another: they stay when the next one begins or speech ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from stentor.inference.stream.base import Event
+from stentor.tasks.decode_checks import word_confidences
+
+
+class Token(NamedTuple):
+    """What was written, and from when to when in seconds it was heard."""
+
+    id: int
+    log_prob: float
+    start: float
+    end: float
+
+
+class TokenWords:
+    """The tokens of the word that is being said, and the words before it."""
+
+    def __init__(self, decode: Callable[[list[int]], str], calibration: Sequence[float] | None = None):
+        """`decode`: text of token ids with the spaces that they write; `calibration`: of the confidences (None: they
+        are the least probability of a token)."""
+        self.decode, self.calibration = decode, calibration
+        self.done: list[Event] = []
+        """Words that stay and were not taken yet."""
+        self.tokens: list[Token] = []
+
+    @property
+    def text(self) -> str:
+        """The word that is being said."""
+        return self.decode([token.id for token in self.tokens]).strip()
+
+    def add(self, token: Token) -> None:
+        """The next token."""
+        text = self.decode([*(t.id for t in self.tokens), token.id])
+        if len(text.split()) > 1:  # it begins the next word
+            self.end()
+        self.tokens.append(token)
+        if text[-1:].isspace():
+            self.end()
+
+    def end(self) -> None:
+        """The word has ended."""
+        spans = [(token.start, token.end) for token in self.tokens]
+        ids, log_probs = [token.id for token in self.tokens], [token.log_prob for token in self.tokens]
+        for word in word_confidences(ids, log_probs, self.decode, spans, self.calibration or (1.0, 0.0, 0.0)):
+            sure = word["confidence"] if self.calibration else round(word["signs"][0], 4)
+            self.done.append({"word": word["word"], "start": word["start"], "end": word["end"], "confidence": sure})
+        self.tokens = []

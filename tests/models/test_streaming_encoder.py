@@ -1,5 +1,7 @@
 """Encoders that hear chunk by chunk: the same for any pieces of the audio, and what a pass under the mask gives."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from stentor.data.batch import Example
+from stentor.errors import ConfigError
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.features import Features
 from stentor.models.speech_llm.encoders import encode
@@ -20,8 +23,6 @@ from stentor.models.transformer.processor import TransformerProcessor
 
 LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True}
 FEATURES = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
-
-
 PARAKEET = {
     "model_type": "parakeet_encoder",
     "num_mel_bins": 40,
@@ -37,6 +38,7 @@ PARAKEET = {
 ENCODERS = ("transformer", "transducer", "ctc")
 
 
+@cache
 def build(kind="transformer", **streaming):
     """An untrained model whose frames are 40 ms long."""
     torch.manual_seed(0)
@@ -61,17 +63,11 @@ def build(kind="transformer", **streaming):
 
 def masked(bundle, audio, chunk, reach):
     """Hidden states of a clip as a whole, under the mask of chunks and a reach of so many frames."""
-    features, lengths = (
-        bundle.processor.audio_inputs([Example("", audio)])
-        if isinstance(bundle.processor, TransformerProcessor)
-        else bundle.processor.features([Example("", audio)])
-    )
-    mask = torch.tensor([[chunk, reach]])
-    model = bundle.model
+    model, processor, mask = bundle.model, bundle.processor, torch.tensor([[chunk, reach]])
     with torch.no_grad():
-        if isinstance(bundle.processor, TransformerProcessor):
-            return model.encode(features, lengths, mask)[0][0]
-        return encode(model.encoder, model.shape, features, lengths, mask)[0][0]
+        if isinstance(processor, TransformerProcessor):
+            return model.encode(*processor.audio_inputs([Example("", audio)]), mask)[0][0]
+        return encode(model.encoder, model.shape, *processor.features([Example("", audio)]), mask)[0][0]
 
 
 def noise(samples, seed=0):
@@ -200,3 +196,51 @@ def test_what_cannot_stream(changes, place):
         Family.model_validate(section)
     conflict = error.value.errors()[0]["ctx"]["error"]
     assert conflict.key == place and "while they come" in str(conflict)
+
+
+@pytest.mark.parametrize(
+    ("section", "place"),
+    [
+        ({"encoder": {"config": PARAKEET, "streaming": {}, "log_mel": "whisper"}}, "log_mel"),
+        ({"encoder": {"config": {"model_type": "whisper"}, "streaming": {}}}, "streaming"),
+        ({"encoder": {"config": {"model_type": "wavlm"}, "streaming": {}}}, "streaming"),
+        (
+            {"type": "ctc", "config": {"model_type": "parakeet_ctc"}, "streaming": {"lookahead": 1}},
+            "streaming.lookahead",
+        ),
+    ],
+)
+def test_encoders_that_cannot_stream(section, place):
+    with pytest.raises(ValidationError) as error:
+        Family.model_validate({"type": "transducer", **section})
+    assert error.value.errors()[0]["ctx"]["error"].key == place
+
+
+WIDE = {"model_type": "parakeet_ctc", "encoder_config": {**PARAKEET, "subsampling_conv_kernel_size": 5}}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "wavlm"}, "model.streaming is for Parakeet encoders"),
+        (WIDE, "kernels of 5 and a stride of 2 looks ahead"),
+    ],
+)
+def test_models_that_cannot_stream(config, message):
+    family = Family.model_validate({"type": "ctc", "config": config, "streaming": {}})
+    with pytest.raises(ConfigError, match=message):
+        family.build(TaskRequirements("transcribe", ("ctc",), lambda: ["abc"]))
+
+
+@pytest.mark.parametrize("kind", ENCODERS[1:])
+def test_an_export_hears_as_before(kind, tmp_path):
+    bundle = build(kind, lookahead=0.08 if kind == "transducer" else 0.0)
+    example = Example("", noise(8000), rng=np.random.default_rng(1), text="abc")
+    assert bundle.processor.collate([example]).inputs["chunks"].shape == (1, 2)
+    example.rng = None
+    assert "chunks" not in bundle.processor.collate([example]).inputs
+    bundle.family.save(bundle, bundle.model.state_dict(), tmp_path)
+    again = type(bundle.family).load(tmp_path)
+    assert again.processor.streaming == bundle.processor.streaming
+    audio = noise(20_000)
+    assert torch.allclose(encode_pieces(again, audio, [], 3, 9), masked(bundle, audio, 3, 9), atol=2e-4)

@@ -15,7 +15,8 @@ from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
 from stentor.errors import ConfigError, DataError
-from stentor.inference.load import Model, load
+from stentor.inference.load import load
+from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.format import figure, label, text_table
 from stentor.metrics.stream import StreamedRecording, stream_scores
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.cli.train import EvaluateOptions
+    from stentor.inference.stream.base import Recogniser
 
 STEP = 0.02
 """Seconds of audio that are fed at a time."""
@@ -38,9 +40,9 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     run = _run_folder(options)
     loaded = load(options.model or "")
     task = loaded.for_transcription()
-    delays = _delays(options.stream or "")
+    agreement, delays = _delays(options.stream or "")
     for delay in delays:  # with the error of one that it was not trained for
-        policy = loaded.stream(delay=delay).recogniser.policy
+        policy = open_recogniser(loaded, None, delay, agreement).policy
     source = parse_source(options.data)
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     placed(loaded)
@@ -51,7 +53,8 @@ def evaluate_streams(options: EvaluateOptions) -> str:
         raise DataError(f"{options.data}: no record could be heard.")
     rows: dict[str, Any] = {}
     for delay in delays:
-        recordings = [_stream(loaded, cut, samples, delay) for cut, samples in zip(cuts, audio, strict=True)]
+        opened = (open_recogniser(loaded, language_of(cut), delay, agreement) for cut in cuts)
+        recordings = [_stream(*parts) for parts in zip(opened, cuts, audio, strict=True)]
         predictions = [
             Prediction(cut.id, task.reference(cut), {"text": _text(recording)})
             for cut, recording in zip(cuts, recordings)
@@ -88,18 +91,24 @@ def _report(run: Path, facts: dict[str, Any], figures: dict[str, Any]) -> None:
     write_report(run)
 
 
-def _delays(text: str) -> list[float]:
-    """The seconds in `0.32` or `0.08,0.32,1.28`, perhaps after `chunk=` or `delay=`."""
+def _delays(text: str) -> tuple[bool, list[float]]:
+    """Whether LocalAgreement is asked for, as in `agreement=1`, and the seconds there, in `0.32` or `0.08,0.32,1.28`,
+    perhaps after `chunk=` or `delay=`."""
+    policy, _, seconds = text.rpartition("=")
     try:
-        return [float(part) for part in text.removeprefix("chunk=").removeprefix("delay=").split(",")]
+        if policy in ("", "chunk", "delay", "agreement"):
+            return policy == "agreement", [float(part) for part in seconds.split(",")]
     except ValueError:
-        raise ConfigError(f"--stream {text}: give seconds, such as 0.32, or several with commas.") from None
+        pass
+    raise ConfigError(
+        f"--stream {text}: give seconds, such as 0.32, or several with commas; `agreement=0.32` for LocalAgreement."
+    )
 
 
-def _stream(loaded: Model, cut: Cut, audio: np.ndarray, delay: float) -> StreamedRecording:
+def _stream(recogniser: Recogniser, cut: Cut, audio: np.ndarray) -> StreamedRecording:
     """The events of a recording that is fed as it would come."""
-    rate = loaded.bundle.processor.sample_rate
-    stream = Stream(_recogniser(loaded, cut, delay), rate)
+    rate = recogniser.rate
+    stream = Stream(recogniser, rate)
     events: list[dict[str, Any]] = []
     computed = now = 0.0
     pieces = np.split(audio, range(round(rate * STEP), len(audio), round(rate * STEP)))
@@ -114,12 +123,6 @@ def _stream(loaded: Model, cut: Cut, audio: np.ndarray, delay: float) -> Streame
         computed, now = computed + took, max(now, fed / rate) + took
         events += [{**event, "done": now} for event in known]
     return StreamedRecording(words_of(cut), events, len(audio) / rate, computed)
-
-
-def _recogniser(loaded: Model, cut: Cut, delay: float) -> Any:
-    from stentor.inference.stream import open_recogniser
-
-    return open_recogniser(loaded, language_of(cut), delay)
 
 
 def _text(recording: StreamedRecording) -> str:

@@ -160,6 +160,8 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
     need_packages()
     model = bundle.model.float().eval()
     _refuse_llm(model)
+    if model.shape.log_mel == "fixed":
+        raise ConfigError("An encoder with `log_mel: fixed` (and so with `streaming`) cannot be exported to ONNX.")
     example = _example(bundle)
     outputs: dict[str, list[str]] = {}
     with torch.no_grad(), steady_attention(model):

@@ -112,7 +112,7 @@ class OnnxModel(EncoderCache):
         self.store(features, lengths, *output)
         return output
 
-    def frames(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def frames(self, features: Tensor, lengths: Tensor, chunks: Tensor | None = None) -> tuple[Tensor, Tensor]:
         hidden, _, counts = self.encode(features, lengths)
         return hidden, counts
 

@@ -41,7 +41,8 @@ class FastConformerChunks(ChunkEncoder):
     def start(self) -> States:
         config, subsampling = self.encoder.config, self.encoder.subsampling
         zeros, mels = subsampling.linear.weight.new_zeros, config.num_mel_bins
-        before, states = [], []
+        before: list[Tensor] = []
+        states: States = [before]
         for conv in filter(_strides, subsampling.layers):
             before.append(zeros(1, 1 if not before else conv.in_channels, conv.padding[0], mels))
             mels = (mels + 2 * conv.padding[1] - conv.kernel_size[1]) // conv.stride[1] + 1
@@ -50,7 +51,7 @@ class FastConformerChunks(ChunkEncoder):
             keys = zeros(1, config.num_attention_heads, self.reach, attention.head_dim)
             window = KVWindow(keys, keys, torch.zeros(1, self.reach, dtype=torch.bool, device=self.device))
             states.append(ChunkState(window, [zeros(1, conv.in_channels, conv.reach)]).tensors)
-        return [before, *states]
+        return states
 
     def encode(self, features: Tensor, counts: Tensor, states: States) -> tuple[Tensor, States]:
         x, before = self._subsample(features, counts, states[0])

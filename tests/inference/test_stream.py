@@ -3,7 +3,7 @@
 import io
 import json
 import wave
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,7 +39,7 @@ def spoken(words, silence=0.0):
 class Listener:
     """A transcriber of such words. Of one that is cut off it says something else."""
 
-    rate, longest, language, context = RATE, 30.0, None, None
+    rate, longest, language, context, prompt = RATE, 30.0, None, None, None
 
     def __init__(self, timed=True):
         self.timed, self.asked = timed, []
@@ -120,6 +120,29 @@ def test_events_do_not_depend_on_the_pieces(data, rate):
         stream = Stream(AgreementRecogniser(Listener(), step=0.4), rate)
         events.append([e for piece in np.split(audio, cuts) for e in stream.feed(piece)] + stream.finish())
     assert events[0] == events[1] != []
+
+
+def test_streams_that_are_advanced_together():
+    """By another recogniser than theirs, as by that of another thread: their events are those alone."""
+    recordings = [spoken(names, 1.2) for names in ([20, 30, 40], [50, 60], [70, 80, 20, 30, 50])]
+    recogniser = AgreementRecogniser(Listener(), step=0.4)
+    alone = [Stream(recogniser, silence=0.5) for _ in recordings]
+    expected = [stream.feed(audio) + stream.finish() for stream, audio in zip(alone, recordings)]
+    streams = [Stream(recogniser, silence=0.5) for _ in recordings]
+    steps = [chain(s.steps(audio), s.last_steps()) for s, audio in zip(streams, recordings)]
+    events, together = [[] for _ in streams], []
+    while any(steps):
+        ready = []
+        for i, step in enumerate(steps):
+            while step is not None and (known := next(step, None)) is not streams[i].hypothesis:
+                if known is None:
+                    step = steps[i] = None
+                else:
+                    events[i].append(known)
+            ready += [known] if step is not None else []
+        together.append(len(ready))
+        AgreementRecogniser(Listener(), step=0.4).advance(ready)
+    assert events == expected and max(together) == 3
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class AgreedHypothesis(Hypothesis):
         self.recogniser = recogniser
         self.words: list[Event] = []
         self.partial = ""
-        self.before: list[str] = []
+        self.before = (recogniser.transcriber.prompt or "").split()[-PROMPT_WORDS:]
         """The last words before the buffer."""
         self.buffer = np.zeros(0, np.float32)
         self._offset = 0
@@ -56,6 +56,10 @@ class AgreedHypothesis(Hypothesis):
         r = self.recogniser
         asked = self._new >= r.step * r.rate or len(self.buffer) >= r.longest * r.rate
         return bool(len(self.buffer)) and (asked or self._flush)
+
+    @property
+    def seconds(self) -> float:  # type: ignore[override]
+        return len(self.buffer) / self.recogniser.rate
 
     def read(self, output: dict[str, Any]) -> None:
         """An answer of the model about the buffer."""

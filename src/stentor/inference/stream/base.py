@@ -24,6 +24,8 @@ class Hypothesis(ABC):
     """Words that stay and were not taken yet: `word`, `start`, `end`, `confidence`."""
     partial: str
     """What follows them and may still change."""
+    seconds: float = 1.0
+    """Of audio that its next step reads: what it costs, where many take turns."""
 
     @abstractmethod
     def add(self, samples: np.ndarray) -> None:
@@ -57,4 +59,5 @@ class Recogniser(ABC):
 
     @abstractmethod
     def advance(self, hypotheses: Sequence[Hypothesis]) -> None:
-        """One step for each of these, which are all `ready`; their results do not depend on the others."""
+        """One step for each of these, which are all `ready`; their results do not depend on the others. They may be
+        those of another such recogniser, of a copy of the model on the same device."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ BLOCK = 0.02
 class Stream:
     """One recording while it comes: `feed` its samples, and `finish`. What is held of it does not grow."""
 
-    def __init__(self, recogniser: Recogniser, rate: int | None = None, silence: float = 0.8):
-        """`rate`: Hz of what is fed (None: the recogniser's); `silence`: seconds after which speech has ended."""
+    def __init__(self, recogniser: Recogniser, rate: int | None = None, silence: float | None = 0.8):
+        """`rate`: Hz of what is fed (None: the recogniser's); `silence`: seconds after which speech has ended (None:
+        whoever feeds it knows)."""
         self.recogniser, self.hypothesis = recogniser, recogniser.open()
-        self._endpointer = Endpointer(recogniser.rate, silence)
+        self._endpointer = None if silence is None else Endpointer(recogniser.rate, silence)
         self._resampler: Any = None
         if rate not in (None, recogniser.rate):
             import soxr
@@ -35,55 +36,63 @@ class Stream:
 
     def feed(self, samples: np.ndarray) -> list[Event]:
         """What is known after these: float32 [samples] in the range -1 to 1."""
-        self._fed = np.concatenate([self._fed, np.asarray(samples, np.float32)])
-        events: list[Event] = []
-        while len(self._fed) >= self._block:
-            block, self._fed = self._fed[: self._block], self._fed[self._block :]
-            events += self._hear(self._resampled(block))
-        return events
+        return self._alone(self.steps(samples))
 
     def finish(self) -> list[Event]:
         """What is known at the end."""
-        events = self._hear(self._resampled(self._fed, last=True))
+        return self._alone(self.last_steps())
+
+    def steps(self, samples: np.ndarray) -> Iterator[Event | Hypothesis]:
+        """The same as `feed`, for many streams together: where its hypothesis comes in the place of an event, it is
+        `ready`, and is advanced beside those of others before this goes on."""
+        self._fed = np.concatenate([self._fed, np.asarray(samples, np.float32)])
+        while len(self._fed) >= self._block:
+            block, self._fed = self._fed[: self._block], self._fed[self._block :]
+            yield from self._hear(self._resampled(block))
+
+    def last_steps(self) -> Iterator[Event | Hypothesis]:
+        """The same as `finish`."""
+        yield from self._hear(self._resampled(self._fed, last=True))
         rest, self._waiting = self._waiting, self._waiting[:0]
         self._samples += len(rest)
         self.hypothesis.add(rest)
         self.hypothesis.finish()
-        advance(self.recogniser, [self.hypothesis])
-        return events + self._events()
+        yield from self._advanced()
+
+    def _alone(self, steps: Iterable[Event | Hypothesis]) -> list[Event]:
+        events: list[Event] = []
+        for step in steps:
+            if isinstance(step, Hypothesis):
+                self.recogniser.advance([step])
+            else:
+                events.append(step)
+        return events
 
     def _resampled(self, block: np.ndarray, last: bool = False) -> np.ndarray:
         return block if self._resampler is None else self._resampler.resample_chunk(block, last)
 
-    def _hear(self, audio: np.ndarray) -> list[Event]:
+    def _hear(self, audio: np.ndarray) -> Iterator[Event | Hypothesis]:
         self._waiting = np.concatenate([self._waiting, audio])
-        events: list[Event] = []
         while len(self._waiting) >= self._hop:
             block, self._waiting = self._waiting[: self._hop], self._waiting[self._hop :]
             self._samples += len(block)
             self.hypothesis.add(block)
-            ended = self._endpointer.add(block)
+            ended = self._endpointer is not None and self._endpointer.add(block)
             if ended:
                 self.hypothesis.flush()
-            advance(self.recogniser, [self.hypothesis])
-            events += self._events()
+            yield from self._advanced()
             if ended:
-                events.append(self._event("end_of_speech"))
-        return events
+                yield self._event("end_of_speech")
 
-    def _events(self) -> list[Event]:
-        events = [self._event("word", **word) for word in self.hypothesis.words]
-        self.hypothesis.words = []
+    def _advanced(self) -> Iterator[Event | Hypothesis]:
+        while self.hypothesis.ready:
+            yield self.hypothesis
+        words, self.hypothesis.words = self.hypothesis.words, []
+        yield from (self._event("word", **word) for word in words)
         if self.hypothesis.partial != self._partial:
             self._partial = self.hypothesis.partial
-            events.append(self._event("partial", text=self._partial))
-        return events
+            yield self._event("partial", text=self._partial)
 
     def _event(self, kind: str, **facts: Any) -> Event:
         return {"type": kind, **facts, "time": round(self._samples / self.recogniser.rate, 3)}
 
-
-def advance(recogniser: Recogniser, hypotheses: Sequence[Hypothesis]) -> None:
-    """Steps, together, until none of the hypotheses is ready."""
-    while ready := [hypothesis for hypothesis in hypotheses if hypothesis.ready]:
-        recogniser.advance(ready)

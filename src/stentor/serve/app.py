@@ -14,10 +14,10 @@ from starlette.middleware.cors import CORSMiddleware
 from stentor import __version__
 from stentor.serve import errors
 from stentor.serve.guard import Guard
-from stentor.serve.routes import server, speech, timings, transcriptions
+from stentor.serve.routes import realtime, server, speech, timings, transcriptions
 from stentor.serve.service import Service
 
-ROUTERS = (transcriptions.router, speech.router, timings.router, server.router)
+ROUTERS = (transcriptions.router, realtime.router, speech.router, timings.router, server.router)
 
 
 def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str] = ()) -> FastAPI:
@@ -40,12 +40,13 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
         redoc_url=None,
         redirect_slashes=False,
         responses=errors.RESPONSES,
-        dependencies=[Depends(HTTPBearer(auto_error=False))] if keys else [],  # for its page; the guard compares them
         exception_handlers={HTTPException: errors.answer},
     )
     app.state.service = service
+    bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for its page; the guard compares them
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=bearer)
+    app.include_router(realtime.sockets)
     origins = [origin.rstrip("/") for origin in origins]
     app.add_middleware(Guard, service=service, keys=keys, origins=origins)
     if origins:  # around the guard, so that pages there can read what it refuses

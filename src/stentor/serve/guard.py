@@ -28,6 +28,8 @@ OPEN_PATHS = ("/health", "/docs", "/openapi.json")
 """What needs no key: whether the server is there, and what its interface is."""
 UNREAD = 60.0
 """Seconds that a client may leave a part of its answer unread."""
+SUBPROTOCOL = "openai-insecure-api-key."
+"""What OpenAI's pages put before the key of a socket."""
 ALWAYS = ("/health", "/metrics")
 """What answers while the server is full or stopping."""
 LINGER = 30.0
@@ -61,7 +63,7 @@ class Guard:
         self._active: Counter[int] = Counter()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         began, exchange = time.monotonic(), _Exchange(receive, send)
@@ -81,7 +83,7 @@ class Guard:
             route = getattr(scope.get("route"), "path", "none")
             self.service.metrics.requests.labels(route, status).inc()
             self.service.metrics.seconds.labels(route).observe(seconds)
-            log.info("%s %s %s %s %.3f s", exchange.id, scope["method"], route, status, seconds)
+            log.info("%s %s %s %s %.3f s", exchange.id, scope.get("method", "SOCKET"), route, status, seconds)
 
     async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
         headers = Headers(scope=scope)
@@ -90,8 +92,9 @@ class Guard:
         if not shared and from_elsewhere(headers, not self._digests, navigates):
             raise ApiError(403, "Requests from another site are refused: allow its origin with --allow-origin.")
         path = scope["path"]
-        key = -1 if path in OPEN_PATHS else self._key(headers.get("authorization", ""))
-        if path in (*OPEN_PATHS, *ALWAYS) or scope["method"] in ("GET", "HEAD"):
+        key = -1 if path in OPEN_PATHS else self._key_of(scope, headers)
+        scope["stentor.key"] = key
+        if path in (*OPEN_PATHS, *ALWAYS) or scope.get("method") in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
         service, limits = self.service, self.service.limits
@@ -115,6 +118,17 @@ class Guard:
         """Seconds until there may be room: for what waits, a tenth of its length."""
         return round(max(served.queue.seconds for served in self.service.registry.models.values()) / 10)
 
+    def _key_of(self, scope: Any, headers: Headers) -> int:
+        """The number of the key of a request. A page cannot set headers of a socket: it sends it as a protocol."""
+        offered = [name.removeprefix(SUBPROTOCOL) for name in scope.get("subprotocols", []) if SUBPROTOCOL in name]
+        authorization = headers.get("authorization") or (f"Bearer {offered[0]}" if offered else "")
+        if scope["type"] == "websocket":
+            secret = self.service.client_secrets.get(authorization.partition(" ")[2].strip())
+            if secret is not None:
+                scope["stentor.settings"] = secret.settings
+                return secret.key
+        return self._key(authorization)
+
     def _key(self, authorization: str) -> int:
         """The number of the key that a request has. Raises ApiError. All are compared, whichever it is."""
         if not self._digests:
@@ -124,6 +138,9 @@ class Guard:
         if not any(matches) or kind.lower() != "bearer":
             raise ApiError(401, "A key of this server is needed: send it as `Authorization: Bearer KEY`.")
         return matches.index(True)
+
+
+_STARTS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
 
 
 class _Exchange:
@@ -144,11 +161,11 @@ class _Exchange:
         return message
 
     async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
+        if message["type"] in _STARTS:
+            self.status = message.get("status", 101)
             message = {**message, "headers": [*message.get("headers", []), (b"x-request-id", self.id.encode())]}
         early = message["type"] == "http.response.body" and not (message.get("more_body") or self.read)
-        async with asyncio.timeout(UNREAD):
+        async with asyncio.timeout(None if message["type"].startswith("websocket") else UNREAD):  # sessions have theirs
             await self._send({**message, "more_body": True} if early else message)
         if early:  # a connection that is closed while its client sends on would take the answer with it
             with suppress(TimeoutError):

@@ -172,7 +172,7 @@ def load_models(
         # On a CPU a batch takes seconds: short requests have a worker that no long one holds.
         spare = len(copies) > 1 and _on_cpu(copies[0]) and policy == "fair"
         queue = JobQueue(batch_seconds or BATCH, policy, len(copies) - 1 if spare else math.inf)
-        models[path] = ServedModel(name, queue, [Worker(name, model, queue) for model in copies])
+        models[path] = ServedModel(name, queue, [Worker(name, model, queue, str(_device(model))) for model in copies])
     if diarizer is not None:
         models[diarizer].diarizer()  # the error of a model that tells no speakers apart
     for served in models.values():
@@ -194,7 +194,11 @@ def _copies(path: str, devices: list[str], weights: dict[str, list[Any]]) -> lis
 
 
 def _on_cpu(model: Model) -> bool:
-    return next(model.bundle.model.parameters()).device.type == "cpu"
+    return _device(model).type == "cpu"
+
+
+def _device(model: Model) -> Any:
+    return next(model.bundle.model.parameters()).device
 
 
 def share_weights(model: Any, known: dict[str, list[Any]]) -> None:

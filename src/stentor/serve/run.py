@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from stentor.cli.serve import ServeOptions
     from stentor.serve.service import Service
 
-PACKAGES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
+PACKAGES = ("fastapi", "uvicorn", "websockets", "python_multipart", "prometheus_client")
+MESSAGE = 21 * 2**20
+"""Bytes of the largest message of a socket: 15 MiB of audio as base64, and what is around it."""
 DRAIN = 120.0
 """Seconds that requests have to end after a signal."""
 
@@ -76,9 +78,12 @@ def drained(app: Any, service: Service) -> Any:
             service.draining, self.deadline = True, time.monotonic() + DRAIN
 
         async def on_tick(self, counter: int) -> bool:
-            if service.draining and (not service.active or time.monotonic() > self.deadline):
-                self.should_exit = True
+            if service.draining:
+                service.stopping.set()
+                self.should_exit |= not service.active or time.monotonic() > self.deadline
             return await super().on_tick(counter)
 
     quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
-    return DrainingServer(uvicorn.Config(app, timeout_graceful_shutdown=5, **quiet))
+    # Audio does not shrink. A client may send faster than it is heard, and its pong comes after its audio.
+    sockets: dict[str, Any] = {"ws_max_size": MESSAGE, "ws_per_message_deflate": False, "ws_ping_timeout": None}
+    return DrainingServer(uvicorn.Config(app, timeout_graceful_shutdown=5, **quiet, **sockets))

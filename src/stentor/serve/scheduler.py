@@ -51,6 +51,8 @@ class QueuedJob:
     on_result: Callable[[int, Any], None] = lambda i, result: None
     on_error: Callable[[BaseException], None] = lambda error: None
     """Called once at most; afterwards nothing of the job is done any more."""
+    device: str | None = None
+    """Where its state is: only workers there do it. None: any."""
     pending: list[int] = field(default_factory=list)
     clock: float = 0.0
     number: int = 0
@@ -122,11 +124,12 @@ class JobQueue:
         """Jobs that wait."""
         return len(self._jobs)
 
-    def take(self, timeout: float | None = None) -> list[Piece]:
-        """The next batch; waits until there is one. Empty when the queue is closed, or nothing came in `timeout`."""
+    def take(self, timeout: float | None = None, device: str | None = None) -> list[Piece]:
+        """The next batch for a worker on a device; waits until there is one. Empty when the queue is closed, or nothing
+        came in `timeout`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ready() or self._closed, timeout)
-            batch = self._batch(ready) if (ready := self._ready()) else []
+            self._changed.wait_for(lambda: self._ready(device) or self._closed, timeout)
+            batch = self._batch(ready) if (ready := self._ready(device)) else []
             self._with_long += _has_long(batch)
             return batch
 
@@ -136,10 +139,11 @@ class JobQueue:
             self._with_long -= _has_long(batch)
             self._changed.notify_all()
 
-    def _ready(self) -> list[QueuedJob]:
+    def _ready(self, device: str | None) -> list[QueuedJob]:
         """The jobs of which the next batch may be."""
         self._leave_out_cancelled()
-        return [job for job in self._jobs if self._with_long < self.long_workers or not job.long]
+        long = self._with_long < self.long_workers
+        return [job for job in self._jobs if (long or not job.long) and job.device in (None, device)]
 
     def _leave_out_cancelled(self) -> None:
         """A job that failed is still in the queue when the next batch is taken."""

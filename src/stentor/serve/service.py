@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
+from stentor.serve.client_secrets import ClientSecrets
 from stentor.serve.errors import ApiError
 from stentor.serve.metrics import Metrics
 from stentor.serve.recordings import Decoders, UploadedRecording
@@ -64,6 +65,9 @@ class Service:
     active: int = 0
     """Requests that have not been answered."""
     draining: bool = False
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Sessions end when it is set."""
+    client_secrets: ClientSecrets = field(default_factory=ClientSecrets)
 
     def __post_init__(self) -> None:
         self.detector: Detector = open_detector(self.vad)

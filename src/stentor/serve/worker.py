@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from stentor.data.batch import Example
 from stentor.inference.load import Model
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
+from stentor.inference.stream import open_recogniser
+from stentor.inference.stream.base import Recogniser
 from stentor.serve.errors import report
 from stentor.serve.scheduler import JobQueue, QueuedJob
 from stentor.tasks.diarize import Diarize
@@ -21,18 +23,30 @@ from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
 
 
+class StreamOptions(NamedTuple):
+    """How a session's audio is heard; those of sessions that ask for the same are heard together."""
+
+    language: str | None = None
+    delay: float | None = None
+    prompt: str | None = None
+    hotwords: tuple[str, ...] = ()
+
+
 class Worker:
     """Runs the jobs of `queue`, which it may share with workers that have the same model on other devices. A job whose
     piece cannot be read, or fails in the model, fails alone."""
 
-    def __init__(self, name: str, model: Model, queue: JobQueue):
-        self.model, self.queue = model, queue
+    def __init__(self, name: str, model: Model, queue: JobQueue, device: str | None = None):
+        """`device`: where the model is; for jobs whose state is there."""
+        self.model, self.queue, self.device = model, queue, device
         self.on_batch: Callable[[float, int], None] = lambda seconds, pieces: None
         """Called with the seconds that a batch took and its number of pieces."""
         self.ready = False
         """The model has answered."""
         self.turn = threading.Lock()
         """Whoever has it may touch the model: for what is not in the queue (see `ServedModel.taking_turns`)."""
+        self.recogniser: Callable[[StreamOptions], Recogniser] = lru_cache(64)(self._open_recogniser)
+        """For streams. Raises ConfigError."""
         self.thread = threading.Thread(target=self._run, name=f"stentor-{name}", daemon=True)
 
     def start(self) -> None:
@@ -53,6 +67,9 @@ class Worker:
         """Its remarks are not logged: they repeat what a client sends."""
         return self.model.speaker(remark=lambda sentence: None)
 
+    def _open_recogniser(self, options: StreamOptions) -> Recogniser:
+        return open_recogniser(self.model, **options._asdict())
+
     def _run(self) -> None:
         try:
             self._answer_something()
@@ -60,7 +77,7 @@ class Worker:
             report(error)
             return
         self.ready = True
-        while batch := self.queue.take():
+        while batch := self.queue.take(device=self.device):
             began = time.monotonic()
             loaded: list[tuple[QueuedJob, int, Any]] = []
             for job, i in batch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
 
@@ -15,13 +16,19 @@ DELAY = {"chunks": 0.32, "agreement": 1.0}
 
 
 def open_recogniser(
-    model: Model, language: str | None = None, delay: float | None = None, agreement: bool = False
+    model: Model,
+    language: str | None = None,
+    delay: float | None = None,
+    agreement: bool = False,
+    prompt: str | None = None,
+    hotwords: Sequence[str] = (),
 ) -> Recogniser:
     """What answers while one speaks: the model itself where it was trained to hear chunk by chunk, for others
     LocalAgreement, and for all with `agreement`.
 
-    `delay`: seconds of a chunk; with LocalAgreement from one answer to the next. Raises ConfigError for a model of
-    another task, and for a delay that it was not trained with.
+    `delay`: seconds of a chunk; with LocalAgreement from one answer to the next. `prompt` and `hotwords` are for models
+    that LocalAgreement asks, as `Transcriber` takes them. Raises ConfigError for a model of another task, for a delay
+    that it was not trained with, and for what it cannot take.
     """
     from stentor.inference.stream.agreement import AgreementRecogniser
     from stentor.inference.stream.ctc import CTCRecogniser
@@ -33,8 +40,12 @@ def open_recogniser(
     streaming = getattr(bundle.processor, "streaming", None)
     chunked = [] if agreement or streaming is None else [r for r in (CTCRecogniser,) if r.serves(bundle)]
     if not chunked or streaming is None:
-        transcriber = Transcriber(bundle, task, language=language, words=model.knows_times, model=model.name)
-        return AgreementRecogniser(transcriber, delay or DELAY["agreement"])
+        places = bundle.family.decoding_options()
+        place = "context" if "context" in places and "prompt" not in places else "prompt"
+        options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}
+        return AgreementRecogniser(Transcriber(bundle, task, language, **options), delay or DELAY["agreement"])
+    if prompt or hotwords:
+        raise ConfigError(f"{model.name} takes no prompt and no hotwords while one speaks: leave them out.")
     least, most = streaming.chunk
     chunk = min(max(DELAY["chunks"], least), most) if delay is None else delay
     if not least <= chunk <= most:

@@ -29,7 +29,7 @@ class AgreedHypothesis(Hypothesis):
         self.recogniser = recogniser
         self.words: list[Event] = []
         self.partial = ""
-        self.before = (recogniser.transcriber.prompt or "").split()[-PROMPT_WORDS:]
+        self.before: list[str] = []
         """The last words before the buffer."""
         self.buffer = np.zeros(0, np.float32)
         self._offset = 0
@@ -130,7 +130,8 @@ class AgreementRecogniser(Recogniser):
         """`step`: seconds from one answer to the next; `n`: answers that must agree; `keep`: seconds of audio from
         which on words that stay are let go; `longest`: seconds after which what was heard is let go, agreed or not."""
         self.transcriber, self.rate = transcriber, transcriber.rate
-        self.step, self.n, self.keep, self.longest = step, n, keep, min(longest, transcriber.longest)
+        self.step = self.delay = step
+        self.n, self.keep, self.longest = step, n, keep, min(longest, transcriber.longest)
 
     def open(self) -> AgreedHypothesis:
         return AgreedHypothesis(self)
@@ -140,7 +141,7 @@ class AgreementRecogniser(Recogniser):
         prompted = "prompt" in t.bundle.family.decoding_options()
         examples = []
         for hypothesis in hypotheses:
-            prompt = " ".join(hypothesis.before) if prompted else None
+            prompt = " ".join([*filter(None, [t.prompt]), *hypothesis.before]) if prompted else None
             extra: dict[str, Any] = {"prompt": prompt} if prompt else {}
             examples.append(Example("", hypothesis.buffer, language=t.language, context=t.context, extra=extra))
         for hypothesis, output in zip(hypotheses, t.predict(examples), strict=True):

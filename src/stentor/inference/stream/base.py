@@ -50,6 +50,10 @@ class Recogniser(ABC):
 
     rate: int
     """Hz of the audio that it takes."""
+    delay: float = 1.0
+    """Seconds from one answer to the next."""
+    delays: tuple[float, float] = (0.1, 10.0)
+    """The least and the most that such a recogniser of its model can have."""
     policy = "chunks"
     """How it decides that a word stays, as figures are labelled."""
 

@@ -18,6 +18,7 @@ class ChunkedHypothesis(Hypothesis):
 
     def __init__(self, audio: AudioStream, writer: TokenWords):
         self.audio, self.writer = audio, writer
+        self.seconds = audio.encoder.chunk * audio.encoder.frame_seconds
 
     @property
     def words(self) -> list[Event]:  # type: ignore[override]
@@ -58,7 +59,8 @@ class ChunkedRecogniser(Recogniser):
         self.model: Any = bundle.model
         self.processor: Any = bundle.processor
         self.encoder: ChunkEncoder = self.model.chunk_encoder(self.processor, (chunk, reach))
-        self.rate = self.encoder.rate
+        self.rate, self.delays = self.encoder.rate, self.processor.streaming.chunk
+        self.delay = self.encoder.chunk * self.encoder.frame_seconds
 
     @classmethod
     @abstractmethod

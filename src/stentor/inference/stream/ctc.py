@@ -48,6 +48,6 @@ class CTCRecogniser(ChunkedRecogniser):
 
     @torch.no_grad()
     def advance(self, hypotheses: Sequence[Any]) -> None:
-        for hypothesis, hidden in zip(hypotheses, encode_chunks([h.audio for h in hypotheses])):
+        for hypothesis, hidden in zip(hypotheses, encode_chunks([h.audio for h in hypotheses], self.encoder)):
             best, classes = self.model.ctc_log_probs(hidden[None])[0].max(-1)
             hypothesis.read(classes.tolist(), best.tolist())

@@ -95,4 +95,3 @@ class Stream:
 
     def _event(self, kind: str, **facts: Any) -> Event:
         return {"type": kind, **facts, "time": round(self._samples / self.recogniser.rate, 3)}
-

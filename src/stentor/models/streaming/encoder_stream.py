@@ -90,9 +90,9 @@ class AudioStream:
 
 
 @torch.no_grad()
-def encode_chunks(recordings: Sequence[AudioStream]) -> list[Tensor]:
-    """Hidden states [frames, width] of the next chunk of each recording; all have one encoder."""
-    encoder = recordings[0].encoder
+def encode_chunks(recordings: Sequence[AudioStream], encoder: ChunkEncoder | None = None) -> list[Tensor]:
+    """Hidden states [frames, width] of the next chunk of each recording; all have one encoder, or a copy of `encoder`."""
+    encoder = encoder or recordings[0].encoder
     taken = [recording.take() for recording in recordings]
     counts = torch.tensor([len(features) for features in taken])
     room = torch.zeros((encoder.chunk + encoder.ahead) * encoder.factor, taken[0].shape[1])

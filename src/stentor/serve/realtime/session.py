@@ -1,0 +1,264 @@
+"""Sessions: what a client sends over a socket, event by event, and what it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+from fastapi import WebSocket, WebSocketDisconnect
+from pydantic_core import from_json
+
+from stentor.errors import StentorError
+from stentor.serve.errors import ApiError, api_error, report
+from stentor.serve.realtime.item import Hearing, Item
+from stentor.serve.realtime.settings import Settings, from_beta
+from stentor.serve.realtime.turns import Turns
+from stentor.serve.service import Service
+
+APPEND_BYTES = 15 * 2**20
+"""Of audio in one event."""
+SHORTEST = 0.1
+"""Seconds of the shortest item."""
+IDLE = 600.0
+"""Seconds for which a client may send nothing."""
+UNREAD = 60.0
+"""Seconds for which it may leave an event unread."""
+SILENCE = 0.8
+"""Seconds after which a phrase has ended, where a client says itself when an item has."""
+NO_CONVERSATION = "This is a session for transcription: it has no {}."
+
+
+class SessionOver(Exception):
+    """The server ends the session; `code` is that of the socket."""
+
+    def __init__(self, code: int, message: str, kind: str):
+        super().__init__(message)
+        self.code, self.kind = code, kind
+
+
+class Session:
+    """One client's. Events are answered in their order; while one is, only the next is read."""
+
+    def __init__(self, socket: WebSocket, service: Service, settings: Settings, hearing: Hearing | None):
+        """`hearing` is that of the settings."""
+        self.socket, self.service, self.settings, self.hearing = socket, service, settings, hearing
+        self.item: Item | None = None
+        self.seconds = 0.0
+        """Of audio that came."""
+        self._turns = self._new_turns()
+        self._previous: str | None = None
+        """The last item."""
+        self._created = "conversation.item.added", "conversation.item.done"
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
+        self._bytes = 0
+        """Of messages that were read and not answered."""
+        self._expires = time.time() + service.limits.audio_seconds
+        self._facts = {"id": f"sess_{secrets.token_hex(12)}", "object": "realtime.transcription_session"}
+
+    async def run(self) -> None:
+        """Until the client goes, or its time is over."""
+        tasks = [asyncio.create_task(part) for part in (self._read(), self._answer(), self._stop())]
+        seconds = self.service.limits.audio_seconds
+        try:
+            done, _ = await asyncio.wait(tasks[:2], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            self.service.held.left += self._bytes
+        expired = SessionOver(1008, "The session's time is over: open another one.", "session_expired")
+        await self._end(next((r for r in results if isinstance(r, Exception)), None) if done else expired)
+
+    async def _end(self, error: Exception | None) -> None:
+        """Says why, where the client has not gone."""
+        if error is None or isinstance(error, WebSocketDisconnect):
+            return
+        if not isinstance(error, SessionOver):
+            report(error)
+            error = SessionOver(1011, str(api_error(error)), "server_error")
+        try:
+            async with asyncio.timeout(UNREAD):
+                await self._tell_error(ApiError(400 if error.code == 1008 else 503, str(error), code=error.kind), None)
+                await self.socket.close(error.code, str(error))
+        except (TimeoutError, WebSocketDisconnect, SessionOver):
+            pass
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(IDLE):
+                    message = dict(await self.socket.receive())
+            except TimeoutError:
+                raise SessionOver(1008, f"Nothing came for {IDLE:g} s.", "session_idle") from None
+            if message["type"] == "websocket.disconnect":
+                return
+            size = len(message.get("text") or message.get("bytes") or "")
+            self._bytes += size
+            self.service.held.left -= size
+            if self.service.held.left < 0:
+                raise SessionOver(1013, "Too much audio is waiting: try again later.", "rate_limit_exceeded")
+            await self._inbox.put(message)
+
+    async def _stop(self) -> None:
+        await self.service.stopping.wait()
+        await self._inbox.put({"type": "stop"})
+
+    async def _answer(self) -> None:
+        await self.send("session.created", session=self._shown())
+        while True:
+            message = await self._inbox.get()
+            if message["type"] == "stop":
+                if self.item is not None:
+                    await self._close_item(self.item)
+                raise SessionOver(1001, "The server is stopping: connect again in a minute.", "server_stopping")
+            await self._handle(message)
+            size = len(message.get("text") or message.get("bytes") or "")
+            self._bytes -= size
+            self.service.held.left += size
+
+    async def send(self, event: str, **fields: Any) -> None:
+        """Send an event. Raises SessionOver where the client does not read."""
+        body = {"type": event, "event_id": f"event_{secrets.token_hex(12)}", **fields}
+        try:
+            async with asyncio.timeout(UNREAD):
+                await self.socket.send_text(json.dumps(body, ensure_ascii=False, allow_nan=False))
+        except TimeoutError:
+            raise SessionOver(1008, f"Events were not read for {UNREAD:g} s.", "slow_reader") from None
+
+    async def _handle(self, message: dict[str, Any]) -> None:
+        event_id = None
+        try:
+            event = _event(message)
+            event_id = event.get("event_id") if isinstance(event.get("event_id"), str) else None
+            kind = event["type"]
+            if kind not in _HANDLERS:
+                raise ApiError(400, NO_CONVERSATION.format(f"event {kind[:100]!r}"), "type", "unknown_event")
+            await _HANDLERS[kind](self, event)
+        except (ApiError, StentorError) as error:
+            await self._tell_error(error, event_id)
+
+    async def _tell_error(self, error: Exception, event_id: str | None) -> None:
+        await self.send("error", error={**api_error(error).body()["error"], "event_id": event_id})
+
+    async def _update(self, event: dict[str, Any]) -> None:
+        await self._set(Settings.read(event.get("session")))
+        await self.send("session.updated", session=self._shown())
+
+    async def _update_beta(self, event: dict[str, Any]) -> None:
+        await self._set(Settings.read(from_beta(event.get("session"))))
+        self._created = ("conversation.item.created",)  # type: ignore[assignment]
+        session = {**self._facts, "expires_at": int(self._expires), **self.settings.shown_beta()}
+        await self.send("transcription_session.updated", session=session)
+
+    async def _set(self, update: Settings) -> None:
+        settings = self.settings.updated(update)
+        hearing = await asyncio.to_thread(Hearing.of, self.service, settings)
+        before, after = self.settings.input, settings.input
+        if (before.format, before.turn_detection) != (after.format, after.turn_detection):
+            if self.item is not None:
+                message = "The audio buffer is not empty: commit or clear it before format or turn detection change."
+                raise ApiError(400, message, "session.audio.input")
+            self.settings = settings
+            self._turns = self._new_turns()
+        self.settings, self.hearing = settings, hearing
+
+    async def _append(self, event: dict[str, Any]) -> None:
+        if self.hearing is None:
+            message = "There is no model: send it in session.update, or connect with ?model=NAME."
+            raise ApiError(400, message, "session.audio.input.transcription.model")
+        try:
+            data = base64.b64decode(event.get("audio", 0), validate=True)
+            samples = self.settings.input.format.samples(data)
+        except (TypeError, ValueError):
+            raise ApiError(400, "audio is no base64 of whole samples in the session's format.", "audio") from None
+        if len(data) > APPEND_BYTES:
+            raise ApiError(400, f"audio is larger than {APPEND_BYTES // 2**20} MiB: send it in parts.", "audio")
+        rate = self._rate
+        if self.seconds + len(samples) / rate > self.service.limits.audio_seconds:
+            raise SessionOver(1008, "The session is too long: open another one.", "session_expired")
+        for piece in np.split(samples, range(rate, len(samples), rate)):
+            await self._hear(piece)
+            await asyncio.sleep(0)
+
+    async def _hear(self, samples: np.ndarray) -> None:
+        if self._turns is None:
+            self.item = self.item or self._new_item(self.seconds)
+            self.seconds += len(samples) / self._rate
+            await self.item.hear(samples)
+            return
+        self.seconds += len(samples) / self._rate
+        for part, block in self._turns.split(samples):
+            if part == "begin":
+                self.item = self._new_item(self._turns.seconds - len(block) / self._rate)
+                start = round(1000 * self.item.begin)
+                await self.send("input_audio_buffer.speech_started", audio_start_ms=start, item_id=self.item.id)
+            if self.item is not None:
+                await self.item.hear(block)
+            if part == "end" and self.item is not None:
+                stopped = {"audio_end_ms": round(1000 * self._turns.seconds), "item_id": self.item.id}
+                await self.send("input_audio_buffer.speech_stopped", **stopped)
+                await self._close_item(self.item)
+
+    async def _commit(self, event: dict[str, Any]) -> None:
+        if self.item is not None and self._turns is not None:
+            await self.item.hear(self._turns.rest())
+            self._turns = self._new_turns()
+        seconds = 0.0 if self.item is None else self.item.seconds
+        if self.item is None or seconds < SHORTEST:
+            message = f"The audio buffer has {1000 * seconds:.0f} ms: at least {1000 * SHORTEST:.0f} ms are an item."
+            raise ApiError(400, message, code="input_audio_buffer_commit_empty")
+        await self._close_item(self.item)
+
+    async def _clear(self, event: dict[str, Any]) -> None:
+        self.item, self._turns = None, self._new_turns()
+        await self.send("input_audio_buffer.cleared")
+
+    async def _close_item(self, item: Item) -> None:
+        previous, self.item, self._previous = self._previous, None, item.id
+        await self.send("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
+        shown = {"id": item.id, "object": "realtime.item", "type": "message", "status": "completed", "role": "user"}
+        shown["content"] = [{"type": "input_audio", "transcript": None}]  # type: ignore[assignment]
+        for event in self._created:
+            await self.send(event, item=shown, previous_item_id=previous)
+        await item.end()
+
+    def _new_item(self, begin: float) -> Item:
+        assert self.hearing is not None
+        return Item(self.hearing, self._rate, SILENCE if self._turns is None else None, begin, self.send)
+
+    def _new_turns(self) -> Turns | None:
+        vad = self.settings.input.turn_detection
+        return None if vad is None else Turns(self._rate, vad, self.seconds)
+
+    @property
+    def _rate(self) -> int:
+        return self.settings.input.format.rate or 0
+
+    def _shown(self) -> dict[str, Any]:
+        return {**self._facts, "expires_at": int(self._expires), **self.settings.shown()}
+
+
+_HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
+    "session.update": Session._update,
+    "transcription_session.update": Session._update_beta,
+    "input_audio_buffer.append": Session._append,
+    "input_audio_buffer.commit": Session._commit,
+    "input_audio_buffer.clear": Session._clear,
+}
+
+
+def _event(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as an event. Raises ApiError."""
+    try:
+        event = from_json(message.get("text") or "", allow_inf_nan=False)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise ApiError(400, "An event is a JSON object with a `type`, in a text message.", code="invalid_event")
+    return event

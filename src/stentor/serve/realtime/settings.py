@@ -1,0 +1,150 @@
+"""Settings of a session, by the names that OpenAI's Realtime interface has for them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from stentor.audio import g711
+from stentor.serve.errors import ApiError
+from stentor.serve.forms import Fields, ModelName
+from stentor.text.languages import find, unknown_language
+
+DELAYS = {"minimal": 0.5, "low": 1.0, "medium": 2.0, "high": 4.0, "xhigh": 8.0}
+"""Times a model's usual delay."""
+LOGPROBS = "item.input_audio_transcription.logprobs"
+BETA = {
+    "input_audio_format": "format",
+    "input_audio_transcription": "transcription",
+    "input_audio_noise_reduction": "noise_reduction",
+    "turn_detection": "turn_detection",
+}
+"""What settings of the audio are called in the interface's beta; formats:"""
+BETA_FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+
+
+class AudioFormat(Fields):
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+    rate: int | None = Field(None, ge=8000, le=48000)
+    """Hz of PCM; OpenAI's is 24000 always."""
+
+    @model_validator(mode="after")
+    def _rate(self) -> AudioFormat:
+        usual = 24000 if self.type == "audio/pcm" else g711.RATE
+        if usual == g711.RATE and self.rate not in (None, g711.RATE):
+            raise ValueError("G.711 has 8000 samples a second")
+        self.rate = self.rate or usual
+        return self
+
+    def samples(self, data: bytes) -> np.ndarray:
+        """Float32 [samples]. Raises ValueError for half a sample."""
+        if self.type == "audio/pcm":
+            return np.frombuffer(data, "<i2").astype(np.float32) / 2**15
+        return g711.decode_mu_law(data) if self.type == "audio/pcmu" else g711.decode_a_law(data)
+
+
+class TurnDetection(Fields):
+    type: Literal["server_vad"] = "server_vad"
+    threshold: float = Field(0.5, gt=0, le=1)
+    """Of the level above the noise: 12 dB times this."""
+    prefix_padding_ms: int = Field(300, ge=0, le=10_000)
+    silence_duration_ms: int = Field(500, ge=100, le=60_000)
+    create_response: bool | None = Field(None, exclude=True)
+    interrupt_response: bool | None = Field(None, exclude=True)
+    idle_timeout_ms: int | None = Field(None, exclude=True)
+
+
+class Transcription(Fields):
+    model: ModelName | None = None
+    language: str | None = Field(None, max_length=100)
+    languages: list[str] = Field([], max_length=1)
+    prompt: str | None = Field(None, max_length=4096)
+    keywords: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=1000)
+    delay: Literal["minimal", "low", "medium", "high", "xhigh"] | float | None = None
+    """Also in seconds."""
+    partials: bool = False
+    """Send what may still change, as `partial` of deltas that are empty."""
+
+    @field_validator("language")
+    @classmethod
+    def _known(cls, code: str | None) -> str | None:
+        if code and find(code) is None:
+            raise ValueError(unknown_language(code).rstrip("."))
+        return code or None
+
+
+class NoiseReduction(Fields):
+    type: Literal["near_field", "far_field"] | None = None
+    strength: float | None = None
+
+
+class AudioInput(Fields):
+    format: AudioFormat = AudioFormat(type="audio/pcm")
+    transcription: Transcription | None = None
+    turn_detection: TurnDetection | None = TurnDetection()
+    noise_reduction: NoiseReduction | None = Field(None, exclude=True)
+    """Has no effect."""
+
+
+class Audio(Fields):
+    input: AudioInput = AudioInput()
+
+
+class Settings(Fields):
+    """What a session does with its audio."""
+
+    type: Literal["transcription"] = "transcription"
+    audio: Audio = Audio()
+    include: list[Literal["item.input_audio_transcription.logprobs"]] = []
+
+    @classmethod
+    def read(cls, session: Any) -> Settings:
+        """Those that a client sends. Raises ApiError."""
+        if isinstance(session, dict) and session.get("type", "transcription") != "transcription":
+            raise ApiError(400, "This server transcribes: sessions have the type transcription.", "session.type")
+        try:
+            return cls.model_validate(session)
+        except ValidationError as error:
+            last = error.errors()[-1]
+            param = ".".join(["session", *(str(part) for part in last["loc"])])
+            raise ApiError(400, f"{param}: {last['msg']}.", param) from None
+
+    @property
+    def input(self) -> AudioInput:
+        return self.audio.input
+
+    def updated(self, update: Settings) -> Settings:
+        """These, but for what an update sets."""
+        changes = {name: getattr(update.input, name) for name in update.input.model_fields_set}
+        new, old = changes.get("transcription"), self.input.transcription
+        if new is not None and old is not None:
+            changes["transcription"] = old.model_copy(update={k: getattr(new, k) for k in new.model_fields_set})
+        include = update.include if "include" in update.model_fields_set else self.include
+        return Settings(audio=Audio(input=self.input.model_copy(update=changes)), include=include)
+
+    def shown(self) -> dict[str, Any]:
+        """As events have them."""
+        shown = self.model_dump()
+        if (transcription := shown["audio"]["input"]["transcription"]) is not None:
+            shown["audio"]["input"]["transcription"] = {k: v for k, v in transcription.items() if v}
+        shown["audio"]["input"]["noise_reduction"] = None
+        return shown
+
+    def shown_beta(self) -> dict[str, Any]:
+        """As events of the beta have them."""
+        shown = self.shown()
+        fields = {beta: shown["audio"]["input"][name] for beta, name in BETA.items()}
+        names = {name: beta for beta, name in BETA_FORMATS.items()}
+        return {**fields, "input_audio_format": names[self.input.format.type], "include": self.include}
+
+
+def from_beta(session: Any) -> Any:
+    """The settings of `transcription_session.update`, as `session.update` has them."""
+    if not isinstance(session, dict):
+        return session
+    fields = {BETA[name]: value for name, value in session.items() if name in BETA}
+    if isinstance(name := fields.get("format"), str):
+        fields["format"] = {"type": BETA_FORMATS.get(name, name)}
+    return {**{k: v for k, v in session.items() if k not in BETA}, "audio": {"input": fields}}

@@ -27,7 +27,7 @@ def test_every_field_is_named():
 def test_every_route_and_metric_is_named():
     service = Service(Registry([], {}))
     paths = create_app(service).openapi()["paths"]
-    assert len(paths) == 10 and all(path.partition("{")[0] in PAGE for path in paths)
+    assert len(paths) == 11 and all(path.partition("{")[0] in PAGE for path in paths)
     metrics = {f"{m.name}{'_total' * (m.type == 'counter')}" for m in Metrics().registry.collect()}
     assert metrics == set(re.findall(r"`(stentor_\w+)`", PAGE))
     service.close()
@@ -51,7 +51,7 @@ def test_the_page_in_a_browser(export, tone, serve, tmp_path):
     server, audio, form = serve(export()), tone("a.wav", (0.5, -10)), "details[id='/v1/audio/transcriptions']"
     with Browser(tmp_path) as browser:
         page = browser.open(f"{server.url}/docs")
-        page.wait("document.querySelectorAll('details').length === 10", "every route")
+        page.wait("document.querySelectorAll('details').length === 11", "every route")
         page.click(f"{form} summary")
         page.give(f"{form} [name=file]", audio)
         values = {"model": "model", "response_format": "verbose_json", "timestamp_granularities[]": "segment"}

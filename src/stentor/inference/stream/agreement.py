@@ -130,8 +130,8 @@ class AgreementRecogniser(Recogniser):
         """`step`: seconds from one answer to the next; `n`: answers that must agree; `keep`: seconds of audio from
         which on words that stay are let go; `longest`: seconds after which what was heard is let go, agreed or not."""
         self.transcriber, self.rate = transcriber, transcriber.rate
-        self.step = self.delay = step
-        self.n, self.keep, self.longest = step, n, keep, min(longest, transcriber.longest)
+        self.step, self.delay, self.n, self.keep = step, step, n, keep
+        self.longest = min(longest, transcriber.longest)
 
     def open(self) -> AgreedHypothesis:
         return AgreedHypothesis(self)

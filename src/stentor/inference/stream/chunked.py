@@ -18,7 +18,10 @@ class ChunkedHypothesis(Hypothesis):
 
     def __init__(self, audio: AudioStream, writer: TokenWords):
         self.audio, self.writer = audio, writer
-        self.seconds = audio.encoder.chunk * audio.encoder.frame_seconds
+
+    @property
+    def seconds(self) -> float:  # type: ignore[override]
+        return self.audio.encoder.chunk * self.audio.encoder.frame_seconds
 
     @property
     def words(self) -> list[Event]:  # type: ignore[override]

@@ -91,7 +91,7 @@ class AudioStream:
 
 @torch.no_grad()
 def encode_chunks(recordings: Sequence[AudioStream], encoder: ChunkEncoder | None = None) -> list[Tensor]:
-    """Hidden states [frames, width] of the next chunk of each recording; all have one encoder, or a copy of `encoder`."""
+    """Hidden states [frames, width] of the next chunk of each recording; all have one encoder, or copies of it."""
     encoder = encoder or recordings[0].encoder
     taken = [recording.take() for recording in recordings]
     counts = torch.tensor([len(features) for features in taken])

@@ -5,6 +5,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,9 @@ import pytest
 for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "openai"):
     pytest.importorskip(package)
 
-sys.path.insert(0, str(Path(__file__).parent))  # for test_limits
+sys.path.insert(0, str(Path(__file__).parent))  # for realtime and test_limits
+
+from realtime import streaming_model  # noqa: E402
 
 spec = importlib.util.spec_from_file_location(
     "inference_models", Path(__file__).parents[1] / "inference" / "conftest.py"
@@ -27,8 +30,8 @@ diarizer, export, meter, run, talk, talker, tiny_family, tone, tones = (
 )
 
 
-@pytest.fixture
-def serve() -> Iterator:
+@contextmanager
+def servers() -> Iterator:
     """Starts a server of `load_models(runs, **options)` with `limits`, `keys` and `origins`; answers its `url`, its
     `service` and an openai `client`, once it is ready."""
     import httpx
@@ -59,10 +62,31 @@ def serve() -> Iterator:
         client = openai.OpenAI(base_url=f"{url}/v1", api_key=(keys or ["none"])[0], max_retries=0, timeout=300)
         return SimpleNamespace(url=url, service=service, client=client, http=http, server=server, thread=thread)
 
-    yield start
-    for server, thread in running:
-        server.should_exit = True
-        thread.join()
+    try:
+        yield start
+    finally:
+        for server, thread in running:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def serve() -> Iterator:
+    with servers() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def chunks(tmp_path_factory) -> Path:
+    """The export of a model that hears chunk by chunk."""
+    return streaming_model(tmp_path_factory.mktemp("chunks") / "model")
+
+
+@pytest.fixture(scope="module")
+def live(chunks) -> Iterator[SimpleNamespace]:
+    """A server of it, which all tests of a module share."""
+    with servers() as start:
+        yield start(chunks)
 
 
 @pytest.fixture

@@ -13,18 +13,24 @@ SHORT = 30
 
 
 def streaming_model(folder: Path) -> Path:
-    """The export of an untrained CTC model with chunk masks, of which every letter may come."""
+    """The export of an untrained CTC model with chunk masks, that hears each of its letters about as often."""
     import torch
 
     from stentor.models.transformer import Transformer
     from stentor.models.transformer.build import assemble, finish, processor_for
 
     torch.manual_seed(0)
-    features = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
+    features = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40, "high_freq": 3600}
     layers = {"d_model": 32, "layers": 2, "conv_kernel": 5}
     family = Transformer.model_validate({"kind": "encoder", "streaming": {}, "features": features, "encoder": layers})
     bundle = finish(assemble(family, processor_for(family, None, " abcd"), None), False)
-    torch.nn.init.normal_(bundle.model.ctc_head.weight, std=2.0)
+    head, features = bundle.model.ctc_head, bundle.processor.features
+    torch.nn.init.normal_(head.weight, std=2.0)
+    audio = speech(8.0, features.sampling_rate, 1).astype("f4") / 2**15
+    frames = torch.from_numpy(features.joined(features.normalized(features.raw(audio))))[None]
+    with torch.no_grad():
+        hidden, _ = bundle.model.encode(frames, torch.tensor([frames.shape[1]]))
+        head.bias -= head(hidden)[0].mean(0)
     folder.mkdir()
     family.save(bundle, {name: t.detach().clone() for name, t in bundle.model.state_dict().items()}, folder)
     (folder / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
@@ -32,10 +38,12 @@ def streaming_model(folder: Path) -> Path:
 
 
 def speech(seconds: float, rate: int = RATE, seed: int = 0) -> np.ndarray:
-    """Noise that swells and fades as syllables do, of 16 bits."""
-    time = np.arange(round(seconds * rate)) / rate
-    noise = np.random.default_rng(seed).normal(0, 0.1, len(time)) * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * time))
-    return (noise.clip(-1, 1) * 32767).astype("<i2")
+    """Tones in noise that swell and fade as syllables do, of 16 bits."""
+    random, time = np.random.default_rng(seed), np.arange(round(seconds * rate)) / rate
+    pitch = np.repeat(random.uniform(150, 3000, 1 + len(time) * 5 // rate), rate // 5)[: len(time)]
+    tone = np.sin(2 * np.pi * np.cumsum(pitch) / rate) + random.normal(0, 0.3, len(time))
+    audio = 0.2 * tone * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * time))
+    return (audio.clip(-1, 1) * 32767).astype("<i2")
 
 
 def silence(seconds: float, rate: int = RATE) -> np.ndarray:
@@ -70,12 +78,10 @@ class Client:
         self.send("session.update", session={"type": "transcription", "audio": {"input": fields}})
 
     def append(self, audio: np.ndarray | bytes, pieces: int = 1) -> None:
-        for part in (
-            np.array_split(np.frombuffer(audio, np.uint8), pieces)
-            if isinstance(audio, bytes)
-            else (np.array_split(audio, pieces))
-        ):
-            self.send("input_audio_buffer.append", audio=encoded(part))
+        data = audio if isinstance(audio, bytes) else audio.tobytes()
+        size = -(-len(data) // (2 * pieces)) * 2
+        for i in range(0, len(data), size):
+            self.send("input_audio_buffer.append", audio=encoded(data[i : i + size]))
 
     def commit(self) -> None:
         self.send("input_audio_buffer.commit")

@@ -1,28 +1,176 @@
-"""/v1/realtime: events of a session, by a bare client and by the unmodified one of OpenAI."""
+"""/v1/realtime: what is heard, by a bare client: the words are those of `stentor transcribe --stream`."""
 
+import json
+import threading
+
+import numpy as np
 import pytest
-from realtime import RATE, Client, speech, streaming_model, text_of, words_of
+import soundfile
+from realtime import RATE, Client, silence, speech, text_of, words_of
+from test_limits import until
 
 import stentor
+from stentor.audio import g711
+from stentor.inference.stream.ctc import CTCRecogniser
 
 MANUAL = {"turn_detection": None}
 
 
-@pytest.fixture
-def server(serve, tmp_path):
-    return serve(streaming_model(tmp_path / "model"))
+def heard(live, audio, pieces=1, **settings):
+    """Events of audio that is committed."""
+    with Client(live) as client:
+        client.configure(**MANUAL, **settings)
+        client.append(audio, pieces)
+        client.commit()
+        return client.events(".completed")
 
 
-def test_words_are_those_of_the_stream(server, tmp_path):
+def streamed(folder, audio, silence=0.8, delay=None):
+    """Words of the stream of samples at 24 kHz."""
+    stream = stentor.load(folder, "cpu").stream(RATE, delay=delay, silence=silence)
+    samples = audio.astype(np.float32) / 2**15
+    return [e for e in [*stream.feed(samples), *stream.finish()] if e["type"] == "word"]
+
+
+@pytest.mark.parametrize("pieces", [1, 23])
+def test_words_are_those_of_the_stream(live, chunks, pieces):
     audio = speech(4.0)
-    stream = stentor.load(tmp_path / "model", "cpu").stream(RATE)
-    samples = audio.astype("f4") / 32768
-    expected = [e for e in [*stream.feed(samples), *stream.finish()] if e["type"] == "word"]
-    with Client(server) as client:
-        client.configure(**MANUAL)
-        client.append(audio, 37)
+    events, expected = heard(live, audio, pieces), streamed(chunks, audio)
+    assert words_of(events) == [{k: e[k] for k in ("word", "start", "end", "confidence")} for e in expected]
+    assert text_of(events) == events[-1]["transcript"] == " ".join(e["word"] for e in expected)
+    assert events[-1]["words"] == words_of(events) and events[-1]["usage"] == {"type": "duration", "seconds": 4.0}
+    kinds = [e["type"].rpartition(".")[2] for e in events]
+    first = kinds.index("delta")
+    assert kinds[:first] == ["created", "updated"]  # words come before they are committed
+    assert [kind for kind in kinds if kind != "delta"][2:] == ["committed", "added", "done", "completed"]
+    assert len({e["item_id"] for e in events if "item_id" in e}) == 1
+
+
+@pytest.mark.parametrize("kind", ["PCM_16", "ULAW", "ALAW"])
+def test_formats_give_the_words_of_the_command(live, chunks, tmp_path, run, kind):
+    rate, path = RATE if kind == "PCM_16" else g711.RATE, tmp_path / "a.wav"
+    soundfile.write(path, speech(3.0, rate), rate, kind)
+    content = path.read_bytes()
+    data = content[content.index(b"data") + 8 :]
+    kinds = {
+        "PCM_16": {"type": "audio/pcm", "rate": RATE},
+        "ULAW": {"type": "audio/pcmu"},
+        "ALAW": {"type": "audio/pcma"},
+    }
+    events = heard(live, data, 7, format=kinds[kind])
+    code, out, _ = run("transcribe", chunks, path, "--stream", "--format", "json", "--device", "cpu")
+    printed = [json.loads(line) for line in out.splitlines()]
+    words = [e["word"] for e in printed if e["type"] == "word"]
+    assert code == 0 and [w["word"] for w in words_of(events)] == words and len(words) > 3
+
+
+@pytest.mark.parametrize(("kind", "decode"), [("ULAW", g711.decode_mu_law), ("ALAW", g711.decode_a_law)])
+def test_every_code_of_g711(kind, decode, tmp_path):
+    path = tmp_path / "a.raw"
+    path.write_bytes(bytes(range(256)))
+    expected, _ = soundfile.read(path, channels=1, samplerate=8000, format="RAW", subtype=kind, dtype="float32")
+    assert decode(path.read_bytes()).tolist() == expected.tolist()
+
+
+def test_each_utterance_is_an_item(live, chunks):
+    parts = [silence(1.0), speech(2.0), silence(1.0), speech(1.5, seed=3), silence(1.0)]
+    audio = np.concatenate(parts)
+    with Client(live) as client:
+        client.configure(turn_detection={"type": "server_vad", "prefix_padding_ms": 200, "silence_duration_ms": 400})
+        client.append(audio, 31)
+        events = [*client.events(".completed"), *client.events(".completed")]
+    of = {
+        kind: [e for e in events if e["type"].endswith(kind)] for kind in ("started", "stopped", "committed", ".done")
+    }
+    for number, (start, end) in enumerate([(1.0, 3.0), (4.0, 5.5)]):
+        begun, ended = of["started"][number], of["stopped"][number]
+        assert begun["audio_start_ms"] == pytest.approx(1000 * start - 200, abs=60)
+        assert ended["audio_end_ms"] == pytest.approx(1000 * end + 400, abs=60)
+        item = [e for e in events if e.get("item_id") == begun["item_id"]]
+        assert item[0] is begun and item[-1]["type"].endswith(".completed")
+        first, last = (round(RATE * ms / 1000) for ms in (begun["audio_start_ms"], ended["audio_end_ms"]))
+        expected = streamed(chunks, audio[first:last], None)
+        assert item[-1]["transcript"] == " ".join(e["word"] for e in expected) and len(expected) > 3
+        for word, other in zip(item[-1]["words"], expected, strict=True):
+            assert word["start"] == pytest.approx(other["start"] + first / RATE, abs=0.002)
+    ids = [e["item_id"] for e in of["committed"]]
+    assert [e["previous_item_id"] for e in of["committed"]] == [None, ids[0]]
+    assert [e["item"]["id"] for e in of[".done"]] == ids
+
+
+def test_commit_and_clear_within_an_utterance(live):
+    with Client(live) as client:
+        client.append(np.concatenate([silence(0.5), speech(1.0)]))
+        client.send("input_audio_buffer.clear")
+        cleared = client.events(".cleared")
+        assert any(e["type"].endswith("speech_started") for e in cleared)
+        client.commit()  # nothing is there
+        assert client.events("error")[-1]["error"]["code"] == "input_audio_buffer_commit_empty"
+        client.append(np.concatenate([silence(0.5), speech(1.0)]))
+        client.commit()
+        completed = client.events(".completed")[-1]
+    assert completed["usage"]["seconds"] == pytest.approx(1.3, abs=0.08)
+    assert completed["words"][0]["start"] > 1.5  # of the session
+
+
+def test_delays_prompts_and_log_probabilities(live, chunks):
+    audio = speech(3.0)
+    for delay, seconds in (("minimal", 0.16), ("xhigh", 2.56), (0.64, 0.64)):
+        events = heard(live, audio, transcription={"model": "model", "delay": delay})
+        assert [w["word"] for w in words_of(events)] == [e["word"] for e in streamed(chunks, audio, delay=seconds)]
+    with Client(live, "intent=transcription") as client:
+        include = ["item.input_audio_transcription.logprobs"]
+        asked = {"input": {"transcription": {"model": "model", "partials": True}, **MANUAL}}
+        client.send("session.update", session={"type": "transcription", "audio": asked, "include": include})
+        client.append(audio)
         client.commit()
         events = client.events(".completed")
-    print([e["type"] for e in events], events[-1])
-    assert [w["word"] for w in words_of(events)] == [w["word"] for w in expected]
-    assert text_of(events) == events[-1]["transcript"] == " ".join(w["word"] for w in expected)
+    partials = [e["partial"] for e in events if e.get("partial")]
+    assert len(partials) > 3 and text_of([e for e in events if "partial" not in e]) == events[-1]["transcript"]
+    for word, token in zip(events[-1]["words"], events[-1]["logprobs"], strict=True):
+        assert np.exp(token["logprob"]) == pytest.approx(word["confidence"]) and token["token"] == word["word"]
+    for field, value in (("prompt", "ab"), ("keywords", ["ab"]), ("delay", 9.0), ("language", "klingonish")):
+        with Client(live) as client:
+            client.configure(transcription={"model": "model", field: value})
+            assert client.events("error")[-1]["error"]["param"].startswith("session.audio.input.transcription")
+
+
+def test_sessions_share_their_steps(live, monkeypatch):
+    """Held until all of them wait, they are one batch; their words are those alone."""
+    audios = [speech(2.0, seed=seed) for seed in range(5)]
+    alone = [text_of(heard(live, audio)) for audio in audios]
+    (worker,) = live.service.registry.workers
+    advance, batches = CTCRecogniser.advance, []
+
+    def counted(self, hypotheses):
+        batches.append(len(hypotheses))
+        return advance(self, hypotheses)
+
+    monkeypatch.setattr(CTCRecogniser, "advance", counted)
+    texts = [""] * len(audios)
+
+    def ask(i):
+        texts[i] = text_of(heard(live, audios[i]))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(audios))]
+    with worker.turn:
+        for thread in threads:
+            thread.start()
+        queue = live.service.registry.models["model"].queue
+        until(lambda: len(queue) == len(audios) - 1)  # the worker has one
+    for thread in threads:
+        thread.join()
+    assert texts == alone and max(batches) >= len(audios) - 1
+
+
+def test_a_model_that_cannot_stream(serve, export, tone):
+    """By LocalAgreement; a file over HTTP beside it."""
+    server, path = serve(export(task="words")), tone("a.wav", (2.0, -20), rate=RATE)
+    with Client(server) as client:
+        client.configure(**MANUAL, transcription={"delay": "minimal"})
+        client.append(soundfile.read(path, dtype="int16")[0], 5)
+        assert server.client.audio.transcriptions.create(file=path, model="model").text == "level 20"
+        client.commit()
+        events = client.events(".completed")
+    assert text_of(events) == "level 20"
+    assert words_of(events)[0]["start"] == 0.1

@@ -74,9 +74,7 @@ def processor_for(family: Transformer, tokenizer: Any, ctc: str | None) -> Trans
     wave = geometry_of(family.ssl) if family.ssl is not None else None
     features = family.features if wave is None else None
     kind = family.text.type if tokenizer is not None else None
-    processor = TransformerProcessor(features, wave, tokenizer, kind, ctc)
-    processor.streaming = family.streaming
-    return processor
+    return TransformerProcessor(features, wave, tokenizer, kind, ctc)
 
 
 def _tokenizer(family: Transformer, texts: Callable[[], Iterable[str]]) -> Any:
@@ -90,6 +88,7 @@ def assemble(
     without its weights, which are about to be loaded."""
     if family.encoder is not None and family.encoder.positions == "learned" and processor.has_text:
         processor.max_seconds = family.encoder.max_positions * processor.frame_seconds
+    processor.streaming = family.streaming
     frontend = None
     if family.ssl is not None:
         assert processor.wave is not None

@@ -78,8 +78,9 @@ export class Microphone {
   /**
    * Begin a take. `onLevel(peak 0..1, seconds)` is called twenty times a second, `onEnd()` once if the take must end by
    * itself: `most(rate)` seconds are over, or the microphone is gone. Resolves when the first samples have come.
+   * `onPiece(Int16Array)`, where there is one, gets the samples, and the take is empty.
    */
-  async start({ onLevel, onEnd, most }) {
+  async start({ onLevel, onEnd, onPiece, most }) {
     clearTimeout(this.#idle);
     await this.#open();
     const context = this.#context;
@@ -97,7 +98,8 @@ export class Microphone {
         if (data === null) return take.over?.();
         clearTimeout(wait);
         resolve();
-        take.pieces.push(data.samples);
+        if (onPiece) onPiece(data.samples);
+        else take.pieces.push(data.samples);
         take.count += data.samples.length;
         const seconds = take.count / take.rate;
         onLevel(data.peak, seconds);

@@ -1,2 +1,3 @@
-// The page's head holds plain scripts; step 1 is made of modules.
+// The page's head holds plain scripts; what records is made of modules.
 import("/studio/page/speak.mjs");
+import("/studio/page/live.mjs");

@@ -105,9 +105,11 @@ def _each_with_errors(answers: Iterator[Any]) -> Iterator[Any]:
         yield answer
 
 
-def element(name: str, *tags: str) -> str:
-    """Elements of the page's own for a data set, as HTML. What is around them has another name for each data set:
+def element(name: str, *tags: str, **attributes: str) -> str:
+    """Elements of the page's own, as HTML, for the data set `name`, or with other attributes. What is around them has
+    another name for each `name`:
     Gradio changes elements that look alike in place, and takes out every child that it did not make itself."""
     around = f"stentor-of-{name.encode().hex()}"
-    inside = "".join(f'<{tag} dataset="{html.escape(name)}"></{tag}>' for tag in tags)
+    values = " ".join(f'{key}="{html.escape(value)}"' for key, value in (attributes or {"dataset": name}).items())
+    inside = "".join(f"<{tag} {values}></{tag}>" for tag in tags)
     return f'<{around} style="display: contents">{inside}</{around}>'

@@ -13,7 +13,7 @@ from stentor.studio.projects import DataSet, Projects
 from stentor.studio.runs import try_model, try_model_html
 from stentor.studio.runs.try_model import MODEL_CACHE, TrialClip
 from stentor.studio.steps.choices import Choice, Names
-from stentor.studio.steps.shared import Shared, labelled
+from stentor.studio.steps.shared import Shared, element, labelled
 from stentor.studio.texts import say
 
 CLIP_SOURCES = ("clip", "held_out")
@@ -29,7 +29,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     """Choose a run, give it a clip or a text, see or hear the answers."""
     shared.page.load(None, js=f"() => {{ {drawings.script()} }}")
     w = _layout()
-    form = [w.note, w.source, w.text, w.described, w.clip, w.held, w.player, w.transcript, w.go, w.seed]
+    form = [w.note, w.live, w.source, w.text, w.described, w.clip, w.held, w.player, w.transcript, w.go, w.seed]
     shared.on([tab.select, shared.changed.click, shared.page.load], _known, w.run, w.run)
     choices = [w.run.change, w.source.input, shared.dataset.change, tab.select]
     shared.on(choices, _chosen, [w.run, w.source, shared.dataset, w.held], form)
@@ -47,6 +47,7 @@ def _layout() -> SimpleNamespace:
             w.run = Choice([], **labelled("try_run"))
         with gr.Column(min_width=300):
             w.note = gr.HTML(elem_id="try_about")
+    w.live = gr.HTML(visible=False, elem_id="try_live", padding=False)
     with gr.Row():
         with gr.Column():
             w.text = gr.Textbox(**labelled("try_text"), lines=3, max_length=most, visible=False)
@@ -83,7 +84,7 @@ def _chosen(
 ) -> list[Any]:
     """The form as the run's task needs it; what does not fit any more is emptied."""
     if not name or name not in try_model.runs(projects):
-        return [gr.skip()] * 10
+        return [gr.skip()] * 11
     trial = try_model.trial(projects, name)
     MODEL_CACHE.keep_only(trial.original, trial.export)
     folder = _dataset(projects, dataset)
@@ -95,6 +96,7 @@ def _chosen(
     recording = recording if recording in ids else (ids[0] if ids else None)
     return [
         gr.HTML(try_model_html.about(trial)),
+        _live(trial, folder),
         gr.Radio(
             [(say(f"try_{'voice' if speaking else 'hear'}_{kind}"), kind) for kind in kinds],
             value=source,
@@ -111,6 +113,13 @@ def _chosen(
         gr.Button(say(f"try_go_{trial.task}")),
         gr.Number(visible=speaking),
     ]
+
+
+def _live(trial: try_model.RunTrial, dataset: DataSet | None) -> Any:
+    """What the model hears while one speaks, for those that write."""
+    language = str(dataset.about.get("language") or "") if dataset is not None else ""
+    part = element(f"{trial.name} {language}", "stentor-live", run=trial.name, language=language)
+    return gr.HTML(part, visible=trial.task in ("transcribe", "words"))
 
 
 def _shown(projects: Projects, source: str | None, dataset: str | None, id: str | None) -> Any:

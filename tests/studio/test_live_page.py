@@ -1,0 +1,111 @@
+"""A model that streams, in a real browser: what the microphone hears appears while it plays."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import studio_steps as studio
+
+pytestmark = pytest.mark.browser
+RATE = 16000
+TEXTS = ("seven green bottles", "one two three four")
+HEARD = "document.querySelector('stentor-live .lines')?.innerText ?? ''"
+RUN = """
+name: mine
+task: {type: transcribe, normalizer: none}
+model:
+  type: transformer
+  kind: encoder
+  streaming: {chunk: [0.16, 0.64], reach: [1.0, 2.0]}
+  features: {num_mel_bins: 40, stack: 4, normalize: fixed}
+  encoder: {d_model: 64, layers: 2, heads: 2, conv_kernel: 5, dropout: 0.0}
+data:
+  train: [{type: jsonl, path: data.jsonl}]
+  eval: {heard: {type: jsonl, path: data.jsonl}}
+  augment: {noise: {builtin: [white, pink], snr: [15, 40], p: 0.5}}
+  batch_tokens: 800
+  workers: 0
+losses: {ctc: ctc}
+optim: {type: muon, lr: 3.0e-3, muon_lr: 0.02, weight_decay: 0.0}
+train: {steps: 300, log_every: 100, eval_every: 1000, use: last}
+"""
+
+
+@pytest.fixture
+def microphone(tmp_path):
+    """What the microphone hears: the second of two texts, again and again. Both are the data of the model."""
+    import soundfile
+
+    from stentor.audio.synth import say
+
+    rows = []
+    for number, text in enumerate(TEXTS):
+        speech = say(text, voice="en-us", speed=150, pitch=50).audio
+        speech = 0.5 * speech / np.abs(speech).max()
+        path = tmp_path / f"{number}.wav"
+        soundfile.write(path, np.pad(speech, (RATE // 5, RATE // 5)), RATE, subtype="PCM_16")
+        rows.append({"id": str(number), "audio_path": path.name, "text": text})
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    soundfile.write(tmp_path / "microphone.wav", np.pad(speech, (RATE // 5, RATE)), RATE, subtype="PCM_16")
+    return tmp_path / "microphone.wav"
+
+
+@pytest.fixture
+def trained(tmp_path, opened, microphone, cli):
+    """The run `mine` of the studio: a model of two texts."""
+    (tmp_path / "run.yaml").write_text(RUN.replace("data.jsonl", str(tmp_path / "data.jsonl")))
+    cli("train", tmp_path / "run.yaml", f"output={opened.folder / 'runs'}")
+    run = opened.folder / "runs" / "mine"
+    (run / "studio.json").write_text(json.dumps({"created": 1}))
+    (run / "ending.json").write_text(json.dumps({"started": 1, "exit": 0, "time": 2}))
+    return run
+
+
+def shoot(page, name):
+    if folder := os.environ.get("STENTOR_SHOTS"):
+        page.js("document.querySelector('stentor-live').scrollIntoView({behavior: 'instant', block: 'center'})")
+        page.shot(Path(folder) / f"{name}.png")
+
+
+def test_words_appear_while_one_speaks(chromium, opened, microphone, trained):
+    opened.start()
+    with chromium(microphone=microphone) as browser:
+        page = browser.open(opened.address)
+        page.wait("document.querySelector('#step_try-button, button[role=tab]')", "the page is there", 180)
+        studio.step(page, "4 Try")
+        page.click("stentor-live .toggle")
+        page.wait(f"({HEARD}).split('one two three four').length > 2", "it is heard twice", 120)
+        page.wait("document.querySelectorAll('stentor-live .line').length > 2", "each time is a line of its own")
+        page.click("stentor-live summary")
+        page.wait("[...document.querySelectorAll('.partial')].some((part) => part.innerText)", "a word is being said")
+        shoot(page, "live")
+        color = "getComputedStyle(document.querySelector('stentor-live .{}')).color"
+        assert page.js(color.format("partial")) != page.js(color.format("final"))
+        page.click("stentor-live .toggle")
+        page.wait("document.querySelector('stentor-live .toggle').innerText === 'Speak and read along'", "it ends")
+        page.wait("!document.querySelector('stentor-live .note.wrong')", "nothing went wrong")
+        cells = page.js("[...document.querySelectorAll('stentor-live tbody tr')].map((r) => r.innerText.split(/\\s+/))")
+        words = [row[0] for row in cells]
+        first = next(k for k in range(len(words)) if words[k : k + 4] == TEXTS[1].split())
+        for word, start, end, confidence, known in cells[first : first + 4]:
+            assert 0 <= float(start) < float(end) <= float(known) + 0.1, word
+            assert 0 < float(confidence) <= 1
+        assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
+
+
+def test_a_microphone_that_is_refused(chromium, opened, microphone, trained):
+    opened.start()
+    with chromium(microphone=microphone) as browser:
+        page = browser.open(opened.address)
+        studio.step(page, "4 Try")
+        page.find("stentor-live .toggle")
+        page.js(
+            "navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', 'NotAllowedError')), true"
+        )
+        page.click("stentor-live .toggle")
+        page.wait("document.querySelector('stentor-live .note.wrong')?.innerText.includes('does not allow')", "it says")
+        assert not page.js("document.querySelector('stentor-live .toggle').disabled")
+        page.js("navigator.mediaDevices.getUserMedia = undefined, delete navigator.mediaDevices.getUserMedia")

@@ -232,7 +232,7 @@ def test_models_that_cannot_stream(config, message):
         family.build(TaskRequirements("transcribe", ("ctc",), lambda: ["abc"]))
 
 
-@pytest.mark.parametrize("kind", ENCODERS[1:])
+@pytest.mark.parametrize("kind", ENCODERS)
 def test_an_export_hears_as_before(kind, tmp_path):
     bundle = build(kind, lookahead=0.08 if kind == "transducer" else 0.0)
     example = Example("", noise(8000), rng=np.random.default_rng(1), text="abc")

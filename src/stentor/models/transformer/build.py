@@ -86,6 +86,7 @@ def assemble(
 ) -> Bundle:
     """The model, untrained but for a pretrained front-end. With the `ssl_config` of an export the front-end is made
     without its weights, which are about to be loaded."""
+    processor.streaming = family.streaming
     if family.encoder is not None and family.encoder.positions == "learned" and processor.has_text:
         processor.max_seconds = family.encoder.max_positions * processor.frame_seconds
     processor.streaming = family.streaming

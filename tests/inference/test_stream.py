@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stentor
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.stream.agreement import AgreementRecogniser
 from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
 from stentor.inference.stream.stream import Stream
-from stentor.models.base import Bundle
+from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.ctc.decoding import merge
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
@@ -145,9 +146,22 @@ def test_streams_that_are_advanced_together():
     assert events == expected and max(together) == 3
 
 
-@pytest.fixture
-def ctc():
+PARAKEET = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+PARAKEET |= {"subsampling_factor": 4, "subsampling_conv_channels": 8, "num_mel_bins": 40}
+
+
+@pytest.fixture(params=["transformer", "ctc"])
+def ctc(request):
     torch.manual_seed(0)
+    if request.param == "ctc":
+        config = {"model_type": "parakeet_ctc", "encoder_config": PARAKEET}
+        family = Family.model_validate({"type": "ctc", "config": config, "streaming": {}})
+        bundle = family.build(TaskRequirements("transcribe", ("ctc",), lambda: ["a b c d"]))
+        head = bundle.model.eval().requires_grad_(False).recogniser.ctc_head
+        torch.nn.init.normal_(head.weight, std=9.0)
+        noise = bundle.processor.collate([Example("", np.random.default_rng(1).normal(0, 0.1, RATE))], labels=False)
+        head.bias -= bundle.model.log_probs(**noise.inputs)[0].mean((0, 1))
+        return bundle
     features = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
     layers = {"d_model": 32, "layers": 2, "conv_kernel": 5}
     family = Transformer.model_validate({"kind": "encoder", "streaming": {}, "features": features, "encoder": layers})
@@ -163,11 +177,14 @@ def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
     recogniser = CTCRecogniser(ctc, chunk, 2.56)
     stream = Stream(recogniser, silence=60)
     events = [e for piece in np.split(audio, [7, 9000, 9100, 50_000]) for e in stream.feed(piece)] + stream.finish()
-    features = ctc.family.features
-    frames = torch.from_numpy(features.joined(features.normalized(features.raw(audio))))[None]
     chunks = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach]])
-    hidden, _ = ctc.model.encode(frames, torch.tensor([frames.shape[1]]), chunks)
-    best, path = ctc.model.ctc_log_probs(hidden)[0].max(-1)
+    inputs = ctc.processor.collate([Example("", audio)], labels=False).inputs
+    with torch.no_grad():
+        if ctc.family.type == "ctc":
+            log_probs, _ = ctc.model.log_probs(**inputs, chunks=chunks)
+        else:
+            log_probs = ctc.model.ctc_log_probs(ctc.model.encode(**inputs, chunks=chunks)[0])
+    best, path = log_probs[0].max(-1)
     ids, _ = merge(path.tolist(), best.tolist(), 0)
     assert said(events) == ctc.processor.decode(ids).split() and len(said(events)) > 3
     words = [e for e in events if e["type"] == "word"]

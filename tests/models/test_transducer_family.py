@@ -151,7 +151,7 @@ def test_words_are_where_the_times_head_says():
         bundle.model.times_head.weight.zero_()
         bundle.model.times_head.bias.copy_(torch.tensor([1.0, 2.0]))
         inputs = bundle.processor.collate([first], labels=False).inputs
-        (seconds,) = bundle.model.span_seconds(inputs, [[(3, 4), (7, 8)]])
+        (seconds,) = bundle.model._token_seconds(inputs, [[(3, 4), (7, 8)]])
     assert [t for span in seconds for t in span] == pytest.approx([0.14, 0.18, 0.3, 0.34])
 
 

@@ -10,6 +10,7 @@ from stentor.errors import ConfigError
 if TYPE_CHECKING:
     from stentor.inference.load import Model
     from stentor.inference.stream.base import Recogniser
+    from stentor.inference.stream.chunked import ChunkedRecogniser
 
 DELAY = {"chunks": 0.32, "agreement": 1.0}
 """Seconds, where nothing else is asked for."""
@@ -32,14 +33,16 @@ def open_recogniser(
     """
     from stentor.inference.stream.agreement import AgreementRecogniser
     from stentor.inference.stream.ctc import CTCRecogniser
+    from stentor.inference.stream.transducer import TransducerRecogniser
     from stentor.inference.transcribe import Transcriber
 
     task, bundle = model.for_transcription(), model.bundle
     if delay is not None and delay <= 0:
         raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
     streaming = getattr(bundle.processor, "streaming", None)
-    chunked = [] if agreement or streaming is None else [r for r in (CTCRecogniser,) if r.serves(bundle)]
-    if not chunked or streaming is None:
+    recognisers: tuple[type[ChunkedRecogniser], ...] = (TransducerRecogniser, CTCRecogniser)
+    serving = next((recogniser for recogniser in recognisers if recogniser.serves(bundle)), None)
+    if agreement or streaming is None or serving is None:
         places = bundle.family.decoding_options()
         place = "context" if "context" in places and "prompt" not in places else "prompt"
         options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}
@@ -50,4 +53,4 @@ def open_recogniser(
     chunk = min(max(DELAY["chunks"], least), most) if delay is None else delay
     if not least <= chunk <= most:
         raise ConfigError(f"{model.name} was trained with chunks of {least:g} to {most:g} s, and {chunk:g} s is none.")
-    return chunked[0](bundle, chunk, streaming.reach[1])
+    return serving(bundle, chunk, streaming.reach[1])

@@ -17,23 +17,25 @@ class CTCHypothesis(ChunkedHypothesis):
     """The most likely path of a CTC head, of which it keeps the word that is being said."""
 
     def __init__(self, audio: AudioStream, spell: Callable[[list[int]], str], blank: int = 0):
-        super().__init__(audio, TokenWords(spell))
+        super().__init__(audio, TokenWords(spell, self._seconds))
         self.blank = self._last = blank
         self._frame = 0
 
     def read(self, classes: Sequence[int], log_probs: Sequence[float]) -> None:
         """The most likely class of each of the next frames, and its log-probability."""
-        step = self.audio.encoder.frame_seconds
         for c, log_prob in zip(classes, log_probs, strict=True):
-            start, self._frame = self._frame * step, self._frame + 1
-            tokens = self.writer.tokens
+            self._frame, tokens = self._frame + 1, self.writer.tokens
             if c == self._last != self.blank and tokens:
                 before = tokens[-1]
-                tokens[-1] = before._replace(end=self._frame * step, log_prob=max(before.log_prob, log_prob))
+                tokens[-1] = before._replace(end=self._frame, log_prob=max(before.log_prob, log_prob))
             elif c not in (self._last, self.blank):
-                self.writer.add(Token(c, log_prob, start, self._frame * step))
+                self.writer.add(Token(c, log_prob, self._frame - 1, self._frame))
             self._last = c
         self.end_of_audio()
+
+    def _seconds(self, spans: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
+        step = self.audio.encoder.frame_seconds
+        return [(start * step, end * step) for start, end in spans]
 
 
 class CTCRecogniser(ChunkedRecogniser):

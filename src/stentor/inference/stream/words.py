@@ -10,21 +10,27 @@ from stentor.tasks.decode_checks import word_confidences
 
 
 class Token(NamedTuple):
-    """What was written, and from when to when in seconds it was heard."""
+    """What was written, and the frames [start, end) that it was heard at."""
 
     id: int
     log_prob: float
-    start: float
-    end: float
+    start: int
+    end: int
+
+
+Seconds = Callable[[list[tuple[int, int]]], Sequence[tuple[float, float]]]
+"""The first and the last second of tokens with these frames."""
 
 
 class TokenWords:
     """The tokens of the word that is being said, and the words before it."""
 
-    def __init__(self, decode: Callable[[list[int]], str], calibration: Sequence[float] | None = None):
+    def __init__(
+        self, decode: Callable[[list[int]], str], seconds: Seconds, calibration: Sequence[float] | None = None
+    ):
         """`decode`: text of token ids with the spaces that they write; `calibration`: of the confidences (None: they
         are the least probability of a token)."""
-        self.decode, self.calibration = decode, calibration
+        self.decode, self.seconds, self.calibration = decode, seconds, calibration
         self.done: list[Event] = []
         """Words that stay and were not taken yet."""
         self.tokens: list[Token] = []
@@ -35,17 +41,15 @@ class TokenWords:
         return self.decode([token.id for token in self.tokens]).strip()
 
     def add(self, token: Token) -> None:
-        """The next token."""
-        text = self.decode([*(t.id for t in self.tokens), token.id])
-        if len(text.split()) > 1:  # it begins the next word
+        """The next token. A space belongs to the word that follows, as in `word_tokens`."""
+        begins = len(self.decode([*(t.id for t in self.tokens), token.id]).split()) > 1
+        if begins or (self.text and self.decode([token.id]).isspace()):
             self.end()
         self.tokens.append(token)
-        if text[-1:].isspace():
-            self.end()
 
     def end(self) -> None:
         """The word has ended."""
-        spans = [(token.start, token.end) for token in self.tokens]
+        spans = self.seconds([(token.start, token.end) for token in self.tokens])
         ids, log_probs = [token.id for token in self.tokens], [token.log_prob for token in self.tokens]
         for word in word_confidences(ids, log_probs, self.decode, spans, self.calibration or (1.0, 0.0, 0.0)):
             sure = word["confidence"] if self.calibration else round(word["signs"][0], 4)

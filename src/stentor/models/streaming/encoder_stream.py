@@ -74,6 +74,11 @@ class AudioStream:
         self.ended = True
 
     @property
+    def seconds(self) -> float:
+        """How much has come."""
+        return self._samples / self.encoder.rate
+
+    @property
     def ready(self) -> bool:
         """Whether the next chunk can be encoded."""
         return len(self._frames) >= self._needed or (self.ended and len(self._frames) > 0)

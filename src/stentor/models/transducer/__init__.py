@@ -15,6 +15,7 @@ from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig
 from stentor.models.quantize import Bits, check
 from stentor.models.speech_llm import CTCHeadSection, EncoderSection, TokenizerSection
+from stentor.models.streaming import Streaming
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class TransducerFamily(PretrainedFamily):
     models characters. A pretrained transducer with a new tokenizer keeps its encoder and starts to write anew."""
     ctc: CTCHeadSection | None = None
     """Auxiliary CTC head on the encoder. Null: none."""
+    streaming: Streaming | None = None
+    """Pretrained Parakeets only: train it to hear a recording while it comes, chunk by chunk. Its convolutions then
+    look back only, and its features do not look ahead, which transformers alone does not know. Null: it hears
+    recordings as a whole. For another encoder it is `encoder.streaming`."""
     times: bool = False
     """A head on the encoder that says at each frame since when and for how long its word is said, for word times to the
     millisecond. The loss term `times` trains it on records with word times. Otherwise words are where they are written,
@@ -84,6 +89,10 @@ class TransducerFamily(PretrainedFamily):
                 "give one of `from` (a Hub id or folder), `config` (a transformers config) and `encoder` (the encoder "
                 "of a transducer that is put together here)"
             )
+        if self.streaming is not None and self.encoder is not None:
+            raise ConfigConflict("streaming", "with `encoder`, write it there: `encoder: {streaming: ...}`")
+        if self.streaming is not None and self.streaming.lookahead > 0:
+            raise ConfigConflict("streaming.lookahead", "a folder of transformers has no place for it: leave it out")
         for key in ("ctc", "times") if self.encoder is None else ():
             if getattr(self, key):
                 raise ConfigConflict(key, "goes with `encoder`: models of transformers have no such head")

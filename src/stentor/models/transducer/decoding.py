@@ -60,9 +60,20 @@ class Path:
 def greedy(model: TransducerModel, states: Tensor, frames: Tensor, limits: Sequence[int]) -> list[Path]:
     """The best token at each frame, for encoded frames [B, T, J] of which items have `frames` [B]; at most `limits`
     tokens for each. All items go on to their next token together, and an item writes what it would write alone."""
-    device, size = states.device, states.shape[1]
     paths = [Path(n, limit) for n, limit in zip(frames.tolist(), limits, strict=True)]
-    output, state = model.predict(torch.full((len(paths), 1), model.blank, device=device), None)
+    follow(model, states, paths, *start(model, len(paths), states.device))
+    return paths
+
+
+def start(model: TransducerModel, rows: int, device: torch.device) -> tuple[Tensor, State]:
+    """What the predictor says before the first token of so many items, [rows, 1, J], and its state."""
+    return model.predict(torch.full((rows, 1), model.blank, device=device), None)
+
+
+def follow(model: TransducerModel, states: Tensor, paths: Sequence[Path], output: Tensor, state: State) -> None:
+    """Go on with paths along their encoded frames [B, T, J], from what the predictor said behind their last tokens,
+    [B, 1, J], and its state; all are changed in place."""
+    device, size = states.device, states.shape[1]
     jumps = None if model.durations is None else torch.tensor(model.durations, device=device)
     ahead = torch.arange(AHEAD, device=device)
     while live := [row for row, path in enumerate(paths) if path.going]:
@@ -87,4 +98,3 @@ def greedy(model: TransducerModel, states: Tensor, frames: Tensor, limits: Seque
             output[rows], after = model.predict(last, tuple(part[:, rows] for part in state))
             for part, new in zip(state, after):
                 part[:, rows] = new
-    return paths

@@ -33,13 +33,23 @@ class TransducerModel(EncoderCache):
     """`joint(encoder [..., J], predictor [..., J])` gives logits [..., V]; the two are broadcast."""
     frame_seconds: float
     """Seconds from one frame to the next."""
+    times_head: Any
+    """Where there is one, what `around` says comes from it."""
     times_tokens = True
     """Whether `generate` fills `spans`. Where the model has a buffer `delays` [2], these seconds are added to the first
     and the last second of each token: a token is written when it was heard, not when it begins."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.times_head = None
+
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         """Frames [B, T, J] as the joint takes them, and how many each item has [B]. `conditions`: what else the
         processor tells of the items."""
+        raise NotImplementedError
+
+    def enter(self, hidden: Tensor) -> Tensor:
+        """Frames [B, T, J] as the joint takes them, of the encoder's [B, T, width]."""
         raise NotImplementedError
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
@@ -102,17 +112,36 @@ class TransducerModel(EncoderCache):
     def _token_seconds(
         self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]
     ) -> list[list[tuple[float, float]]]:
-        """`span_seconds`, less the delays."""
-        delays: Any = getattr(self, "delays", None)
-        start, end = (0.0, 0.0) if delays is None else delays.tolist()
-        return [[(first + start, last + end) for first, last in row] for row in self.span_seconds(inputs, spans)]
+        """The first and the last second of the tokens of each item, from the frames that they were written at."""
+        if self.times_head is None:
+            return [self.seconds(row) for row in spans]
+        hidden, frames = self.frames(**inputs)
+        return [self.seconds(row, self.around(item[:n])) for row, item, n in zip(spans, hidden, frames.tolist())]
 
-    def span_seconds(
-        self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[list[tuple[float, float]]]:
-        """The first and the last second of each token, from the frames that it was written at."""
-        step = self.frame_seconds
-        return [[(first * step, last * step) for first, last in row] for row in spans]
+    def around(self, hidden: Tensor) -> Tensor | None:
+        """Frames [T, 2] since the word at each of the encoder's frames [T, width] began and until it ends, where there
+        is a times head."""
+        return None if self.times_head is None else self.times_head(hidden).float().cpu()
+
+    def seconds(
+        self, spans: Sequence[tuple[float, float]], around: Tensor | None = None, first: int = 0
+    ) -> list[tuple[float, float]]:
+        """The first and the last second of tokens that were written at these frames; with what is `around` the frames
+        from `first` on, the times of their words."""
+        delays: Any = getattr(self, "delays", None)
+        before, after = (0.0, 0.0) if delays is None else delays.tolist()
+        spans = spans if around is None else _of_words(spans, around, first)
+        return [(start * self.frame_seconds + before, end * self.frame_seconds + after) for start, end in spans]
+
+
+def _of_words(spans: Sequence[tuple[float, float]], around: Tensor, first: int) -> list[tuple[float, float]]:
+    """When the word is said that is said where a token was written: the median of what the times head says at three
+    frames towards the middle of the word, as at its edge a frame may be its neighbour's."""
+    middles, inwards = torch.arange(len(around)) + first + 0.5, torch.arange(3)
+    at = torch.tensor([frame - first for frame, _ in spans], dtype=torch.long)[:, None]
+    starts = (middles - around[:, 0])[(at + inwards).clamp(max=len(around) - 1)].median(1).values
+    ends = (middles + around[:, 1])[(at - inwards).clamp(min=0)].median(1).values
+    return list(zip(starts.tolist(), ends.tolist()))
 
 
 class Joint(nn.Module):
@@ -149,7 +178,6 @@ class EncoderTransducer(TransducerModel):
     """
 
     blank = 0
-    times_head: Any
 
     def __init__(
         self,
@@ -178,7 +206,11 @@ class EncoderTransducer(TransducerModel):
 
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         hidden, frames = self.frames(features, lengths, **conditions)
-        return self.project(hidden), frames
+        return self.enter(hidden), frames
+
+    def enter(self, hidden: Tensor) -> Tensor:
+        states: Tensor = self.project(hidden)
+        return states
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
         output: tuple[Tensor, State] = self.predictor(tokens, state)
@@ -191,30 +223,12 @@ class EncoderTransducer(TransducerModel):
         right-padded; `options` has `ctc_rows`, `ctc_targets` and `ctc_target_lengths`, and `word_times` [B, T, 2]: the
         frames since the word at each frame began and until it ends, -100 where none is known."""
         hidden, frames = self.frames(features, lengths, options.get("chunks"))
-        losses = {"rnnt": self.joint_arguments(self.project(hidden), frames, targets, target_lengths)}
+        losses = {"rnnt": self.joint_arguments(self.enter(hidden), frames, targets, target_lengths)}
         if self.ctc_head is not None:
             losses["ctc"] = self.ctc_arguments(hidden, frames, options)
         if self.times_head is not None:
             losses["times"] = {"logits": self.times_head(hidden), "targets": options["word_times"]}
         return losses
-
-    def span_seconds(
-        self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[list[tuple[float, float]]]:
-        """With a times head the times of the word that is said where a token was written: the median of what the head
-        says at three frames towards the middle of the word, as at its edge a frame may be its neighbour's."""
-        if self.times_head is None:
-            return super().span_seconds(inputs, spans)
-        hidden, frames = self.frames(**inputs)
-        around = self.times_head(hidden).float().cpu()
-        middles, inwards = torch.arange(hidden.shape[1]) + 0.5, torch.arange(3)
-        seconds = []
-        for row, n, (before, after) in zip(spans, frames.tolist(), around.mT):
-            at = torch.tensor([first for first, _ in row], dtype=torch.long)[:, None]
-            starts = (middles - before)[(at + inwards).clamp(max=n - 1)].median(1).values * self.frame_seconds
-            ends = (middles + after)[(at - inwards).clamp(min=0)].median(1).values * self.frame_seconds
-            seconds.append(list(zip(starts.tolist(), ends.tolist())))
-        return seconds
 
     @torch.no_grad()
     def ctc_classes(self, features: Tensor, lengths: Tensor) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm import TokenizerSection
 from stentor.models.speech_llm.build import made_tokenizer
-from stentor.models.speech_llm.encoders import Geometry, adjust
+from stentor.models.speech_llm.encoders import Geometry, adjust, check_streaming
 from stentor.models.transducer import TransducerFamily
 from stentor.models.transducer.pretrained import KINDS, Kind
 from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
@@ -99,13 +100,18 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
     ):  # transformers' generate takes the best of all logits: those of durations, on their own scale, must be low
         recogniser.joint.head.bias.data[config.vocab_size :] -= DURATION_SHIFT
     recogniser.generation_config.decoder_start_token_id = config.blank_token_id
-    adjust(recogniser.encoder, pretrained=True)
+    check_streaming(family.streaming, config.encoder_config, f"{where}.streaming")
+    adjust(recogniser.encoder, pretrained=True, streaming=family.streaming)
     shape = _geometry(config.encoder_config, kind)
     model = PretrainedTransducer(recogniser, kind, 1 / shape.frame_rate)
     model.before = before
+    processor = PretrainedProcessor(hf, shape, kind)
+    if family.streaming is not None:
+        processor.streaming = family.streaming
+        model.shape = processor.shape = replace(shape, log_mel="fixed")
     if not fresh:
         family._from_base, family._commit = set(recogniser.state_dict()), getattr(config, "_commit_hash", None)
-    return CTCBundle(model, PretrainedProcessor(hf, shape, kind), family)
+    return CTCBundle(model, processor, family)
 
 
 def holds_adapters(folder: Path) -> bool:

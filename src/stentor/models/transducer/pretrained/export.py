@@ -58,6 +58,8 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
         facts |= {"family": family.model_dump(mode="json", by_alias=True), "commit": family._commit}
     else:
         save_recogniser(bundle, weights, folder)
+    if streaming := bundle.family.streaming:
+        facts["streaming"] = streaming.model_dump(mode="json")
     write_json(folder / SECTION_FILE, facts)
 
 
@@ -69,11 +71,12 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
 def load(family_class: type[TransducerFamily], folder: Path, trainable: bool = False) -> Bundle:
     """The bundle of a folder of transformers, or of adapters; see `Family.load`."""
     apart = trainable and holds_adapters(folder)
-    family = section_of(folder) if apart else family_class.model_validate({"type": "transducer", "from": str(folder)})
+    facts = read_json(folder / SECTION_FILE) if (folder / SECTION_FILE).is_file() else {}
+    plain = {"type": "transducer", "from": str(folder), "streaming": facts.get("streaming")}
+    family = section_of(folder) if apart else family_class.model_validate(plain)
     bundle = assemble(family, lambda: (), "model")
-    if (folder / SECTION_FILE).is_file():
-        buffers = bundle.model.state_dict().keys() & (facts := read_json(folder / SECTION_FILE)).keys()
-        bundle.model.load_state_dict({name: torch.tensor(facts[name]) for name in buffers}, strict=False)
+    buffers = bundle.model.state_dict().keys() & facts.keys()
+    bundle.model.load_state_dict({name: torch.tensor(facts[name]) for name in buffers}, strict=False)
     recogniser = bundle.model.recogniser
     bundle.model.requires_grad_(trainable)
     if trainable:

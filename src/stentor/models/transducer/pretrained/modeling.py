@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.speech_llm.encoders import mask
+from stentor.models.speech_llm.encoders import encode, mask
+from stentor.models.streaming.encoder_stream import ChunkEncoder
+from stentor.models.streaming.fastconformer import FastConformerChunks
 from stentor.models.transducer.decoding import State
 from stentor.models.transducer.modeling import TransducerModel
 from stentor.models.transducer.pretrained import Kind
@@ -18,6 +20,8 @@ class PretrainedTransducer(TransducerModel):
 
     before: dict[str, Any]
     """Settings of the encoder as the base had them, which an export gets back."""
+    shape: Any = None
+    """The geometry of an encoder that hears chunk by chunk."""
 
     def __init__(self, recogniser: Any, kind: Kind, frame_seconds: float):
         super().__init__()
@@ -37,12 +41,22 @@ class PretrainedTransducer(TransducerModel):
 
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         """See `TransducerModel.encode`; `prompt_ids` [B] name the language of each item where the model has prompts."""
+        if self.shape is not None:  # it hears chunk by chunk
+            hidden, frames = encode(self.recogniser.encoder, self.shape, features, lengths, **conditions)
+            return self.enter(hidden), frames
         keep = mask(lengths, features.shape[2])
         output = self.recogniser.get_audio_features(
             (features * keep[:, None]).transpose(1, 2), attention_mask=keep, **self.context, **conditions
         )
         frames = output.attention_mask.sum(-1)
         return output.pooler_output[:, : int(frames.max())], frames
+
+    def enter(self, hidden: Tensor) -> Tensor:
+        states: Tensor = self.recogniser.encoder_projector(hidden)
+        return states
+
+    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
+        return FastConformerChunks(self.recogniser.encoder, seconds)
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
         decoder = self.recogniser.decoder

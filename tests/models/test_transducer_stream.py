@@ -1,0 +1,115 @@
+"""Transducers while one speaks: what greedy decoding writes over the whole clip under the same mask."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import tiny_transducers
+import torch
+
+import stentor
+from stentor.data.batch import Example
+from stentor.errors import ConfigError
+from stentor.inference.stream import open_recogniser
+from stentor.inference.stream.agreement import AgreementRecogniser
+from stentor.inference.stream.stream import Stream, advance
+from stentor.inference.stream.transducer import TransducerRecogniser
+from stentor.models.base import Family, TaskRequirements
+from stentor.models.transducer.decoding import greedy, start
+from stentor.tasks.decode_checks import word_confidences
+
+KINDS = ("encoder", "parakeet_tdt", "parakeet_rnnt")
+REACH = 2.56
+
+
+@cache
+def build(kind):
+    torch.manual_seed(0)
+    if kind == "encoder":
+        config = {"model_type": "parakeet_encoder", **tiny_transducers.ENCODER, "conv_kernel_size": 5}
+        section = {"encoder": {"config": config, "streaming": {}}, "predictor": {"hidden": 32}, "times": True}
+        terms = ("rnnt", "times")
+    else:
+        section = {"config": {"model_type": kind, **tiny_transducers.CONFIGS[kind]}, "streaming": {}}
+        terms = (kind.removeprefix("parakeet_"),)
+    texts = ["one two three", "nine eight", "zero zero seven"]
+    bundle = Family.model_validate({"type": "transducer", **section}).build(
+        TaskRequirements("transcribe", terms, lambda: iter(texts))
+    )
+    model = bundle.model.eval().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        if any(part in name for part in ("joint", "predictor", "decoder", "project")):
+            parameter.normal_(std=0.6)
+    states, frames = model.encode(**bundle.processor.collate([Example("", noise(64_000))], labels=False).inputs)
+    head, classes = model.joint.head, len(bundle.processor.tokenizer)  # durations follow
+    head.bias[:classes] -= model.joint(states, start(model, 1, states.device)[0]).mean((0, 1))[:classes]
+    head.bias[bundle.processor.tokenizer.get_vocab()[" "]] += 5.0
+    head.bias[[i for i in bundle.processor.tokenizer.all_special_ids if i != model.blank]] = -99.0
+    if model.times_head is not None:  # a word begins a frame before each and ends two frames after it
+        model.times_head.weight.zero_()
+        model.times_head.bias.copy_(torch.tensor([1.0, 2.0]))
+    while len(greedy(model, states, frames, [999])[0].ids) > 120:  # until it writes but a little
+        head.bias[model.blank] += 0.2
+    return bundle
+
+
+def noise(samples, seed=0):
+    levels = np.repeat(np.random.default_rng(seed + 1).uniform(0.01, 0.5, -(-samples // 1600)), 1600)[:samples]
+    return (levels * np.random.default_rng(seed).normal(0, 1, samples)).astype(np.float32)
+
+
+def answers(stream, audio, cuts):
+    events = [e for piece in np.split(audio, cuts) for e in stream.feed(piece)] + stream.finish()
+    return [e for e in events if e["type"] == "word"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chunk", [0.08, 0.32, 1.0])
+def test_the_text_of_its_definition(kind, chunk):
+    bundle, audio = build(kind), noise(64_000)
+    recogniser = TransducerRecogniser(bundle, chunk, REACH)
+    words = answers(Stream(recogniser, silence=60), audio, [7, 9000, 9100, 50_000])
+    inputs = bundle.processor.collate([Example("", audio)], labels=False).inputs
+    inputs["chunks"] = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach]])
+    with torch.no_grad():
+        (path,) = greedy(bundle.model, *bundle.model.encode(**inputs), [10_000])
+        spans = bundle.model._token_seconds(inputs, [path.spans])[0]
+    text = bundle.processor.decode(path.ids)
+    assert [w["word"] for w in words] == text.split() and len(words) > 3
+    offline = word_confidences(
+        path.ids, path.log_probs, bundle.processor.decode, spans, bundle.model.calibration.tolist()
+    )
+    for word, expected in zip(words, offline):
+        assert word["confidence"] == pytest.approx(expected["confidence"], abs=2e-3)
+        assert word["end"] <= word["time"]
+        tolerance = 2 * 0.04 if kind == "encoder" else 0  # medians of frames that had not come
+        assert word["start"] == pytest.approx(max(expected["start"], 0), abs=tolerance + 1e-3)
+        assert word["end"] == pytest.approx(min(expected["end"], word["time"]), abs=tolerance + 1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recordings_together_are_as_alone(kind):
+    recogniser = TransducerRecogniser(build(kind), 0.16, REACH)
+    audio = [noise(n, n) for n in (30_000, 16_000, 41_234)]
+    together = [recogniser.open() for _ in audio]
+    for hypothesis, samples in zip(together, audio):
+        hypothesis.add(samples)
+        hypothesis.finish()
+    advance(recogniser, together)
+    for hypothesis, samples in zip(together, audio):
+        alone = answers(Stream(recogniser, silence=60), samples, [])
+        assert [w["word"] for w in hypothesis.words] == [w["word"] for w in alone] != []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_streams_as_before(kind, tmp_path):
+    bundle = build(kind)
+    bundle.family.save(bundle, bundle.model.state_dict(), tmp_path)
+    model = stentor.load(tmp_path, "cpu")
+    stream = model.stream(delay=0.32)
+    assert isinstance(stream.recogniser, TransducerRecogniser)
+    words = answers(stream, noise(48_000), [])
+    assert words == answers(Stream(TransducerRecogniser(bundle, 0.32, 10.24)), noise(48_000), []) != []
+    with pytest.raises(ConfigError, match="trained with chunks"):
+        model.stream(delay=0.04)
+    assert isinstance(open_recogniser(model, delay=0.04, agreement=True), AgreementRecogniser)

@@ -12,7 +12,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.agreement import AgreementRecogniser
-from stentor.inference.stream.stream import Stream, advance
+from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.transducer.decoding import greedy, start
@@ -95,7 +95,8 @@ def test_recordings_together_are_as_alone(kind):
     for hypothesis, samples in zip(together, audio):
         hypothesis.add(samples)
         hypothesis.finish()
-    advance(recogniser, together)
+    while ready := [hypothesis for hypothesis in together if hypothesis.ready]:
+        recogniser.advance(ready)
     for hypothesis, samples in zip(together, audio):
         alone = answers(Stream(recogniser, silence=60), samples, [])
         assert [w["word"] for w in hypothesis.words] == [w["word"] for w in alone] != []

@@ -124,6 +124,7 @@ class StentorLive extends HTMLElement {
       this.rows.append(row);
       if (this.rows.children.length > MOST_WORDS) this.rows.firstChild.remove();
       this.table.hidden = false;
+      this.rows.parentNode.scrollTop = this.rows.parentNode.scrollHeight;
     }
   }
 

@@ -39,6 +39,7 @@ def test_figures_are_in_the_report(run, export, data, tmp_path):
     rows = [json.loads(line) for line in (folder / "streams.jsonl").read_text().splitlines()]
     assert [row["delay"] for row in rows] == [0.5, 1.0]
     for row in rows:
+        assert row["model"] == "model"  # the folder's name, not where it is
         measured = figures["stream"][f"{row['delay']:g}"]
         assert row["scores"] == {name: score["value"] for name, score in measured.items()}
     (chart,) = charts_of((folder / "report.html").read_text())

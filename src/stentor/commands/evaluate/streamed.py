@@ -15,7 +15,7 @@ from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
 from stentor.errors import ConfigError, DataError
-from stentor.inference.load import load
+from stentor.inference.load import Model, load
 from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.format import figure, label, text_table
@@ -66,7 +66,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
     facts = {"data": options.data, "records": len(cuts), "policy": policy}
     if run is not None:
-        _report(run, {"model": loaded.name, **facts}, figures)
+        _report(run, {"model": _model_name(loaded), **facts}, figures)
     if options.json is not None:
         write_figures(
             options.json, {"model": options.model, **facts, "task": task.type, "stream": figures, **dropped.facts()}
@@ -80,6 +80,12 @@ def _run_folder(options: EvaluateOptions) -> Path | None:
         return read_run(options.report).folder
     folder = Path(options.model or "")
     return folder if (folder / "resolved.yaml").exists() else None
+
+
+def _model_name(loaded: Model) -> str:
+    """As reports name it: by its training, or as its folder or Hub repository is called. Not where it is."""
+    path = Path(loaded.name)
+    return str(loaded.training.get("name") or (path.resolve().name if path.exists() else loaded.name))
 
 
 def _report(run: Path, facts: dict[str, Any], figures: dict[str, Any]) -> None:

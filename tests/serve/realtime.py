@@ -3,6 +3,8 @@
 import base64
 import contextlib
 import json
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +41,10 @@ def streaming_model(folder: Path) -> Path:
 
 def speech(seconds: float, rate: int = RATE, seed: int = 0) -> np.ndarray:
     """Tones in noise that swell and fade as syllables do, of 16 bits."""
-    random, time = np.random.default_rng(seed), np.arange(round(seconds * rate)) / rate
-    pitch = np.repeat(random.uniform(150, 3000, 1 + len(time) * 5 // rate), rate // 5)[: len(time)]
-    tone = np.sin(2 * np.pi * np.cumsum(pitch) / rate) + random.normal(0, 0.3, len(time))
-    audio = 0.2 * tone * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * time))
+    random, at = np.random.default_rng(seed), np.arange(round(seconds * rate)) / rate
+    pitch = np.repeat(random.uniform(150, 3000, 1 + len(at) * 5 // rate), rate // 5)[: len(at)]
+    tone = np.sin(2 * np.pi * np.cumsum(pitch) / rate) + random.normal(0, 0.3, len(at))
+    audio = 0.2 * tone * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * at))
     return (audio.clip(-1, 1) * 32767).astype("<i2")
 
 
@@ -52,6 +54,14 @@ def silence(seconds: float, rate: int = RATE) -> np.ndarray:
 
 def encoded(audio: np.ndarray | bytes) -> str:
     return base64.b64encode(audio if isinstance(audio, bytes) else audio.tobytes()).decode()
+
+
+def until(condition) -> None:
+    """Waits for what another thread does."""
+    end, pause = time.monotonic() + SHORT, threading.Event()
+    while not condition():
+        assert time.monotonic() < end, "it did not come true"
+        pause.wait(0.01)
 
 
 class Client:

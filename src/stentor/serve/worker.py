@@ -17,7 +17,7 @@ from stentor.inference.speak.speaker import Speaker
 from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.base import Recogniser
 from stentor.serve.errors import report
-from stentor.serve.scheduler import JobQueue, QueuedJob
+from stentor.serve.scheduler import JobQueue, Piece, QueuedJob
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe
@@ -78,18 +78,22 @@ class Worker:
             return
         self.ready = True
         while batch := self.queue.take(device=self.device):
-            began = time.monotonic()
-            loaded: list[tuple[QueuedJob, int, Any]] = []
-            for job, i in batch:
-                try:
-                    if not job.cancelled:
-                        loaded.append((job, i, job.load(i)))
-                except Exception as error:
-                    _fail(job, error)
-            with self.turn:
-                self._predict(loaded)
-            self.queue.done(batch)
-            self.on_batch(time.monotonic() - began, len(loaded))
+            self._work(batch)
+            del batch  # what is done is not remembered until there is something to do
+
+    def _work(self, batch: list[Piece]) -> None:
+        began = time.monotonic()
+        loaded: list[tuple[QueuedJob, int, Any]] = []
+        for job, i in batch:
+            try:
+                if not job.cancelled:
+                    loaded.append((job, i, job.load(i)))
+            except Exception as error:
+                _fail(job, error)
+        with self.turn:
+            self._predict(loaded)
+        self.queue.done(batch)
+        self.on_batch(time.monotonic() - began, len(loaded))
 
     def _answer_something(self) -> None:
         """What the model makes of a second of noise, or says in half a second. Raises what it raises."""

@@ -23,6 +23,10 @@ from stentor.serve.service import Service
 
 APPEND_BYTES = 15 * 2**20
 """Of audio in one event."""
+AHEAD = 2**20
+"""Bytes of messages that are read while others are answered; who sends more waits."""
+MESSAGE = 500
+"""Bytes of an empty message."""
 SHORTEST = 0.1
 """Seconds of the shortest item."""
 IDLE = 600.0
@@ -43,7 +47,7 @@ class SessionOver(Exception):
 
 
 class Session:
-    """One client's. Events are answered in their order; while one is, only the next is read."""
+    """One client's. Events are answered in their order."""
 
     def __init__(self, socket: WebSocket, service: Service, settings: Settings, hearing: Hearing | None):
         """`hearing` is that of the settings."""
@@ -55,7 +59,8 @@ class Session:
         self._previous: str | None = None
         """The last item."""
         self._created = "conversation.item.added", "conversation.item.done"
-        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answered = asyncio.Event()
         self._bytes = 0
         """Of messages that were read and not answered."""
         self._expires = time.time() + service.limits.audio_seconds
@@ -71,7 +76,7 @@ class Session:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            self.service.held.left += self._bytes
+            self._hold(-self._bytes)
         expired = SessionOver(1008, "The session's time is over: open another one.", "session_expired")
         await self._end(next((r for r in results if isinstance(r, Exception)), None) if done else expired)
 
@@ -86,7 +91,7 @@ class Session:
             async with asyncio.timeout(UNREAD):
                 await self._tell_error(ApiError(400 if error.code == 1008 else 503, str(error), code=error.kind), None)
                 await self.socket.close(error.code, str(error))
-        except (TimeoutError, WebSocketDisconnect, SessionOver):
+        except (TimeoutError, RuntimeError, WebSocketDisconnect, SessionOver):
             pass
 
     async def _read(self) -> None:
@@ -98,29 +103,34 @@ class Session:
                 raise SessionOver(1008, f"Nothing came for {IDLE:g} s.", "session_idle") from None
             if message["type"] == "websocket.disconnect":
                 return
-            size = len(message.get("text") or message.get("bytes") or "")
-            self._bytes += size
-            self.service.held.left -= size
+            self._hold(_size(message))
             if self.service.held.left < 0:
                 raise SessionOver(1013, "Too much audio is waiting: try again later.", "rate_limit_exceeded")
-            await self._inbox.put(message)
+            self._inbox.put_nowait(message)
+            while self._bytes > AHEAD and not self._inbox.empty():  # where it is empty a client that goes is noticed
+                self._answered.clear()
+                await self._answered.wait()
+
+    def _hold(self, size: int) -> None:
+        self._bytes += size
+        self.service.held.left -= size
 
     async def _stop(self) -> None:
         await self.service.stopping.wait()
-        await self._inbox.put({"type": "stop"})
+        self._inbox.put_nowait({"type": "stop"})
 
     async def _answer(self) -> None:
         await self.send("session.created", session=self._shown())
         while True:
             message = await self._inbox.get()
+            self._answered.set()
             if message["type"] == "stop":
                 if self.item is not None:
                     await self._close_item(self.item)
                 raise SessionOver(1001, "The server is stopping: connect again in a minute.", "server_stopping")
             await self._handle(message)
-            size = len(message.get("text") or message.get("bytes") or "")
-            self._bytes -= size
-            self.service.held.left += size
+            self._hold(-_size(message))
+            self._answered.set()
 
     async def send(self, event: str, **fields: Any) -> None:
         """Send an event. Raises SessionOver where the client does not read."""
@@ -130,6 +140,8 @@ class Session:
                 await self.socket.send_text(json.dumps(body, ensure_ascii=False, allow_nan=False))
         except TimeoutError:
             raise SessionOver(1008, f"Events were not read for {UNREAD:g} s.", "slow_reader") from None
+        except RuntimeError:  # what came was no message, and uvicorn has closed the connection
+            raise WebSocketDisconnect(1006) from None
 
     async def _handle(self, message: dict[str, Any]) -> None:
         event_id = None
@@ -251,6 +263,10 @@ _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
     "input_audio_buffer.commit": Session._commit,
     "input_audio_buffer.clear": Session._clear,
 }
+
+
+def _size(message: dict[str, Any]) -> int:
+    return MESSAGE + len(message.get("text") or message.get("bytes") or "")
 
 
 def _event(message: dict[str, Any]) -> dict[str, Any]:

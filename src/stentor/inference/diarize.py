@@ -96,14 +96,19 @@ def segments_by(bundle: Bundle, task: Diarize, name: str) -> Callable[[Recording
 
     Raises ConfigError when the model does not tell speakers apart.
     """
-    if not task.labels.permutes:
-        raise ConfigError(f"{name} labels {' and '.join(task.labels.names)}, not speakers: give another diarizer.")
+    require_speakers(task, name)
 
     def segments(recording: Recording) -> list[dict[str, Any]]:
         (result,) = diarize(bundle, task, [recording.at(bundle.processor.sample_rate)], name)
         return result.segments
 
     return segments
+
+
+def require_speakers(task: Diarize, name: str) -> None:
+    """Raise ConfigError when the model of this name does not tell speakers apart."""
+    if not task.labels.permutes:
+        raise ConfigError(f"{name} labels {' and '.join(task.labels.names)}, not speakers: give another diarizer.")
 
 
 def with_speakers(

@@ -3,7 +3,7 @@
 Audio streams by: of a window only its scores (a few bytes per frame) and one voice embedding per speaker are stored.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,44 +124,57 @@ def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job)
         yield start, buffer[round(start * frame) - first :].copy()
 
 
-@torch.no_grad()
 def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
+    processor: Any = bundle.processor
+    frame_seconds, rate = processor.frame_seconds, processor.sample_rate
+    device = str(next(bundle.model.parameters()).device)
+    voices = embedder(task.windows.embedding, device) if task.windows.embedding else None
+    labelled = label_audio(bundle, task, [audio for _, _, audio in windows])
+    for (job, start, audio), (scores, active, frame_embeddings) in zip(windows, labelled, strict=True):
+        job.starts.append(start)
+        job.scores.append(scores.astype(np.float16))
+        if task.labels.exclusive:
+            job.hard.append(active)
+        job.nonoverlapping.append(nonoverlapping_frames(active).sum(0).astype(np.int32))
+        if not task.labels.permutes:
+            continue
+        if voices is not None:
+            job.embeddings.append(voices(audio, active, frame_seconds, rate))
+        elif frame_embeddings is not None:
+            pooled = pools(active) @ frame_embeddings
+            norms = np.linalg.norm(pooled, axis=1, keepdims=True)
+            job.embeddings.append((pooled / np.maximum(norms, 1e-9)).astype(np.float32))
+        else:
+            job.spectra.append(spectra(audio, active, frame_seconds, rate))
+
+
+@torch.no_grad()
+def label_audio(
+    bundle: Bundle, task: Diarize, audio: Sequence[np.ndarray]
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    """What the model says of each of these, float32 [samples]: (the probability that each of its speakers talks,
+    float32 [T, S]; who talks, bool [T, S]; embeddings of frames [T, E], of models that have them)."""
     model: Any = bundle.model
     processor: Any = bundle.processor
-    device = next(model.parameters()).device
-    voices = embedder(task.windows.embedding, str(device)) if task.windows.embedding else None
-    examples = [Example(str(start), _long_enough(processor, audio)) for _, start, audio in windows]
-    batch = processor.collate(examples, packed=False, labels=False).to(device)
+    examples = [Example(str(row), _long_enough(processor, samples)) for row, samples in enumerate(audio)]
+    batch = processor.collate(examples, packed=False, labels=False).to(next(model.parameters()).device)
     output = model.label_frames(**batch.inputs)
     logits = output.logits.float().cpu().numpy()
-    frame_embeddings = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
-    for row, ((job, start, audio), length) in enumerate(zip(windows, output.lengths.tolist(), strict=True)):
+    embeddings = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
+    for row, (samples, length) in enumerate(zip(audio, output.lengths.tolist(), strict=True)):
         window_logits = logits[row, :length]
-        silent = digital_silence(audio, length, processor.sample_rate, processor.frame_seconds)
+        silent = digital_silence(samples, length, processor.sample_rate, processor.frame_seconds)
         scores = task.labels.decode(window_logits)
         if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != length:
             raise violation(task.labels, "decode", f"return probabilities float32 [{length}, speakers]", scores)
         scores = np.where(silent, 0.0, scores)
-        job.starts.append(start)
-        job.scores.append(scores.astype(np.float16))
         active = scores >= 0.5
         if task.labels.exclusive:
             # All the weight on the most probable class: the speakers of that class alone.
             one_hot = np.full_like(window_logits, -1e4)
             one_hot[np.arange(length), window_logits.argmax(1)] = 1e4
             active = (task.labels.decode(one_hot) >= 0.5) & ~silent
-            job.hard.append(active)
-        job.nonoverlapping.append(nonoverlapping_frames(active).sum(0).astype(np.int32))
-        if not task.labels.permutes:
-            continue
-        if voices is not None:
-            job.embeddings.append(voices(audio, active, processor.frame_seconds, processor.sample_rate))
-        elif frame_embeddings is not None:
-            pooled = pools(active) @ frame_embeddings[row, :length]
-            norms = np.linalg.norm(pooled, axis=1, keepdims=True)
-            job.embeddings.append((pooled / np.maximum(norms, 1e-9)).astype(np.float32))
-        else:
-            job.spectra.append(spectra(audio, active, processor.frame_seconds, processor.sample_rate))
+        yield scores, active, None if embeddings is None else embeddings[row, :length]
 
 
 def digital_silence(audio: np.ndarray, frames: int, rate: int, frame_seconds: float) -> np.ndarray:

@@ -1,0 +1,181 @@
+"""Live speakers: who speaks, while they speak.
+
+Every `step` seconds the model hears the last seconds of audio, and before them a speaker cache: stretches of each
+speaker so far in which the model was surest and nobody else spoke. The output that is active in a speaker's stretches
+is that speaker; one that is active in none of them is somebody new. That is the speaker cache of Streaming Sortformer
+(Medennikov et al. 2025) with audio in the place of embeddings, so that it serves every model that tells speakers apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stentor.inference.diarize import require_speakers
+from stentor.inference.speaker_attribution import SpeakerTurns
+from stentor.models.base import Bundle
+from stentor.tasks.diarize import Diarize
+from stentor.tasks.diarize.aggregate import NAME, hysteresis, stretches
+from stentor.tasks.diarize.inference import label_audio
+from stentor.tasks.diarize.speakers import nonoverlapping_frames
+from stentor.tasks.diarize.tracking import LINK
+
+LONGEST = 20.0
+"""Seconds that a model hears at once, where it could hear more."""
+STRETCH = (0.3, 1.0)
+"""Least and most seconds of a stretch in the cache."""
+HISTORY = 60.0
+"""Seconds of segments that are there for words that come late."""
+
+
+@dataclass(eq=False)
+class Stretch:
+    """Audio, float32 [samples], in which one speaker talks alone."""
+
+    audio: np.ndarray
+    frames: int
+    margin: float
+    """How much more probable this speaker is than the others: the mean over its frames."""
+
+
+class OnlineDiarizer:
+    """Speakers of one recording while it comes. What is held of it does not grow, and neither does a step."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        task: Diarize,
+        name: str = "",
+        step: float = 0.5,
+        wait: float = 0.5,
+        cache: float = 3.0,
+        least: float = 0.5,
+    ):
+        """`step`: seconds from one look at the audio to the next; `wait`: seconds of audio behind a frame before it is
+        decided who talks in it; `cache`: seconds of each speaker, at most; `least`: seconds that somebody new must talk
+        alone. Raises ConfigError when the model, `name`, does not tell speakers apart."""
+        require_speakers(task, name)
+        self.bundle, self.task = bundle, task
+        processor: Any = bundle.processor
+        self.rate, self.frame_seconds = processor.sample_rate, processor.frame_seconds
+        slots = task.labels.slots or task.labels.classes
+        self.most = min(slots, task.windows.bounds[1] or slots)
+        """Speakers: no more than the model tells apart at once, or than `task.windows` allows."""
+        seconds = min(task.windows.window or task.chunk, LONGEST)
+        self._step, self._wait, self._least = max(1, self._frames(step)), self._frames(wait), self._frames(least)
+        self._cache_frames = max(1, self._frames(min(cache, seconds / 2 / self.most)))
+        self._window_frames = max(self._frames(seconds) - self.most * self._cache_frames, self._step + self._wait)
+        self.cache: list[list[Stretch]] = []
+        """Of each speaker, in order of arrival."""
+        self.segments: list[dict[str, Any]] = []
+        """`{"speaker", "start", "end"}` in seconds, of the last minute and the last one of all."""
+        self._audio = np.zeros(0, np.float32)
+        self._first = self._end = self._decided = 0
+        """Frames: the first of `_audio`, and those after the last that was heard and that was decided."""
+
+    @property
+    def decided(self) -> float:
+        """Seconds of audio of which it is known who speaks."""
+        return self._decided * self.frame_seconds
+
+    def feed(self, samples: np.ndarray) -> None:
+        """More audio: float32 [samples] at `rate` Hz."""
+        self._audio = np.concatenate([self._audio, samples])
+        while len(self._audio) >= self._samples(self._end + self._step):
+            self._end += self._step
+            self._look(self._end - self._wait)
+
+    def finish(self) -> None:
+        """There is no more audio."""
+        while self._samples(self._end) < len(self._audio):
+            self._end += 1
+        if self._end > self._decided:
+            self._look(self._end)
+
+    def speaker(self, start: float, end: float, before: str | None = None) -> str | None:
+        """Who talks most between two times; see `SpeakerTurns`."""
+        return SpeakerTurns(self.segments).speaker(start, end, before)
+
+    def _frames(self, seconds: float) -> int:
+        return round(seconds / self.frame_seconds)
+
+    def _samples(self, frame: int) -> int:
+        """Where in `_audio` a frame begins."""
+        size = self.frame_seconds * self.rate
+        return round(frame * size) - round(self._first * size)
+
+    def _look(self, until: int) -> None:
+        """Hear the window that ends with frame `_end`; who talks in the frames up to `until` stays."""
+        first = max(self._end - self._window_frames, 0)
+        self._audio, self._first = self._audio[self._samples(first) :], first
+        margins, active, slots = self._hear(self._audio[: self._samples(self._end)])
+        alone = nonoverlapping_frames(active)
+        new = [slot for slot in range(active.shape[1]) if slot not in slots and self._somebody(alone[:, slot])]
+        new = sorted(new, key=lambda slot: int(alone[:, slot].argmax()))[: self.most - len(slots)]
+        self.cache += [[] for _ in new]
+        fresh = slice(max(self._decided - first, 0), max(until - first, 0))
+        for speaker, slot in enumerate([*slots, *new]):
+            if slot is not None:
+                lately = slice(0, len(active)) if slot in new else fresh  # all that somebody new has said
+                self._remember(speaker, alone[:, slot], margins[:, slot], lately)
+                for start, end in stretches(active[fresh, slot]) + fresh.start:
+                    self._add(NAME.format(speaker + 1), int(first + start), int(first + end))
+        self._decided = max(until, self._decided)
+        past = self.decided - HISTORY
+        self.segments = [s for s in self.segments[:-1] if s["end"] > past] + self.segments[-1:]
+
+    def _hear(self, window: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
+        """Of the window: how much more probable each of the model's speakers is than the others together, [T, S]; who
+        talks, bool [T, S]; and which of them each known speaker is, None where that is not clear."""
+        from scipy.optimize import linear_sum_assignment
+
+        cached = [(speaker, stretch) for speaker, stretches in enumerate(self.cache) for stretch in stretches]
+        audio = np.concatenate([*(stretch.audio for _, stretch in cached), window])
+        ((scores, active, _),) = label_audio(self.bundle, self.task, [audio])
+        windows = self.task.windows
+        if windows.threshold is not None or not self.task.labels.exclusive:
+            active = hysteresis(scores, windows.threshold or 0.5, windows.offset)
+        margins = 2 * scores - scores.sum(1, keepdims=True)
+        owners = np.repeat([speaker for speaker, _ in cached], [stretch.frames for _, stretch in cached])
+        agreement = np.array([scores[: len(owners)][owners == k].mean(0) for k in range(len(self.cache))])
+        slots: list[int | None] = [None] * len(self.cache)
+        if len(self.cache):
+            for speaker, slot in zip(*linear_sum_assignment(agreement, maximize=True), strict=True):
+                if agreement[speaker, slot] >= LINK:
+                    slots[speaker] = int(slot)
+        start = 0
+        for speaker, stretch in cached:
+            if (slot := slots[speaker]) is not None:
+                stretch.margin = (stretch.margin + float(margins[start : start + stretch.frames, slot].mean())) / 2
+            start += stretch.frames
+        return margins[start:], active[start:], slots
+
+    def _somebody(self, alone: np.ndarray) -> bool:
+        return any(end - start >= max(self._least, self._frames(STRETCH[0])) for start, end in stretches(alone))
+
+    def _remember(self, speaker: int, alone: np.ndarray, margins: np.ndarray, lately: slice) -> None:
+        """The surest of a speaker's stretches, with those of some frames of the window, are the cache."""
+        least, most = self._frames(STRETCH[0]), min(self._frames(STRETCH[1]), self._cache_frames)
+        pool = list(self.cache[speaker])
+        for run_start, run_end in (stretches(alone[lately]) + lately.start).tolist():
+            for start in range(run_start, run_end - least + 1, most):
+                end = min(start + most, run_end)
+                samples = slice(*(self._samples(self._first + frame) for frame in (start, end)))
+                pool.append(Stretch(self._audio[samples], end - start, float(margins[start:end].mean())))
+        room, chosen = self._cache_frames, set()
+        for stretch in sorted(pool, key=lambda stretch: -stretch.margin):
+            if stretch.frames <= room:
+                chosen.add(stretch)
+                room -= stretch.frames
+        self.cache[speaker] = [stretch for stretch in pool if stretch in chosen]
+
+    def _add(self, name: str, start: int, end: int) -> None:
+        """A speaker talks from frame `start` to `end`, perhaps as before."""
+        times = {"start": round(start * self.frame_seconds, 3), "end": round(end * self.frame_seconds, 3)}
+        last = next((s for s in self.segments if s["speaker"] == name and s["end"] == times["start"]), None)
+        if last is None:
+            self.segments.append({"speaker": name, **times})
+        else:
+            last["end"] = times["end"]

@@ -33,13 +33,14 @@ def transcribe_live(options: TranscribeOptions) -> None:
     from stentor.inference.load import load
 
     model = load(options.model, options.device)
+    diarizer = load(options.diarizer, options.device) if options.diarizer is not None else None
     (name,) = options.audio
     if name == STDIN:
         rate, blocks = read_standard_input(sys.stdin.buffer, options.rate or model.bundle.processor.sample_rate)
     else:
         rate = model.bundle.processor.sample_rate
         blocks = open_recording(name, rate, channel=options.channel).blocks()
-    stream = model.stream(rate, options.language, options.delay)
+    stream = model.stream(rate, options.language, options.delay, diarizer=diarizer)
     shown, any_audio = LiveLine(options.format == "json"), False
     for block in blocks:
         any_audio = True
@@ -87,15 +88,21 @@ class LiveLine:
         self.live = not as_json and sys.stdout.isatty()
         self._line: list[str] = []
         self._partial = ""
+        self._speaker: str | None = None
 
     def show(self, events: list[dict[str, Any]]) -> None:
         for event in events:
             if self.as_json:
                 print(json.dumps(event, ensure_ascii=False), flush=True)
             elif event["type"] == "word":
-                self._line.append(event["word"])
+                words = [event["word"]]
+                if (speaker := event.get("speaker")) != self._speaker or (speaker and not self._line):
+                    self._end()
+                    self._speaker = speaker
+                    words = [f"{speaker}:", *words]
+                self._line += words
                 if not self.live:
-                    print(event["word"], end=" ", flush=True)
+                    print(*words, end=" ", flush=True)
             elif event["type"] == "partial":
                 self._partial = event["text"]
             else:

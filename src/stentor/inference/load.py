@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import VOICES, Voice, voice_names
 from stentor.inference.stream import open_recogniser
+from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.inference.transcribe import Transcript, transcribe
 from stentor.models.base import Bundle, Family
@@ -32,6 +33,9 @@ from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe, times_tokens
 from stentor.tasks.words import Words
+
+if TYPE_CHECKING:
+    from stentor.inference.stream.speakers import OnlineDiarizer
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 
@@ -107,14 +111,28 @@ class Model:
         return transcribe(self.bundle, task, opened, **options)
 
     def stream(
-        self, rate: int | None = None, language: str | None = None, delay: float | None = None, silence: float = 0.8
-    ) -> Stream:
+        self,
+        rate: int | None = None,
+        language: str | None = None,
+        delay: float | None = None,
+        silence: float = 0.8,
+        diarizer: Model | None = None,
+    ) -> Stream | SpeakerStream:
         """What is said, while it is said: `feed` it float32 samples at `rate` Hz (None: the model's), and `finish`.
 
-        `delay`: see `stentor.inference.stream.open_recogniser`; `silence`: seconds after which speech has ended. Raises
-        ConfigError when the model was trained for another task.
+        `delay`: see `stentor.inference.stream.open_recogniser`; `silence`: seconds after which speech has ended;
+        `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word. Raises ConfigError when
+        a model was trained for another task, and with a diarizer for a model without word times.
         """
-        return Stream(open_recogniser(self, language, delay), rate, silence)
+        stream = Stream(open_recogniser(self, language, delay), rate, silence)
+        return stream if diarizer is None else SpeakerStream(stream, diarizer.online_diarizer(), rate)
+
+    def online_diarizer(self) -> OnlineDiarizer:
+        """What says who speaks in a recording that comes, for a `SpeakerStream`; raises ConfigError when the model does
+        not tell speakers apart."""
+        from stentor.inference.stream.speakers import OnlineDiarizer
+
+        return OnlineDiarizer(self.bundle, self.for_diarization(), self.name)
 
     @property
     def knows_times(self) -> bool:

@@ -129,7 +129,7 @@ class AgreementRecogniser(Recogniser):
     ):
         """`step`: seconds from one answer to the next; `n`: answers that must agree; `keep`: seconds of audio from
         which on words that stay are let go; `longest`: seconds after which what was heard is let go, agreed or not."""
-        self.transcriber, self.rate = transcriber, transcriber.rate
+        self.transcriber, self.rate, self.timed = transcriber, transcriber.rate, transcriber.timed
         self.step, self.delay, self.n, self.keep = step, step, n, keep
         self.longest = min(longest, transcriber.longest)
 

@@ -11,7 +11,8 @@ import numpy as np
 Event = dict[str, Any]
 """One of these, each with `time`, the seconds of audio that had come when it was known:
 
-* `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where there are none;
+* `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where there are none; and
+  `speaker` of a stream with a diarizer;
 * `{"type": "partial", "text"}`: what follows the last word and may still change;
 * `{"type": "end_of_speech"}`: nobody has spoken for a while. All that was said before is words.
 """
@@ -54,6 +55,8 @@ class Recogniser(ABC):
     """Seconds from one answer to the next."""
     delays: tuple[float, float] = (0.1, 10.0)
     """The least and the most that such a recogniser of its model can have."""
+    timed: bool = True
+    """Whether its words have times."""
     policy = "chunks"
     """How it decides that a word stays, as figures are labelled."""
 

@@ -185,10 +185,10 @@ PITCHES = (300.0, 500.0, 700.0, 900.0, 1100.0, 1300.0)
 @pytest.fixture
 def tones(monkeypatch):
     """The family `test_tones`, known while the test runs: a diarizer that hears which of `PITCHES` sound in a frame of
-    0.1 s. In each window it gives the two that sound most to its two outputs, in an order that no other window knows.
+    0.1 s. In each window it gives those that sound most to its outputs, in an order that no other window knows.
 
-    `tones.voices`: whether its models have embeddings. `tones.speech`: whether they have one output, speech or not.
-    `tones.windows`: the samples of each window they were given.
+    `tones.slots`: its outputs. `tones.voices`: whether its models have embeddings. `tones.speech`: whether they have
+    one output, speech or not. `tones.windows`: the samples of each window they were given.
     """
     import torch
 
@@ -204,14 +204,15 @@ def tones(monkeypatch):
             self.weight = torch.nn.Parameter(torch.zeros(1))
 
         def label_frames(self, features, lengths):
-            logits = torch.full((len(features), features.shape[1], 2), -3.0)
+            slots = TonesFamily.slots
+            logits = torch.full((len(features), features.shape[1], slots), -3.0)
             voices = torch.zeros(len(features), features.shape[1], len(PITCHES))
             for row, (levels, length) in enumerate(zip(features, lengths.tolist(), strict=True)):
                 sounds = levels[:length] > 0.1
-                order = [int(k) for k in sounds.sum(0).argsort(descending=True)[:2] if sounds[:, k].any()]
-                swapped = round(1e6 * float(levels[:length].sum())) % 2
+                order = [int(k) for k in sounds.sum(0).argsort(descending=True)[:slots] if sounds[:, k].any()]
+                turned = round(1e6 * float(levels[:length].sum())) % slots
                 for slot, k in enumerate(order):
-                    logits[row, :length, (slot + swapped) % 2][sounds[:, k]] = 3.0
+                    logits[row, :length, (slot + turned) % slots][sounds[:, k]] = 3.0
                 voices[row, :length] = sounds.float()
             if TonesFamily.speech:
                 logits = logits.amax(2, keepdim=True)
@@ -246,6 +247,7 @@ def tones(monkeypatch):
         tasks: ClassVar[tuple[str, ...]] = ("diarize",)
         voices: ClassVar[bool] = True
         speech: ClassVar[bool] = False
+        slots: ClassVar[int] = 2
         windows: ClassVar[list[int]] = []
 
         @classmethod

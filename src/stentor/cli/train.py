@@ -141,18 +141,18 @@ def evaluate(options: EvaluateOptions) -> None:
         from stentor.commands.evaluate.tune import tune
 
         typer.echo(tune(str(options.model), options.data, options.json))
-    elif options.diarizer is not None:
-        if options.task is not None:
-            raise typer.BadParameter("it is for transcripts: leave out --task", param_hint="--diarizer")
-        from stentor.commands.evaluate.speaker_attributed import attributed
-
-        typer.echo(attributed(str(options.model), options.diarizer, options.data, options.json))
+    elif options.diarizer is not None and options.task is not None:
+        raise typer.BadParameter("it is for transcripts: leave out --task", param_hint="--diarizer")
     elif options.stream is not None:
         if options.model is None:
             raise typer.BadParameter("give the model", param_hint="MODEL")
         from stentor.commands.evaluate.streamed import evaluate_streams
 
         typer.echo(evaluate_streams(options))
+    elif options.diarizer is not None:
+        from stentor.commands.evaluate.speaker_attributed import attributed
+
+        typer.echo(attributed(str(options.model), options.diarizer, options.data, options.json))
     else:
         from stentor.engine.launch import launch, launched
 

@@ -127,12 +127,12 @@ class Model:
         stream = Stream(open_recogniser(self, language, delay), rate, silence)
         return stream if diarizer is None else SpeakerStream(stream, diarizer.online_diarizer(), rate)
 
-    def online_diarizer(self) -> OnlineDiarizer:
-        """What says who speaks in a recording that comes, for a `SpeakerStream`; raises ConfigError when the model does
-        not tell speakers apart."""
+    def online_diarizer(self, **options: float) -> OnlineDiarizer:
+        """What says who speaks in a recording that comes, for a `SpeakerStream`; `options` are those of
+        `OnlineDiarizer`. Raises ConfigError when the model does not tell speakers apart."""
         from stentor.inference.stream.speakers import OnlineDiarizer
 
-        return OnlineDiarizer(self.bundle, self.for_diarization(), self.name)
+        return OnlineDiarizer(self.bundle, self.for_diarization(), self.name, **options)
 
     @property
     def knows_times(self) -> bool:

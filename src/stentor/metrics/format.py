@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ERROR_RATES = frozenset({"wer", "cer", "mer", "der", "jer", "ser", "eer", "cpwer", "tcpwer"})
-RATES = ERROR_RATES | {"chrf", "ece", "accuracy", "precision", "recall", "f1", "within", "matched"}
+RATES = ERROR_RATES | {"chrf", "ece", "accuracy", "precision", "recall", "f1", "within", "matched", "confused", "moved"}
 """Parts of names of metrics that are shares."""
 
 LABELS = {

@@ -48,7 +48,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     if not cuts:
         raise DataError(f"{data}: no record could be scored.")
     files = [
-        Attributed(cut.id, _reference_words(cut), transcript, language_of(cut))
+        Attributed(cut.id, reference_words(cut), transcript, language_of(cut))
         for cut, transcript in zip(cuts, transcripts, strict=True)
     ]
     turns = [
@@ -75,7 +75,7 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
     return f"{len(cuts)} records  {text}{left_out(dropped)}"
 
 
-def _reference_words(cut: Cut) -> list[dict[str, Any]]:
+def reference_words(cut: Cut) -> list[dict[str, Any]]:
     """What each speaker says: the record's supervisions with their texts, in seconds from its start."""
     return [
         {"speaker": s.speaker, "start": max(s.start, 0.0), "end": min(s.end, cut.duration), "text": s.text}

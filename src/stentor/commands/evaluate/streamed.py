@@ -11,12 +11,14 @@ import numpy as np
 
 from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
 from stentor.commands.evaluate.instances import write_instances
+from stentor.commands.evaluate.streamed_speakers import speaker_scores
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import Model, load
 from stentor.inference.stream import open_recogniser
+from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.format import figure, label, text_table
 from stentor.metrics.stream import StreamedRecording, stream_scores
@@ -40,6 +42,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     run = _run_folder(options)
     loaded = load(options.model or "")
     task = loaded.for_transcription()
+    diarizer = load(options.diarizer) if options.diarizer is not None else None
     agreement, delays = _delays(options.stream or "")
     for delay in delays:  # with the error of one that it was not trained for
         policy = open_recogniser(loaded, None, delay, agreement).policy
@@ -51,16 +54,19 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     dropped.check(len(cuts) + dropped.bad, section.max_bad, options.data)
     if not cuts:
         raise DataError(f"{options.data}: no record could be heard.")
+    offline = diarizer and [diarizer.diarize(a, loaded.bundle.processor.sample_rate).segments for a in audio]
     rows: dict[str, Any] = {}
     for delay in delays:
         opened = (open_recogniser(loaded, language_of(cut), delay, agreement) for cut in cuts)
-        recordings = [_stream(*parts) for parts in zip(opened, cuts, audio, strict=True)]
+        recordings = [_stream(*parts, diarizer) for parts in zip(opened, cuts, audio, strict=True)]
         predictions = [
             Prediction(cut.id, task.reference(cut), {"text": _text(recording)})
             for cut, recording in zip(cuts, recordings)
         ]
         # Of the text alone, also where the model has learned when words are said.
         rows[f"{delay:g}"] = {**Transcribe.score(task, predictions), **stream_scores(recordings)}
+        if offline is not None:
+            rows[f"{delay:g}"] |= speaker_scores(cuts, recordings, offline, task.normalizer)
         if options.json is not None:
             write_instances(options.json.with_suffix(f".{delay:g}.instances.jsonl"), predictions, recordings)
     figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
@@ -111,10 +117,12 @@ def _delays(text: str) -> tuple[bool, list[float]]:
     )
 
 
-def _stream(recogniser: Recogniser, cut: Cut, audio: np.ndarray) -> StreamedRecording:
+def _stream(recogniser: Recogniser, cut: Cut, audio: np.ndarray, diarizer: Model | None) -> StreamedRecording:
     """The events of a recording that is fed as it would come."""
     rate = recogniser.rate
-    stream = Stream(recogniser, rate)
+    stream: Stream | SpeakerStream = Stream(recogniser, rate)
+    if diarizer is not None:
+        stream = SpeakerStream(stream, diarizer.online_diarizer())
     events: list[dict[str, Any]] = []
     computed = now = 0.0
     pieces = np.split(audio, range(round(rate * STEP), len(audio), round(rate * STEP)))

@@ -26,6 +26,8 @@ LONGEST = 20.0
 """Seconds that a model hears at once, where it could hear more."""
 STRETCH = (0.3, 1.0)
 """Least and most seconds of a stretch in the cache."""
+FIRST = 2.0
+"""Seconds of audio without which it is not asked who is who."""
 HISTORY = 60.0
 """Seconds of segments that are there for words that come late."""
 
@@ -49,9 +51,9 @@ class OnlineDiarizer:
         task: Diarize,
         name: str = "",
         step: float = 0.5,
-        wait: float = 0.5,
+        wait: float = 1.0,
         cache: float = 3.0,
-        least: float = 0.5,
+        least: float = 1.0,
     ):
         """`step`: seconds from one look at the audio to the next; `wait`: seconds of audio behind a frame before it is
         decided who talks in it; `cache`: seconds of each speaker, at most; `least`: seconds that somebody new must talk
@@ -85,7 +87,8 @@ class OnlineDiarizer:
         self._audio = np.concatenate([self._audio, samples])
         while len(self._audio) >= self._samples(self._end + self._step):
             self._end += self._step
-            self._look(self._end - self._wait)
+            if self._end >= self._frames(FIRST):
+                self._look(self._end - self._wait)
 
     def finish(self) -> None:
         """There is no more audio."""
@@ -131,7 +134,7 @@ class OnlineDiarizer:
         talks, bool [T, S]; and which of them each known speaker is, None where that is not clear."""
         from scipy.optimize import linear_sum_assignment
 
-        cached = [(speaker, stretch) for speaker, stretches in enumerate(self.cache) for stretch in stretches]
+        cached = [(speaker, stretch) for speaker, known in enumerate(self.cache) for stretch in known]
         audio = np.concatenate([*(stretch.audio for _, stretch in cached), window])
         ((scores, active, _),) = label_audio(self.bundle, self.task, [audio])
         windows = self.task.windows

@@ -50,11 +50,12 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     placed(loaded)
     cuts: list[Cut] = []
-    audio = list(readable_audio(plan, loaded.bundle.processor.sample_rate, cuts, dropped))
+    rate = loaded.bundle.processor.sample_rate
+    audio = list(readable_audio(plan, rate, cuts, dropped))
     dropped.check(len(cuts) + dropped.bad, section.max_bad, options.data)
     if not cuts:
         raise DataError(f"{options.data}: no record could be heard.")
-    offline = diarizer and [diarizer.diarize(a, loaded.bundle.processor.sample_rate).segments for a in audio]
+    offline = diarizer is not None and [diarizer.diarize(samples, rate).segments for samples in audio]
     rows: dict[str, Any] = {}
     for delay in delays:
         opened = (open_recogniser(loaded, language_of(cut), delay, agreement) for cut in cuts)
@@ -65,7 +66,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
         ]
         # Of the text alone, also where the model has learned when words are said.
         rows[f"{delay:g}"] = {**Transcribe.score(task, predictions), **stream_scores(recordings)}
-        if offline is not None:
+        if offline:
             rows[f"{delay:g}"] |= speaker_scores(cuts, recordings, offline, task.normalizer)
         if options.json is not None:
             write_instances(options.json.with_suffix(f".{delay:g}.instances.jsonl"), predictions, recordings)
@@ -120,9 +121,8 @@ def _delays(text: str) -> tuple[bool, list[float]]:
 def _stream(recogniser: Recogniser, cut: Cut, audio: np.ndarray, diarizer: Model | None) -> StreamedRecording:
     """The events of a recording that is fed as it would come."""
     rate = recogniser.rate
-    stream: Stream | SpeakerStream = Stream(recogniser, rate)
-    if diarizer is not None:
-        stream = SpeakerStream(stream, diarizer.online_diarizer())
+    words = Stream(recogniser, rate)
+    stream = words if diarizer is None else SpeakerStream(words, diarizer.online_diarizer())
     events: list[dict[str, Any]] = []
     computed = now = 0.0
     pieces = np.split(audio, range(round(rate * STEP), len(audio), round(rate * STEP)))

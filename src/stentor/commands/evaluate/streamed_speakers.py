@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.evaluate.speaker_attributed import reference_words
@@ -17,42 +17,41 @@ if TYPE_CHECKING:
     from stentor.metrics.score import Score
     from stentor.metrics.stream import StreamedRecording
 
+Words = Sequence[Mapping[str, Any]]
+
 
 def speaker_scores(
-    cuts: Sequence[Cut],
-    recordings: Sequence[StreamedRecording],
-    offline: Sequence[Sequence[dict[str, Any]]],
-    normalizer: str,
+    cuts: Sequence[Cut], recordings: Sequence[StreamedRecording], offline: Sequence[Words], normalizer: str
 ) -> dict[str, Score]:
     """`offline`: the segments of each recording as the same diarizer hears it whole. `cpwer` and `confused` (words with
     another speaker than the truth) of the stream; `cpwer_offline` and `confused_offline` of its words with the offline
     speakers; `moved`: words with another speaker than offline."""
     live = [[event for event in recording.events if event["type"] == "word"] for recording in recordings]
-    before = [_with_speakers(words, segments) for words, segments in zip(live, offline, strict=True)]
-    truth = [_with_speakers(words, segments_of(cut)) for words, cut in zip(live, cuts, strict=True)]
-    references = [(cut.id, reference_words(cut), language_of(cut)) for cut in cuts]
+    with_offline = [_attributed(words, segments) for words, segments in zip(live, offline, strict=True)]
+    with_truth = [_attributed(words, segments_of(cut)) for words, cut in zip(live, cuts, strict=True)]
 
-    def rate(hypotheses: list[list[dict[str, Any]]]) -> Score:
-        rows = zip(references, hypotheses, strict=True)
-        files = [Attributed(id, words, {"words": live}, language) for (id, words, language), live in rows]
-        return cpwer(files, normalizer)
+    def rate(hypotheses: Iterable[Words]) -> Score:
+        return cpwer(
+            [
+                Attributed(cut.id, reference_words(cut), {"words": words}, language_of(cut))
+                for cut, words in zip(cuts, hypotheses, strict=True)
+            ],
+            normalizer,
+        )
 
     return {
         "cpwer": rate(live),
-        "cpwer_offline": rate(before),
-        "confused": _confused(live, truth),
-        "confused_offline": _confused(before, truth),
-        "moved": _confused(live, before),
+        "cpwer_offline": rate(with_offline),
+        "confused": confused(map(_pairs, live, with_truth)),
+        "confused_offline": confused(map(_pairs, with_offline, with_truth)),
+        "moved": confused(map(_pairs, live, with_offline)),
     }
 
 
-def _with_speakers(words: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    speakers = SpeakerTurns(segments).speakers(words)
+def _attributed(words: Words, segments: Words) -> Words:
+    speakers = SpeakerTurns([dict(s) for s in segments]).speakers([dict(word) for word in words])
     return [{**word, "speaker": speaker} for word, speaker in zip(words, speakers, strict=True)]
 
 
-def _confused(hypotheses: list[list[dict[str, Any]]], references: list[list[dict[str, Any]]]) -> Score:
-    return confused(
-        [(a["speaker"], b["speaker"]) for a, b in zip(words, others, strict=True)]
-        for words, others in zip(hypotheses, references, strict=True)
-    )
+def _pairs(words: Words, others: Words) -> list[tuple[str | None, str | None]]:
+    return [(a["speaker"], b["speaker"]) for a, b in zip(words, others, strict=True)]

@@ -48,6 +48,7 @@ SLOW = (
     "voxtral_full",
     "omnivoice_finetune_sdpa",
     "qwen3_asr_lora",
+    "stream_transducer",
 )
 """Recipes like others that are always run."""
 SMALL = {

@@ -24,21 +24,27 @@ def open_recogniser(
     prompt: str | None = None,
     hotwords: Sequence[str] = (),
 ) -> Recogniser:
-    """What answers while one speaks: the model itself where it was trained to hear chunk by chunk, for others
-    LocalAgreement, and for all with `agreement`.
+    """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
+    after it was said, for others LocalAgreement, and for all with `agreement`.
 
-    `delay`: seconds of a chunk; with LocalAgreement from one answer to the next. `prompt` and `hotwords` are for models
+    `delay`: seconds of a chunk, or that delay; with LocalAgreement from one answer to the next. `prompt` and `hotwords` are for models
     that LocalAgreement asks, as `Transcriber` takes them. Raises ConfigError for a model of another task, for a delay
     that it was not trained with, and for what it cannot take.
     """
     from stentor.inference.stream.agreement import AgreementRecogniser
     from stentor.inference.stream.ctc import CTCRecogniser
+    from stentor.inference.stream.delayed import DelayedRecogniser
     from stentor.inference.stream.transducer import TransducerRecogniser
     from stentor.inference.transcribe import Transcriber
 
     task, bundle = model.for_transcription(), model.bundle
     if delay is not None and delay <= 0:
         raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
+    refused = f"{model.name} takes no prompt and no hotwords while one speaks: leave them out."
+    if not agreement and DelayedRecogniser.serves(bundle):
+        if prompt or hotwords:
+            raise ConfigError(refused)
+        return DelayedRecogniser(bundle, delay)
     streaming = getattr(bundle.processor, "streaming", None)
     recognisers: tuple[type[ChunkedRecogniser], ...] = (TransducerRecogniser, CTCRecogniser)
     serving = next((recogniser for recogniser in recognisers if recogniser.serves(bundle)), None)
@@ -48,7 +54,7 @@ def open_recogniser(
         options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}
         return AgreementRecogniser(Transcriber(bundle, task, language, **options), delay or DELAY["agreement"])
     if prompt or hotwords:
-        raise ConfigError(f"{model.name} takes no prompt and no hotwords while one speaks: leave them out.")
+        raise ConfigError(refused)
     least, most = streaming.chunk
     chunk = min(max(DELAY["chunks"], least), most) if delay is None else delay
     if not least <= chunk <= most:

@@ -27,6 +27,8 @@ class Hypothesis(ABC):
     """What follows them and may still change."""
     seconds: float = 1.0
     """Of audio that its next step reads: what it costs, where many take turns."""
+    settled: bool = True
+    """Whether all that came before the last `flush` is among the words."""
 
     @abstractmethod
     def add(self, samples: np.ndarray) -> None:
@@ -34,7 +36,7 @@ class Hypothesis(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Speech has ended: what was heard so far becomes words, and more may come."""
+        """Speech has ended: what was heard so far becomes words, at once or once it is `settled`; more may come."""
 
     @abstractmethod
     def finish(self) -> None:

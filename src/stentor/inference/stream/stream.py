@@ -33,6 +33,7 @@ class Stream:
         self._waiting = np.zeros(0, np.float32)
         self._samples = 0
         self._partial = ""
+        self._ends = False
 
     def feed(self, samples: np.ndarray) -> list[Event]:
         """What is known after these: float32 [samples] in the range -1 to 1."""
@@ -77,12 +78,13 @@ class Stream:
             block, self._waiting = self._waiting[: self._hop], self._waiting[self._hop :]
             self._samples += len(block)
             self.hypothesis.add(block)
-            ended = self._endpointer is not None and self._endpointer.add(block)
-            if ended:
+            if self._endpointer is not None and self._endpointer.add(block):
                 self.hypothesis.flush()
+                self._ends = True
             yield from self._advanced()
-            if ended:
+            if self._ends and self.hypothesis.settled:
                 yield self._event("end_of_speech")
+                self._ends = False
 
     def _advanced(self) -> Iterator[Event | Hypothesis]:
         while self.hypothesis.ready:

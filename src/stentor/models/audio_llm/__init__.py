@@ -7,10 +7,11 @@ the `model_type` of transformers' config. Exports are what plain transformers or
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from stentor.models.delayed import DelayedStream
 from stentor.models.peft import Lora
 from stentor.models.transformers_family import TransformersFamily
 
@@ -35,15 +36,27 @@ class AudioLLM(TransformersFamily):
     """Transcripts of more tokens are left out and counted, never cut."""
     token_rate: float = Field(10.0, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16."""
-    delay_seconds: float | None = Field(None, gt=0)
-    """Of models that write while they listen (Voxtral Realtime, Kyutai): seconds after which a word is written. Null:
-    the model's own. For Voxtral Realtime a whole number of frames of 0.08 s, trained with 0.08 to 2.4 s."""
+    stream: DelayedStream | None = None
+    """Of models that write while they listen (Voxtral Realtime, Kyutai). Null: the model's own delay. Voxtral Realtime
+    is told it: a whole number of frames of 0.08 s, or the least and the most, trained with 0.08 to 2.4 s."""
     aliases: ClassVar[tuple[str, ...]] = ("voxtral", "qwen3_asr")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "who_said_what")
     implementation: ClassVar[str | None] = __name__
     example: ClassVar[str] = "{model_type: voxtral, text_config: {hidden_size: 64}}"
     among: ClassVar[str] = "no audio language model known here: give one that docs/finetune.md lists"
     other_purpose: ClassVar[str] = "does not transcribe: give a recogniser"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_delay_seconds(cls, value: Any) -> Any:
+        """The name that older run files and exports have for `stream: {delay: ...}`."""
+        if not isinstance(value, dict) or "delay_seconds" not in value:
+            return value
+        value = dict(value)
+        delay = value.pop("delay_seconds")
+        if delay is not None and value.get("stream") is not None:
+            raise ValueError("delay_seconds is the older name of `stream: {delay: ...}`: give one of the two")
+        return value if delay is None else {**value, "stream": {"delay": delay}}
 
     def decoding_options(self) -> frozenset[str]:
         kind = self.processor_class()

@@ -1,4 +1,4 @@
-"""Models on the frame grid: at each position the language model reads the token before and a frame of audio, added."""
+"""Models on the frame grid that transformers has: Voxtral Realtime and Kyutai's recogniser."""
 
 from __future__ import annotations
 
@@ -7,34 +7,30 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.audio_llm.modeling import TEXT_INPUTS, AudioLLMModel
-from stentor.models.decoding import Result, head_log_probs, search
+from stentor.models.audio_llm.modeling import AudioLLMModel
+from stentor.models.delayed.modeling import DelayedModel, FrameStream
 
 if TYPE_CHECKING:
     from stentor.models.audio_llm.grid_processor import GridProcessor
 
-_NO_END = {-1}
 
-
-class GridModel(AudioLLMModel):
+class GridModel(DelayedModel, AudioLLMModel):
     """See `AudioLLMModel`; its parts listen to all frames at once, and the language model writes one token for each."""
-
-    times_tokens = True
 
     def __init__(self, pretrained: Any, processor: GridProcessor):
         super().__init__(pretrained, processor)
         self.grid = processor.grid
-
-    def listen(self, **audio: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """What is added to the token embeddings [B, positions, width], and further inputs of the language model."""
-        raise NotImplementedError
+        self.window = self.language_model.config.sliding_window
 
     def token_embeddings(self, ids: Tensor) -> Tensor:
-        """[B, L] to [B, L, width]."""
         return self.language_model.get_input_embeddings()(ids)  # type: ignore[no-any-return]
 
+    def new_cache(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.language_model.config)
+
     def read(self, embeds: Tensor, cache: Any = None, **conditions: Any) -> Tensor:
-        """Last hidden states [B, L, width] of positions behind those in the cache."""
         out = self.language_model(
             inputs_embeds=embeds, past_key_values=cache, use_cache=cache is not None, **conditions
         )
@@ -44,57 +40,6 @@ class GridModel(AudioLLMModel):
         frames, conditions = self.listen(**audio)
         embeds = self.token_embeddings(input_ids)
         return self.read(embeds + frames[:, : input_ids.shape[1]].to(embeds.dtype), **conditions)
-
-    @torch.no_grad()
-    def generate(  # type: ignore[override]
-        self,
-        inputs: dict[str, Tensor],
-        max_new_tokens: list[int],
-        eos_ids: set[int],
-        spans: list[list[tuple[float, float]]] | None = None,
-        **options: Any,
-    ) -> list[Result]:
-        """Text tokens and their log-probabilities for each item, without pauses and word starts. An empty list as
-        `spans` is filled with the first and last second of each token (see `FrameGrid.texts`). `eos_ids` are not used:
-        the grid ends with the audio."""
-        frames, conditions = self.listen(**{name: t for name, t in inputs.items() if name not in TEXT_INPUTS})
-        decoder = GridDecoder(self, inputs["input_ids"], frames, conditions)
-        results = []
-        for ids, log_probs in search(decoder, max_new_tokens, _NO_END, **options):
-            indices, times = self.grid.texts(ids)
-            results.append(([ids[i] for i in indices], [log_probs[i] for i in indices]))
-            if spans is not None:
-                spans.append(times)
-        return results
-
-
-class GridDecoder:
-    """A `GridModel` with its cache, after the tokens before the first written one were read; as `search` takes it."""
-
-    def __init__(self, model: GridModel, start: Tensor, frames: Tensor, conditions: dict[str, Any]):
-        from transformers import DynamicCache
-
-        self.model, self.frames, self.conditions = model, frames, conditions
-        self.cache = DynamicCache(config=model.language_model.config)
-        self.position = 0
-        self._read(start)
-
-    def _read(self, tokens: Tensor) -> None:
-        embeds = self.model.token_embeddings(tokens)
-        end = self.position + tokens.shape[1]
-        embeds = embeds + self.frames[:, self.position : end].to(embeds.dtype)
-        self.position = end
-        self.state = self.model.read(embeds, self.cache, **self.conditions)[:, -1]
-        self.log_probs = head_log_probs(self.model.head(self.state))
-
-    def step(self, tokens: Tensor) -> None:
-        """Read tokens [B], each with the next frame of its clip."""
-        self._read(tokens[:, None])
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may come several times."""
-        self.frames, self.log_probs = self.frames[rows], self.log_probs[rows]
-        self.cache.batch_select_indices(rows)
 
 
 class VoxtralRealtimeModel(GridModel):
@@ -107,10 +52,20 @@ class VoxtralRealtimeModel(GridModel):
         self.config.default_num_delay_tokens = processor.delay
 
     def listen(self, input_features: Tensor, num_delay_tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:  # type: ignore[override]
-        """`input_features` [B, mels, 8 frames a position], the delay in frames."""
+        """`input_features` [B, mels, 8 frames a position], the delays [B] in frames."""
         out = self._audio_features(self, input_features=input_features, use_cache=False, return_dict=True)
         frames = out.pooler_output
-        return frames, {"t_cond": self.time_embedding(num_delay_tokens.to(frames.dtype)[None])[None]}
+        embedded = [self.time_embedding(delay[None]) for delay in num_delay_tokens.to(frames.dtype)]
+        return frames, {"t_cond": torch.stack(embedded)[:, None]}
+
+    def conditions(self, delay: int) -> dict[str, Tensor]:
+        embedded = self.time_embedding(self.lm_head.weight.new_tensor([delay]))
+        return {"t_cond": embedded[None, None]}
+
+    def open_audio(self, processor: Any, delay: int) -> FrameStream:
+        from stentor.models.audio_llm.grid_stream import RealtimeAudio
+
+        return RealtimeAudio(self, processor, delay)
 
 
 class KyutaiModel(GridModel):
@@ -118,7 +73,7 @@ class KyutaiModel(GridModel):
 
     def __init__(self, pretrained: Any, processor: GridProcessor):
         nn.Module.__init__(self)
-        self.config, self.grid = pretrained.config, processor.grid
+        self.config, self.grid, self.window = pretrained.config, processor.grid, pretrained.config.sliding_window
         self.marker_id, self.end_ids, self.names_language = None, set(), False
         self.codec_model = pretrained.codec_model.requires_grad_(False)
         self.language_model, self.lm_head = pretrained.model, pretrained.lm_head
@@ -130,9 +85,21 @@ class KyutaiModel(GridModel):
         """`input_values` [B, 1, samples], whole frames. A position reads the frame before that of its token."""
         with torch.no_grad():
             codes = self.codec_model.encode(input_values).audio_codes.transpose(1, 2)
-        codes = nn.functional.pad(codes, (0, 0, 1, 0), value=self.config.audio_bos_token_id)
+        return self.code_embeddings(torch.cat([self.first_codes().expand(len(codes), -1, -1), codes], 1)), {}
+
+    def first_codes(self) -> Tensor:
+        """The codes [1, 1, codebooks] that stand before those of the audio."""
         tables = self.language_model.embed_tokens.audio_tokens_offsets[1:]
-        return self.token_embeddings(codes + tables).sum(2), {}
+        return torch.full_like(tables, self.config.audio_bos_token_id)[None, None]
+
+    def code_embeddings(self, codes: Tensor) -> Tensor:
+        """[B, T, codebooks] to [B, T, width]."""
+        return self.token_embeddings(codes + self.language_model.embed_tokens.audio_tokens_offsets[1:]).sum(2)
+
+    def open_audio(self, processor: Any, delay: int) -> FrameStream:
+        from stentor.models.audio_llm.grid_stream import KyutaiAudio
+
+        return KyutaiAudio(self, processor)
 
     def read(self, embeds: Tensor, cache: Any = None, **conditions: Any) -> Tensor:
         if cache is None:  # transformers looks back over the window only where there is a cache

@@ -53,7 +53,7 @@ class AudioLLMProcessor(TransformersKind):
     hints: ClassVar[frozenset[str]] = frozenset()
     """Of the hints of `Family.decoding_options` those that its prompt has a place for."""
     takes_delay: ClassVar[bool] = False
-    """Whether it writes while it listens, so that `delay_seconds` says something about it."""
+    """Whether it writes while it listens, so that `stream` says something about it."""
     translates: ClassVar[bool] = False
     """Whether its prompt can ask for a translation."""
     kinds: ClassVar[dict[str, type[AudioLLMProcessor]]] = {}
@@ -78,12 +78,10 @@ class AudioLLMProcessor(TransformersKind):
     def __init__(self, hf: Any, config: Any, family: Any):
         """`hf`: what `read` gave; `config`: the model's config of transformers; `family`: the section of the model.
         Raises ConfigError for a delay of a model that has none."""
-        self.hf, self.delay_seconds = hf, family.delay_seconds
+        self.hf, self.stream = hf, family.stream
         self.max_text_tokens, self.token_rate = family.max_text_tokens, family.token_rate
-        if self.delay_seconds is not None and not self.takes_delay:
-            raise ConfigError(
-                "model.delay_seconds: this model has no delay, it writes when it has listened to the end."
-            )
+        if self.stream is not None and not self.takes_delay:
+            raise ConfigError("model.stream: this model has no delay, it writes when it has listened to the end.")
         self._prompts: dict[tuple[str | None, bool], Around] = {}
         self._warned = False
         self.setup(config)

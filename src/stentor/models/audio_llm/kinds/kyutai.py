@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
-from stentor.models.audio_llm.frame_grid import FrameGrid
+from stentor.errors import ConfigError
 from stentor.models.audio_llm.grid_processor import GridProcessor
+from stentor.models.delayed.frame_grid import FrameGrid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,11 +29,17 @@ class KyutaiSpeechToText(GridProcessor):
     def setup(self, config: Any) -> None:
         extractor = self.hf.feature_extractor
         self.frame, self.rate = config.frame_size, extractor.sampling_rate
-        self.pad_id, self.start_ids = config.pad_token_id, [config.bos_token_id]
-        if self.delay_seconds is not None:
-            extractor.audio_delay_seconds = self.delay_seconds
+        self.pad_id, self._first = config.pad_token_id, config.bos_token_id
+        if self.stream is not None:
+            least, most = self.stream.limits
+            if least < most:
+                raise ConfigError("model.stream.delay: this model is not told its delay: give one number of seconds.")
+            extractor.audio_delay_seconds = least
+        self.known_delays = (extractor.audio_delay_seconds, extractor.audio_delay_seconds)
         shift = extractor.audio_silence_prefix_seconds + extractor.audio_delay_seconds
         self.grid = FrameGrid(self.rate / self.frame, self.pad_id, WORD_START, at_end=False, shift=shift)
+        self.delay = round(extractor.audio_delay_seconds * self.grid.rate)
+        self.delays = (self.delay, self.delay)
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
@@ -58,7 +65,10 @@ class KyutaiSpeechToText(GridProcessor):
         """Of each word by itself, as it was trained."""
         return [i for word in text.split() for i in self.hf.tokenizer(word, add_special_tokens=False).input_ids]
 
-    def _silence(self) -> tuple[int, int]:
+    def start(self, delay: int) -> list[int]:
+        return [self._first]
+
+    def silence(self) -> tuple[int, int]:
         """Samples before and behind a clip, as the feature extractor has them."""
         extractor = self.hf.feature_extractor
         behind = extractor.audio_delay_seconds + 1.0
@@ -66,7 +76,7 @@ class KyutaiSpeechToText(GridProcessor):
 
     def positions(self, samples: int) -> int:
         wave = -(-samples * self.rate // self.sample_rate)
-        return (sum(self._silence()) + wave) // self.frame + len(self.start_ids)
+        return (sum(self.silence()) + wave) // self.frame + len(self.start_ids)
 
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         import numpy as np
@@ -79,6 +89,6 @@ class KyutaiSpeechToText(GridProcessor):
         for example in examples:
             clip = mask_audio(np.asarray(example.audio, np.float32), example)
             wave = resample(torch.from_numpy(clip), self.sample_rate, self.rate)
-            wave = torch.nn.functional.pad(wave, self._silence())
+            wave = torch.nn.functional.pad(wave, self.silence())
             waves.append(wave[: len(wave) // self.frame * self.frame])
         return {"input_values": torch.nn.utils.rnn.pad_sequence(waves, batch_first=True)[:, None]}

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.models.audio_llm.frame_grid import FrameGrid
 from stentor.models.audio_llm.grid_processor import GridProcessor
 from stentor.models.audio_llm.kinds.voxtral import TekkenProcessor, read_tekken
 from stentor.models.collate import mask_features
+from stentor.models.delayed import in_frames
+from stentor.models.delayed.frame_grid import FrameGrid
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+TRAINED = (0.08, 2.4)
+"""Seconds of delay that Mistral trained it with."""
 
 
 class VoxtralRealtime(GridProcessor, TekkenProcessor):
@@ -31,16 +36,14 @@ class VoxtralRealtime(GridProcessor, TekkenProcessor):
         self.grid = FrameGrid(
             self._audio.frame_rate, self._encoder.streaming_pad, self._tekken.get_special_token("[STREAMING_WORD]")
         )
-        if self.delay_seconds is not None:
-            frames = self.delay_seconds * self.grid.rate
-            if round(frames) < 1 or not math.isclose(round(frames), frames, abs_tol=1e-6):
-                raise ConfigError(
-                    f"model.delay_seconds: {self.delay_seconds:g} s must be a whole number of frames of "
-                    f"{1 / self.grid.rate:g} s, one at least."
-                )
-            self._audio.transcription_delay_ms = 1000 * self.delay_seconds
-        start = self.hf.tokenizer.tokenizer.instruct_tokenizer.start()
-        self.start_ids = [*start, *self._encoder.encode_streaming_tokens()]
+        trained = self._audio.get_num_delay_tokens()
+        if self.stream is None:
+            self.delays, self.known_delays = (trained, trained), TRAINED
+        else:
+            least, most = self.known_delays = self.stream.limits
+            self.delays = in_frames(least, self.grid.rate), in_frames(most, self.grid.rate)
+        self.delay = min(max(trained, self.delays[0]), self.delays[1])
+        self._audio.transcription_delay_ms = self._milliseconds(self.delay)
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
@@ -65,9 +68,21 @@ class VoxtralRealtime(GridProcessor, TekkenProcessor):
         return self._encoder.audio_config
 
     @property
-    def delay(self) -> int:
-        """Frames between the end of a word and its word-start token."""
-        return int(self._audio.get_num_delay_tokens())
+    def samples_a_frame(self) -> int:
+        """At the rate of the audio."""
+        return int(self._audio.raw_audio_length_per_tok)
+
+    @property
+    def silence_before(self) -> int:
+        """Samples."""
+        return int(self._audio.n_left_pad_tokens) * self.samples_a_frame
+
+    def _milliseconds(self, delay: int) -> float:
+        return 1000 * delay / self.grid.rate
+
+    def start(self, delay: int) -> list[int]:
+        start = self.hf.tokenizer.tokenizer.instruct_tokenizer.start()
+        return [*start, *self._encoder.encode_streaming_tokens(self._milliseconds(delay))]
 
     def model_of(self, pretrained: Any) -> Any:
         from stentor.models.audio_llm.grid_modeling import VoxtralRealtimeModel
@@ -77,20 +92,24 @@ class VoxtralRealtime(GridProcessor, TekkenProcessor):
     def ids(self, text: str) -> list[int]:
         return super().ids(text if text[:1].isspace() else f" {text}")  # the first word as all others
 
-    def positions(self, samples: int) -> int:
-        silence = self._audio.n_left_pad_tokens + self._audio.n_right_pad_tokens()
-        return int(silence + math.ceil(samples / self._audio.raw_audio_length_per_tok))
+    def positions(self, samples: int, delay: int | None = None) -> int:
+        behind = self._audio.n_right_pad_tokens(self._milliseconds(self.delay if delay is None else delay))
+        return int(self._audio.n_left_pad_tokens + behind + math.ceil(samples / self.samples_a_frame))
 
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         import numpy as np
         import torch
 
         extractor = self.hf.feature_extractor
-        clips = [self._encoder.pad(np.asarray(e.audio, np.float32), self.sample_rate) for e in examples]
+        delays = [self.delay_of(e) for e in examples]
+        clips = [
+            self._encoder.pad(np.asarray(e.audio, np.float32), self.sample_rate, self._milliseconds(delay))
+            for e, delay in zip(examples, delays)
+        ]
         mels = [extractor(clip, sampling_rate=self.sample_rate).input_features[0].T for clip in clips]
         features = torch.nn.utils.rnn.pad_sequence(mels, batch_first=True).transpose(1, 2).contiguous()
         mask_features(features, torch.tensor([len(mel) for mel in mels]), examples)
-        return {"input_features": features, "num_delay_tokens": torch.tensor(self.delay)}
+        return {"input_features": features, "num_delay_tokens": torch.tensor(delays)}
 
     def save(self, folder: Path) -> None:
         super().save(folder)

@@ -70,21 +70,26 @@ class FrameGrid:
                     groups.append((i, []))
                 groups[-1][1].append(i)
         groups = [(frame, indices) for frame, indices in groups if indices]
-        moments = [max((frame + 1) / self.rate - self.shift, 0.0) for frame, _ in groups]
-        last = max(len(frames) / self.rate - self.shift, 0.0)
+        moments = [0.0, *(self.moment(frame) for frame, _ in groups), self.moment(len(frames) - 1)]
         indices, spans = [], []
-        for g, (_, tokens) in enumerate(groups):
-            longest = len(tokens) * SECONDS_A_TOKEN
-            if self.at_end:
-                end = moments[g]
-                start = max(moments[g - 1] if g else 0.0, end - longest)
-            else:
-                start = moments[g]
-                end = min(moments[g + 1] if g + 1 < len(groups) else last, start + longest)
-            step = (end - start) / len(tokens)
+        for g, (_, tokens) in enumerate(groups, 1):
             indices += tokens
-            spans += [(start + i * step, start + (i + 1) * step) for i in range(len(tokens))]
+            spans += self.spans(len(tokens), moments[g - 1 : g + 2])
         return indices, spans
+
+    def moment(self, frame: int) -> float:
+        """Second of the audio that a word-start token in this frame tells."""
+        return max((frame + 1) / self.rate - self.shift, 0.0)
+
+    def spans(self, count: int, moments: Sequence[float]) -> list[tuple[float, float]]:
+        """The seconds of each of so many tokens behind one word-start token, from the `moments` of the one before (0
+        for none), of this one and of the one behind it, or of the last frame."""
+        before, moment, behind = moments
+        longest = count * SECONDS_A_TOKEN
+        start = max(before, moment - longest) if self.at_end else moment
+        end = moment if self.at_end else min(behind, moment + longest)
+        step = (end - start) / count
+        return [(start + i * step, start + (i + 1) * step) for i in range(count)]
 
 
 def timed_pieces(text: str, times: Sequence[dict[str, Any]], language: str | None) -> list[tuple[str, float, float]]:

@@ -1,0 +1,149 @@
+"""Delayed streams: a model that writes one token for each frame of the audio; words stay when they are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stentor.inference.stream.base import Event, Hypothesis, Recogniser
+from stentor.models.base import Bundle
+from stentor.models.delayed.modeling import Row, read_position
+from stentor.tasks.decode_checks import word_confidences, word_tokens
+
+
+class DelayedHypothesis(Hypothesis):
+    """What was written so far, of which it keeps the word that is being written."""
+
+    def __init__(self, recogniser: DelayedRecogniser):
+        self.recogniser = recogniser
+        self.audio = recogniser.model.open_audio(recogniser.processor, recogniser.frames)
+        self.row = Row(recogniser.conditions)
+        self.words: list[Event] = []
+        self._written: int | None = None
+        """The token that was written last."""
+        self._before = 0.0
+        """The moment of the last word (see `FrameGrid.moment`)."""
+        self._begun: float | None = None
+        """That of this one."""
+        self._word: list[tuple[int, float]] = []
+        """Tokens of the word that is being written, and their log-probabilities."""
+        self._flushed = 0.0
+        """Seconds of audio that had come when speech ended."""
+
+    @property
+    def partial(self) -> str:  # type: ignore[override]
+        return self.recogniser.processor.decode([token for token, _ in self._word]).strip()
+
+    @property
+    def seconds(self) -> float:  # type: ignore[override]
+        return 1 / self.recogniser.grid.rate
+
+    def add(self, samples: np.ndarray) -> None:
+        self.audio.add(samples)
+
+    def flush(self) -> None:
+        self._flushed = self.audio.samples / self.recogniser.rate
+
+    @property
+    def settled(self) -> bool:  # type: ignore[override]
+        return not self._word and self._moment >= self._flushed
+
+    def finish(self) -> None:
+        self.audio.finish()
+
+    @property
+    def frame(self) -> int:
+        """That of the token that was written last; negative before the first one."""
+        return self.row.position - len(self.recogniser.start)
+
+    @property
+    def _moment(self) -> float:
+        return self.recogniser.grid.moment(self.frame) if self.frame >= 0 else 0.0
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is a frame for the next position. Nothing follows the last one."""
+        return len(self.audio.frames) > (self.audio.ended and not self.audio.ready)
+
+    @property
+    def ready(self) -> bool:
+        return self.readable or self.audio.ready
+
+    @property
+    def token(self) -> int:
+        """What is read at the next position."""
+        start = self.recogniser.start
+        return start[self.row.position] if self.row.position < len(start) else self._written  # type: ignore[return-value]
+
+    def read(self, token: int, log_prob: float) -> None:
+        """What was written behind the last position."""
+        if self.frame < 0:
+            return
+        self._written = token
+        grid, decode = self.recogniser.grid, self.recogniser.processor.decode
+        if token == grid.word_id:
+            self._end_word()
+            self._begun = self._moment
+        elif token == grid.pause_id:
+            self._end_word()
+        else:
+            if len(word_tokens([*(earlier for earlier, _ in self._word), token], decode)) > 1:
+                self._end_word()  # it is late, and has no word-start token
+            self._begun = self._moment if self._begun is None else self._begun
+            self._word.append((token, log_prob))
+
+    def end(self) -> None:
+        """Nothing follows: the last word stays."""
+        self._end_word()
+
+    def _end_word(self) -> None:
+        if not self._word:
+            return
+        ids, log_probs = ([*column] for column in zip(*self._word))
+        assert self._begun is not None
+        spans = self.recogniser.grid.spans(len(ids), (self._before, self._begun, self._moment))
+        for word in word_confidences(ids, log_probs, self.recogniser.processor.decode, spans):
+            self.words.append({key: word[key] for key in ("word", "start", "end", "confidence")})
+        self._word, self._before, self._begun = [], self._begun, None
+
+
+class DelayedRecogniser(Recogniser):
+    """A model on the frame grid, which writes each word a delay after it was said."""
+
+    policy = "delay"
+
+    def __init__(self, bundle: Bundle, delay: float | None = None):
+        """`delay`: seconds; None: that of transcripts. Raises ConfigError for one that the model does not know."""
+        self.model: Any = bundle.model
+        self.processor: Any = bundle.processor
+        self.rate, self.grid = self.processor.sample_rate, self.processor.grid
+        self.frames, self.delays = self.processor.asked_delay(delay), self.processor.known_delays
+        self.delay = self.frames / self.grid.rate
+        self.start = self.processor.start(self.frames)
+        self.conditions = self.model.conditions(self.frames)
+
+    @classmethod
+    def serves(cls, bundle: Bundle) -> bool:
+        """Whether it is for such a model."""
+        return hasattr(bundle.model, "open_audio")
+
+    def open(self) -> DelayedHypothesis:
+        return DelayedHypothesis(self)
+
+    def advance(self, hypotheses: Sequence[Any]) -> None:
+        if waiting := [h.audio for h in hypotheses if not h.readable]:
+            self.model.encode(waiting)
+        if readable := [h for h in hypotheses if h.readable]:
+            self._read_position(readable)
+        for hypothesis in hypotheses:
+            if hypothesis.audio.ended and not hypothesis.ready:
+                hypothesis.end()
+
+    def _read_position(self, hypotheses: Sequence[DelayedHypothesis]) -> None:
+        tokens, rows = [h.token for h in hypotheses], [h.row for h in hypotheses]
+        log_probs = read_position(self.model, tokens, [h.audio.frames.popleft() for h in hypotheses], rows)
+        best, written = log_probs.max(-1)
+        for hypothesis, token, log_prob in zip(hypotheses, written.tolist(), best.tolist()):
+            hypothesis.read(token, log_prob)

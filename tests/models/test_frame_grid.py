@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from tiny_runs import records_of, run, write_records
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
-from stentor.models.delayed.frame_grid import SECONDS_A_TOKEN, FrameGrid, timed_pieces
 from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Family, TaskRequirements
+from stentor.models.delayed.frame_grid import SECONDS_A_TOKEN, FrameGrid, timed_pieces
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
@@ -260,6 +261,29 @@ def test_the_delay_may_be_another(kind, origins, bundle, tmp_path):
     else:
         extractor = json.loads((tmp_path / "processor_config.json").read_text())["feature_extractor"]
         assert extractor["audio_delay_seconds"] == 0.96
+
+
+def test_clips_have_delays_from_a_range(origins):
+    """A clip of a batch, with the delay drawn for it, is what it is in a model of that delay."""
+    realtime = origins["voxtral_realtime"]
+    ours = build(realtime, stream={"delay": [0.16, 2.4]})
+    drawn = [ours.processor.draw_delay(replace(e, rng=np.random.default_rng(i))) for i, e in enumerate(ITEMS)]
+    delays = [ours.processor.delay_of(e) for e in drawn]
+    assert len(set(delays)) == 3 and all(2 <= delay <= 30 for delay in delays)
+    batch = ours.processor.collate([replace(e, rng=None) for e in drawn])
+    assert batch.inputs["num_delay_tokens"].tolist() == delays and ours.processor.delay == 6
+    total = 0.0
+    for example, delay in zip(ITEMS, delays):
+        fixed = build(realtime, stream={"delay": delay * 0.08})
+        alone = fixed.processor.collate([example])
+        assert alone.num_positions == fixed.processor.positions(len(example.audio))
+        assert ours.processor.learnt(example) == fixed.processor.learnt(example)
+        total += summed(fixed.model, alone)
+    assert summed(ours.model, batch) == pytest.approx(total, abs=1e-3)
+    with pytest.raises(ConfigError, match="not told its delay"):
+        build(origins["kyutai_speech_to_text"], stream={"delay": [0.16, 2.4]})
+    with pytest.raises(ValueError, match="older name"):
+        build(realtime, stream={"delay": 0.16}, delay_seconds=0.16)
 
 
 def test_adapters_are_in_the_attention_unless_configured_otherwise(kind, origins):

@@ -27,9 +27,9 @@ def open_recogniser(
     """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
     after it was said, for others LocalAgreement, and for all with `agreement`.
 
-    `delay`: seconds of a chunk, or that delay; with LocalAgreement from one answer to the next. `prompt` and `hotwords` are for models
-    that LocalAgreement asks, as `Transcriber` takes them. Raises ConfigError for a model of another task, for a delay
-    that it was not trained with, and for what it cannot take.
+    `delay`: seconds of a chunk, or that delay; with LocalAgreement from one answer to the next. `prompt` and `hotwords`
+    are for models that LocalAgreement asks, as `Transcriber` takes them. Raises ConfigError for a model of another
+    task, for a delay that it was not trained with, and for what it cannot take.
     """
     from stentor.inference.stream.agreement import AgreementRecogniser
     from stentor.inference.stream.ctc import CTCRecogniser

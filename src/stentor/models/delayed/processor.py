@@ -49,8 +49,8 @@ class DelayedProcessor:
         return int(example.extra.get("delay", self.delay))
 
     def asked_delay(self, seconds: float | None) -> int:
-        """Frames of the delay of a stream; None: that of transcripts. Raises ConfigError for one that the model does not
-        know."""
+        """Frames of the delay of a stream; None: that of transcripts. Raises ConfigError for one that the model does
+        not know."""
         least, most = self.known_delays
         if seconds is not None and not least - TINY <= seconds <= most + TINY:
             known = f"a delay of {least:g} s" if least == most else f"delays of {least:g} to {most:g} s"
@@ -87,4 +87,3 @@ class DelayedProcessor:
                 "behind it."
             )
         return None
-

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stentor.models.audio_llm.grid_processor import GridProcessor
 
 
-class GridModel(DelayedModel, AudioLLMModel):
+class GridModel(DelayedModel, AudioLLMModel):  # type: ignore[misc]  # whose generate takes fewer options
     """See `AudioLLMModel`; its parts listen to all frames at once, and the language model writes one token for each."""
 
     def __init__(self, pretrained: Any, processor: GridProcessor):

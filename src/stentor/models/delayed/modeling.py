@@ -180,9 +180,10 @@ def read_position(model: DelayedModel, tokens: Sequence[int], frames: Sequence[T
     conditions = {name: torch.cat([row.conditions[name] for row in rows]) for name in rows[0].conditions}
     conditions["position_ids"] = torch.tensor([[row.position] for row in rows], device=audio.device)
     hidden = model.read(embeds + audio.to(embeds.dtype), cache, attention_mask=visible[:, None, None], **conditions)
+    layers: list[Any] = list(cache.layers)
     for i, (row, n) in enumerate(zip(rows, lengths.tolist())):
         first = max(longest - n, longest + 2 - model.window) if model.window else longest - n
-        row.layers = [(layer.keys[i : i + 1, :, first:], layer.values[i : i + 1, :, first:]) for layer in cache.layers]
+        row.layers = [(layer.keys[i : i + 1, :, first:], layer.values[i : i + 1, :, first:]) for layer in layers]
         row.position += 1
     return head_log_probs(model.head(hidden[:, -1]))
 

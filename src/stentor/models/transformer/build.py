@@ -89,7 +89,6 @@ def assemble(
     processor.streaming = family.streaming
     if family.encoder is not None and family.encoder.positions == "learned" and processor.has_text:
         processor.max_seconds = family.encoder.max_positions * processor.frame_seconds
-    processor.streaming = family.streaming
     frontend = None
     if family.ssl is not None:
         assert processor.wave is not None

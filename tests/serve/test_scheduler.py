@@ -109,6 +109,24 @@ def test_long_files_leave_a_worker_to_others():
     assert len(queue.take(timeout=0)) == 2
 
 
+def test_jobs_with_a_state_are_done_where_it_is_by_one_worker_of_their_group():
+    queue, names = JobQueue(60.0), ("one", "two", "three", "elsewhere", "file")
+    one, two, three, elsewhere, file = (Asked(name, 0.3, group=name == "file") for name in names)
+    for asked in (one, two, three):
+        asked.job.device = "cuda:0"
+    elsewhere.job.device = "cuda:1"
+    for asked in (one, two, elsewhere, file):
+        queue.submit(asked.job)
+    batch = queue.take(0, "cuda:0")
+    assert [job for job, _ in batch] == [one.job, two.job]
+    queue.submit(three.job)
+    assert queue.take(0, "cuda:0") == [(file.job, 0)]  # the others wait, to be a batch
+    assert queue.take(0, "cuda:0") == []
+    assert queue.take(0, "cuda:1") == [(elsewhere.job, 0)]
+    queue.done(batch)
+    assert queue.take(0, "cuda:0") == [(three.job, 0)]
+
+
 @pytest.fixture
 def work():
     """Starts a worker over a queue of batches of 60 s."""

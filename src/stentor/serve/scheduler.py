@@ -52,7 +52,8 @@ class QueuedJob:
     on_error: Callable[[BaseException], None] = lambda error: None
     """Called once at most; afterwards nothing of the job is done any more."""
     device: str | None = None
-    """Where its state is: only workers there do it. None: any."""
+    """Where its state is: only workers there do it, and one of them what is of its group, since its jobs are small and
+    come again and again. None: any."""
     pending: list[int] = field(default_factory=list)
     clock: float = 0.0
     number: int = 0
@@ -81,6 +82,8 @@ class JobQueue:
         `long_workers`: most workers that have long jobs at a time, so that one is left for short ones."""
         self.batch_seconds, self.policy, self.long_workers = batch_seconds, policy, long_workers
         self._with_long = 0
+        self._taken: list[Hashable] = []
+        """Groups of jobs with a state that a worker has."""
         self._jobs: list[QueuedJob] = []
         self._clock, self._count = 0.0, 0
         self._closed = False
@@ -131,19 +134,27 @@ class JobQueue:
             self._changed.wait_for(lambda: self._ready(device) or self._closed, timeout)
             batch = self._batch(ready) if (ready := self._ready(device)) else []
             self._with_long += _has_long(batch)
+            self._taken += _with_state(batch)
             return batch
 
     def done(self, batch: list[Piece]) -> None:
         """A worker is through with a batch."""
         with self._changed:
             self._with_long -= _has_long(batch)
+            for group in _with_state(batch):
+                self._taken.remove(group)
             self._changed.notify_all()
 
     def _ready(self, device: str | None) -> list[QueuedJob]:
         """The jobs of which the next batch may be."""
         self._leave_out_cancelled()
         long = self._with_long < self.long_workers
-        return [job for job in self._jobs if (long or not job.long) and job.device in (None, device)]
+        return [
+            job
+            for job in self._jobs
+            if (long or not job.long)
+            and (job.device is None or (job.device == device and (device, job.group) not in self._taken))
+        ]
 
     def _leave_out_cancelled(self) -> None:
         """A job that failed is still in the queue when the next batch is taken."""
@@ -178,6 +189,11 @@ class JobQueue:
     @staticmethod
     def _turn(job: QueuedJob) -> tuple[float, float, int]:
         return job.clock + job.sizes[job.pending[0]], job.served, job.number
+
+
+def _with_state(batch: list[Piece]) -> list[Hashable]:
+    """Device and group of its jobs, where they have a state."""
+    return [(job.device, job.group) for job, _ in batch[:1] if job.device is not None]
 
 
 def _has_long(batch: list[Piece]) -> bool:

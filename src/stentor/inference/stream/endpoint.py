@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
 
 import numpy as np
 
@@ -23,9 +23,9 @@ class Endpointer:
 
         self.hop, self.silence = round(rate * FRAME), max(1, round(silence / FRAME))
         self.margin = margin
-        self._sos = butter(2, 80, "highpass", fs=rate, output="sos")
-        self._memory = np.zeros((len(self._sos), 2))
-        self._levels: deque[float] = deque(maxlen=round(REACH / FRAME))
+        self._highpass = butter(2, 80, "highpass", fs=rate)
+        self._memory = np.zeros(2)
+        self._levels = np.zeros(round(REACH / FRAME))
         self._floor, self._frames, self._spoken, self._quiet = FLOOR, 0, 0, 0
 
     @property
@@ -35,19 +35,28 @@ class Endpointer:
 
     def add(self, block: np.ndarray) -> bool:
         """Whether speech has ended in this block, float32 of some frames of 10 ms."""
-        from scipy.signal import sosfilt
+        from scipy.signal import lfilter
 
-        filtered, self._memory = sosfilt(self._sos, block, zi=self._memory)
+        filtered, self._memory = lfilter(*self._highpass, block, zi=self._memory)
         ended = False
-        for power in np.square(filtered.reshape(-1, self.hop)).mean(1):
-            self._levels.append(max(FLOOR, 10 * float(np.log10(max(power, 1e-12)))))
-            if self._frames % 10 == 0:
-                self._floor = float(np.quantile(self._levels, 0.1))
+        for power in np.square(filtered.reshape(-1, self.hop)).mean(1).tolist():
+            level = max(FLOOR, 10 * math.log10(max(power, 1e-12)))
+            self._levels[self._frames % len(self._levels)] = level
             self._frames += 1
-            speech = self._levels[-1] > max(self._floor + self.margin, SILENCE)
+            if self._frames % 10 == 1:
+                self._floor = _quiet_level(self._levels[: self._frames])
+            speech = level > max(self._floor + self.margin, SILENCE)
             self._spoken += speech
             self._quiet = 0 if speech else self._quiet + 1
             if self._quiet == self.silence:
                 ended = ended or self.speaking
                 self._spoken = 0
         return ended
+
+
+def _quiet_level(levels: np.ndarray) -> float:
+    """The 10 % quantile."""
+    place = 0.1 * (len(levels) - 1)
+    below, above = math.floor(place), math.ceil(place)
+    ordered = np.partition(levels, (below, above))
+    return float(ordered[below] + (place - below) * (ordered[above] - ordered[below]))

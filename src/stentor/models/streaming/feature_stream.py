@@ -33,11 +33,10 @@ class FeatureStream:
         self._signal = np.concatenate([self._signal, samples])
         if not self._begun and len(self._signal) > self.features.length:
             self._begin()
-        if self._begun:
-            size = (self.unit - 1) * self.features.shift + self.features.length
-            while len(self._signal) >= size:
-                self._extract(self.unit)
-        return self._join(self._frames)
+        size, before = (self.unit - 1) * self.features.shift + self.features.length, self._frames
+        while self._begun and len(self._signal) >= size:
+            self._extract(self.unit)
+        return self._join(self._frames) if self._frames > before else np.zeros((0, self.features.size), np.float32)
 
     def finish(self) -> np.ndarray:
         """The last frames."""

@@ -50,6 +50,12 @@ def build(kind="transformer", **streaming):
     elif kind == "transducer":
         section = {"type": kind, "encoder": {"config": PARAKEET, "streaming": streaming}, "predictor": {"hidden": 16}}
         bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("rnnt",), lambda: ["abc "]))
+    elif kind == "speech_llm":
+        qwen = {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+        llm = {**qwen, "num_attention_heads": 2, "num_key_value_heads": 2}
+        section = {"type": kind, "encoder": {"config": PARAKEET, "streaming": streaming}, "llm": {"config": llm}}
+        section |= {"tokenizer": {"type": "characters"}, "prompt": {"instruction": None}}
+        bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("text",), lambda: ["abc "]))
     else:
         config = {"model_type": "parakeet_ctc", "encoder_config": PARAKEET}
         family = Family.model_validate({"type": kind, "config": config, "streaming": streaming})
@@ -236,7 +242,13 @@ def test_models_that_cannot_stream(config, message):
 def test_an_export_hears_as_before(kind, tmp_path):
     bundle = build(kind, lookahead=0.08 if kind == "transducer" else 0.0)
     example = Example("", noise(8000), rng=np.random.default_rng(1), text="abc")
-    assert bundle.processor.collate([example]).inputs["chunks"].shape == (1, 2)
+    inputs = bundle.processor.collate([example]).inputs
+    assert inputs["chunks"].shape == (1, 2)
+    losses, offline = (bundle.model(**inputs | {"chunks": torch.full((1, 2), n)}) for n in (2, 0))
+    (term,) = losses
+    assert not all(
+        torch.equal(losses[term][k], offline[term][k]) for k in ("log_probs", "encoder", "hidden") if k in losses[term]
+    )
     example.rng = None
     assert "chunks" not in bundle.processor.collate([example]).inputs
     bundle.family.save(bundle, bundle.model.state_dict(), tmp_path)

@@ -48,8 +48,8 @@ def build(kind):
     if model.times_head is not None:  # a word begins a frame before each and ends two frames after it
         model.times_head.weight.zero_()
         model.times_head.bias.copy_(torch.tensor([1.0, 2.0]))
-    while len(greedy(model, states, frames, [999])[0].ids) > 120:  # until it writes but a little
-        head.bias[model.blank] += 0.2
+    while len(greedy(model, states, frames, [200])[0].ids) > 120:  # until it writes but a little
+        head.bias[model.blank] += 0.5
     return bundle
 
 

@@ -51,9 +51,9 @@ class OnlineDiarizer:
         task: Diarize,
         name: str = "",
         step: float = 0.5,
-        wait: float = 1.0,
+        wait: float = 0.5,
         cache: float = 3.0,
-        least: float = 1.0,
+        least: float = 0.7,
     ):
         """`step`: seconds from one look at the audio to the next; `wait`: seconds of audio behind a frame before it is
         decided who talks in it; `cache`: seconds of each speaker, at most; `least`: seconds that somebody new must talk
@@ -144,9 +144,10 @@ class OnlineDiarizer:
         owners = np.repeat([speaker for speaker, _ in cached], [stretch.frames for _, stretch in cached])
         agreement = np.array([scores[: len(owners)][owners == k].mean(0) for k in range(len(self.cache))])
         slots: list[int | None] = [None] * len(self.cache)
+        least = LINK if len(self.cache) < self.most else 0.0  # who else should it be, when there can be nobody new?
         if len(self.cache):
             for speaker, slot in zip(*linear_sum_assignment(agreement, maximize=True), strict=True):
-                if agreement[speaker, slot] >= LINK:
+                if agreement[speaker, slot] >= least:
                     slots[speaker] = int(slot)
         start = 0
         for speaker, stretch in cached:

@@ -96,6 +96,22 @@ def test_the_buffer_of_a_long_recording_is_bounded():
     assert len(prompt.split()) == 30 and prompt in " ".join(map(str, names))
 
 
+@pytest.mark.parametrize("level", [0.0, 1e-3])
+def test_nothing_is_asked_about_silence(level):
+    class Guesser(Listener):
+        def _words(self, audio):
+            answer = super()._words(audio)
+            return answer if answer["text"] else {"text": "you", "words": [], "failed": []}
+
+    listener = Guesser()
+    stream = Stream(AgreementRecogniser(listener, step=0.5), silence=0.5)
+    noise = np.random.default_rng(0).normal(0, level, 20 * RATE).astype(np.float32)
+    assert stream.feed(noise) == [] and not listener.asked
+    events = stream.feed(spoken([20, 30, 40], 1.0)) + stream.feed(noise) + stream.finish()
+    assert said(events) == ["20", "30", "40"]
+    assert next(e for e in events if e["type"] == "word")["start"] == pytest.approx(20.0, abs=0.02)
+
+
 def test_speech_ends_after_silence():
     stream = Stream(AgreementRecogniser(Listener(), step=5.0), silence=0.5)
     events = stream.feed(np.concatenate([spoken([20, 30], 1.5), spoken([40], 1.5)]))

@@ -15,11 +15,14 @@ import numpy as np
 from stentor.data.batch import Example
 from stentor.data.word_units import units
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
+from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.transcribe import Transcriber
 from stentor.text.normalize import bare
 
 PROMPT_WORDS = 30
 """Words before the buffer that are its prompt."""
+LEAD = 1.0
+"""Seconds of silence before speech that are asked about as well."""
 
 
 class AgreedHypothesis(Hypothesis):
@@ -39,23 +42,32 @@ class AgreedHypothesis(Hypothesis):
         """Words of the buffer that stay."""
         self._new = 0
         """Samples since the last answer."""
-        self._flush = self._ended = False
+        self._flush = False
+        self._activity = Endpointer(recogniser.rate)
+        self._speech = False
+        """Whether anybody speaks in the buffer: models write words for silence, too."""
 
     def add(self, samples: np.ndarray) -> None:
         self.buffer = np.concatenate([self.buffer, samples])
         self._new += len(samples)
+        if len(samples) % self._activity.hop == 0:  # but for the last ones
+            self._activity.add(samples)
+        self._speech = self._speech or self._activity.speaking
+        if not self._speech:
+            self._let_go(max(0, len(self.buffer) - round(LEAD * self.recogniser.rate)), ())
 
     def flush(self) -> None:
-        self._flush = True
+        self._flush = self._speech
+        self._activity.end()
 
     def finish(self) -> None:
-        self._flush = self._ended = True
+        self.flush()
 
     @property
     def ready(self) -> bool:
         r = self.recogniser
         asked = self._new >= r.step * r.rate or len(self.buffer) >= r.longest * r.rate
-        return bool(len(self.buffer)) and (asked or self._flush)
+        return self._speech and (asked or self._flush)
 
     @property
     def seconds(self) -> float:  # type: ignore[override]
@@ -71,6 +83,7 @@ class AgreedHypothesis(Hypothesis):
         self._commit(answer, stable)
         if ends:
             self._let_go(len(self.buffer), answer)
+            self._speech = self._activity.speaking
         else:
             self._trim(answer)
         self._flush = False

@@ -33,6 +33,10 @@ class Endpointer:
         """Whether somebody has spoken since speech ended last."""
         return self._spoken >= SPOKEN
 
+    def end(self) -> None:
+        """Speech has ended, as somebody else knows."""
+        self._spoken = 0
+
     def add(self, block: np.ndarray) -> bool:
         """Whether speech has ended in this block, float32 of some frames of 10 ms."""
         from scipy.signal import lfilter

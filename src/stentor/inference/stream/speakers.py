@@ -70,7 +70,9 @@ class OnlineDiarizer:
         self._cache_frames = max(1, self._frames(min(cache, seconds / 2 / self.most)))
         self._window_frames = max(self._frames(seconds) - self.most * self._cache_frames, self._step + self._wait)
         self.cache: list[list[Stretch]] = []
-        """Of each speaker, in order of arrival."""
+        """Of each speaker."""
+        self.names: list[str | None] = []
+        """In order of arrival; None for somebody new of whom no frame is decided."""
         self.segments: list[dict[str, Any]] = []
         """`{"speaker", "start", "end"}` in seconds, of the last minute and the last one of all."""
         self._audio = np.zeros(0, np.float32)
@@ -118,13 +120,17 @@ class OnlineDiarizer:
         new = [slot for slot in range(active.shape[1]) if slot not in slots and self._somebody(alone[:, slot])]
         new = sorted(new, key=lambda slot: int(alone[:, slot].argmax()))[: self.most - len(slots)]
         self.cache += [[] for _ in new]
+        self.names += [None for _ in new]
         fresh = slice(max(self._decided - first, 0), max(until - first, 0))
         for speaker, slot in enumerate([*slots, *new]):
             if slot is not None:
                 lately = slice(0, len(active)) if slot in new else fresh  # all that somebody new has said
                 self._remember(speaker, alone[:, slot], margins[:, slot], lately)
                 for start, end in stretches(active[fresh, slot]) + fresh.start:
-                    self._add(NAME.format(speaker + 1), int(first + start), int(first + end))
+                    self._add(speaker, int(first + start), int(first + end))
+        # Somebody new of whom the next look says nothing was somebody else.
+        stay = [k for k, name in enumerate(self.names) if name is not None or k >= len(slots)]
+        self.cache, self.names = [self.cache[k] for k in stay], [self.names[k] for k in stay]
         self._decided = max(until, self._decided)
         past = self.decided - HISTORY
         self.segments = [s for s in self.segments[:-1] if s["end"] > past] + self.segments[-1:]
@@ -175,8 +181,10 @@ class OnlineDiarizer:
                 room -= stretch.frames
         self.cache[speaker] = [stretch for stretch in pool if stretch in chosen]
 
-    def _add(self, name: str, start: int, end: int) -> None:
+    def _add(self, speaker: int, start: int, end: int) -> None:
         """A speaker talks from frame `start` to `end`, perhaps as before."""
+        if (name := self.names[speaker]) is None:
+            name = self.names[speaker] = NAME.format(1 + sum(known is not None for known in self.names))
         times = {"start": round(start * self.frame_seconds, 3), "end": round(end * self.frame_seconds, 3)}
         last = next((s for s in self.segments if s["speaker"] == name and s["end"] == times["start"]), None)
         if last is None:

@@ -162,6 +162,23 @@ def test_sessions_share_their_steps(live, monkeypatch):
     assert texts == alone and batches[0] + batches[1] == len(audios)
 
 
+def test_copies_of_a_model_share_sessions(serve, chunks):
+    """On a CPU a model is there twice: whichever copy does a step, the words are those of one."""
+    audios = [speech(1.5, seed=seed) for seed in range(4)]
+    expected = [" ".join(e["word"] for e in streamed(chunks, audio)) for audio in audios]
+    server, texts = serve(chunks, devices=("cpu", "cpu")), [""] * len(audios)
+
+    def ask(i):
+        texts[i] = text_of(heard(server, audios[i], 5))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(audios))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SHORT)
+    assert texts == expected and len(server.service.registry.workers) == 2
+
+
 def test_a_model_that_cannot_stream(serve, export, tone):
     """By LocalAgreement; a file over HTTP beside it."""
     server, path = serve(export(task="words")), tone("a.wav", (2.0, -20), rate=RATE)

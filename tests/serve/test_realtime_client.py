@@ -121,20 +121,3 @@ def test_a_page_with_a_client_secret(live):
     for wrong in ({"session": {"type": "realtime"}}, {"expires_after": {"anchor": "created_at", "seconds": 5}}):
         with pytest.raises(openai.BadRequestError):
             live.client.realtime.client_secrets.create(**wrong)
-
-
-def test_the_beta(live):
-    asked = {
-        "input_audio_format": "g711_ulaw",
-        "input_audio_transcription": {"model": "model"},
-        "turn_detection": None,
-        "input_audio_noise_reduction": None,
-    }
-    with Client(live, "intent=transcription") as client:
-        client.send("transcription_session.update", session=asked)
-        client.append(bytes(range(256)) * 8)
-        client.commit()
-        events = client.events(".completed")
-    updated = next(e for e in events if e["type"] == "transcription_session.updated")
-    assert {k: updated["session"][k] for k in asked}["input_audio_format"] == "g711_ulaw"
-    assert "conversation.item.created" in {e["type"] for e in events}

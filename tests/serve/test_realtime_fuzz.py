@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 KINDS = [
     "session.update",
-    "transcription_session.update",
+    "transcription_session.update",  # of the beta
     "input_audio_buffer.append",
     "input_audio_buffer.commit",
     "input_audio_buffer.clear",

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from stentor.errors import StentorError
 from stentor.serve.errors import ApiError, api_error, report
 from stentor.serve.realtime.item import Hearing, Item
-from stentor.serve.realtime.settings import Settings, from_beta
+from stentor.serve.realtime.settings import Settings
 from stentor.serve.realtime.turns import Turns
 from stentor.serve.service import Service
 
@@ -58,7 +58,6 @@ class Session:
         self._turns = self._new_turns()
         self._previous: str | None = None
         """The last item."""
-        self._created = "conversation.item.added", "conversation.item.done"
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._answered = asyncio.Event()
         self._bytes = 0
@@ -162,12 +161,6 @@ class Session:
         await self._set(Settings.read(event.get("session")))
         await self.send("session.updated", session=self._shown())
 
-    async def _update_beta(self, event: dict[str, Any]) -> None:
-        await self._set(Settings.read(from_beta(event.get("session"))))
-        self._created = ("conversation.item.created",)  # type: ignore[assignment]
-        session = {**self._facts, "expires_at": int(self._expires), **self.settings.shown_beta()}
-        await self.send("transcription_session.updated", session=session)
-
     async def _set(self, update: Settings) -> None:
         settings = self.settings.updated(update)
         hearing = await asyncio.to_thread(Hearing.of, self.service, settings)
@@ -236,7 +229,7 @@ class Session:
         await self.send("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
         shown = {"id": item.id, "object": "realtime.item", "type": "message", "status": "completed", "role": "user"}
         shown["content"] = [{"type": "input_audio", "transcript": None}]  # type: ignore[assignment]
-        for event in self._created:
+        for event in ("conversation.item.added", "conversation.item.done"):
             await self.send(event, item=shown, previous_item_id=previous)
         await item.end()
 
@@ -258,7 +251,6 @@ class Session:
 
 _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
     "session.update": Session._update,
-    "transcription_session.update": Session._update_beta,
     "input_audio_buffer.append": Session._append,
     "input_audio_buffer.commit": Session._commit,
     "input_audio_buffer.clear": Session._clear,

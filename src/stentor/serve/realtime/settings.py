@@ -15,14 +15,6 @@ from stentor.text.languages import find, unknown_language
 DELAYS = {"minimal": 0.5, "low": 1.0, "medium": 2.0, "high": 4.0, "xhigh": 8.0}
 """Times a model's usual delay."""
 LOGPROBS = "item.input_audio_transcription.logprobs"
-BETA = {
-    "input_audio_format": "format",
-    "input_audio_transcription": "transcription",
-    "input_audio_noise_reduction": "noise_reduction",
-    "turn_detection": "turn_detection",
-}
-"""What settings of the audio are called in the interface's beta; formats:"""
-BETA_FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
 
 
 class AudioFormat(Fields):
@@ -131,20 +123,3 @@ class Settings(Fields):
             shown["audio"]["input"]["transcription"] = {k: v for k, v in transcription.items() if v}
         shown["audio"]["input"]["noise_reduction"] = None
         return shown
-
-    def shown_beta(self) -> dict[str, Any]:
-        """As events of the beta have them."""
-        shown = self.shown()
-        fields = {beta: shown["audio"]["input"][name] for beta, name in BETA.items()}
-        names = {name: beta for beta, name in BETA_FORMATS.items()}
-        return {**fields, "input_audio_format": names[self.input.format.type], "include": self.include}
-
-
-def from_beta(session: Any) -> Any:
-    """The settings of `transcription_session.update`, as `session.update` has them."""
-    if not isinstance(session, dict):
-        return session
-    fields = {BETA[name]: value for name, value in session.items() if name in BETA}
-    if isinstance(name := fields.get("format"), str):
-        fields["format"] = {"type": BETA_FORMATS.get(name, name)}
-    return {**{k: v for k, v in session.items() if k not in BETA}, "audio": {"input": fields}}

@@ -65,10 +65,14 @@ class DelayedProcessor:
         delay = int(example.rng.integers(least, most + 1))
         return replace(example, extra={**example.extra, "delay": delay})
 
+    def piece_ids(self, piece: str) -> list[int]:
+        """Tokens of a word with the white space before it."""
+        return self.ids(piece)
+
     def place(self, example: Example) -> tuple[list[int], int]:
         """See `FrameGrid.place`."""
         pieces = timed_pieces(example.text or "", example.extra.get("times", []), example.language)
-        words = [(self.ids(piece), start, end) for piece, start, end in pieces]
+        words = [(self.piece_ids(piece), start, end) for piece, start, end in pieces]
         return self.grid.place(words, self.max_new_tokens(num_samples(example) / self.sample_rate))
 
     def no_times(self, cut: Cut) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from stentor.models.base import Bundle
+from stentor.models.delayed import DelayedStream
 from stentor.models.peft import Lora
 from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
 from stentor.models.quantize import Bits, check
@@ -130,6 +131,14 @@ class PromptSection(Section):
     when they are unknown."""
 
 
+class SpeechLLMStream(DelayedStream):
+    """Write while one speaks: the language model reads a frame of audio at each position, added to the token before,
+    and writes each word so long after it was said. Needs `encoder.streaming` and records with word times."""
+
+    reach: float = Field(20.48, gt=0)
+    """Seconds back that the language model sees."""
+
+
 class SpeechLLMLora(Lora):
     """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
 
@@ -151,6 +160,8 @@ class SpeechLLM(PretrainedFamily):
     aligner: AlignerSection | None = None
     """Alignment module, for word times. Null: none."""
     prompt: PromptSection = PromptSection()
+    stream: SpeechLLMStream | None = None
+    """Write while one speaks, a delay after each word. Null: it writes when it has heard all."""
     lora: SpeechLLMLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
@@ -180,15 +191,31 @@ class SpeechLLM(PretrainedFamily):
             raise ValueError("a pretrained language model comes with its own tokenizer: leave `tokenizer` out")
         return self
 
+    @model_validator(mode="after")
+    def _goes_with_stream(self) -> SpeechLLM:
+        if self.stream is None:
+            return self
+        conflicts = {
+            "encoder.streaming": self.encoder.streaming is None and "set it, such as {chunk: [0.08, 0.32]}",
+            "projector.type": self.projector.type != "mlp" and "`conv` looks ahead: write `mlp`",
+            "prompt": self.prompt != PromptSection() and "there is no prompt: leave it out",
+            "aligner": self.aligner is not None and "it knows word times itself: leave it out",
+            "llm.attention": self.llm.attention not in (None, "sdpa") and "write `sdpa`, or leave it out",
+        }
+        for key, mend in conflicts.items():
+            if mend:
+                raise ConfigConflict(key, f"for `stream`, which writes while one speaks: {mend}")
+        return self
+
     def decoding_options(self) -> frozenset[str]:
-        return super().decoding_options() | ({"context"} if self.prompt.context else set())
+        return super().decoding_options() | ({"context"} if self.prompt.context and self.stream is None else set())
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
         from stentor.data.cut import text_of
 
         unknown = processor.unknown_letters(text_of(cut) or "") if training else ""
         if not unknown:
-            return None
+            return processor.no_times(cut) if training and self.stream is not None else None  # type: ignore[no-any-return]
         return "not_in_alphabet", (
             f"{cut.id}: the tokenizer cannot write {unknown}; take a language model whose tokenizer can, or a "
             "`tokenizer` made from the transcripts."

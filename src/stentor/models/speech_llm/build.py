@@ -14,6 +14,8 @@ from stentor.models.peft import adapt, base_name, is_adapter
 from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm import EncoderSection, SpeechLLM, TokenizerSection
+from stentor.models.speech_llm.delayed import DelayedSpeechLLM
+from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
 from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, check_streaming, geometry
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
@@ -109,6 +111,8 @@ def assemble(
 
     logging.disable_progress_bar()
     processor.streaming = family.encoder.streaming
+    if family.stream is not None:
+        processor = DelayedSpeechProcessor.of(processor, family.stream)
     attention: str | None = family.llm.attention
     if attention == "flex":
         from stentor.models.packing import flex
@@ -158,7 +162,11 @@ def assemble(
         family.projector.dropout,
     )
     classes = len(processor.ctc) if processor.ctc else None
-    model = SpeechLLMModel(encoder, processor.shape, projector, llm, classes, family.aligner)
+    if isinstance(processor, DelayedSpeechProcessor):
+        model: SpeechLLMModel = DelayedSpeechLLM((encoder, projector, llm), processor, classes)
+        _check_grid(llm.config.get_text_config(), len(processor.tokenizer))
+    else:
+        model = SpeechLLMModel(encoder, processor.shape, projector, llm, classes, family.aligner)
     bundle = Bundle(model, processor, family, model.cache_encoder)
     family._from_base = {
         name
@@ -166,6 +174,20 @@ def assemble(
         if (encoder_base and name.startswith("encoder.")) or (llm_base and name.startswith("llm."))
     }
     return bundle
+
+
+def _check_grid(config: Any, tokens: int) -> None:
+    """Raise ConfigError for language models that cannot go on and on, or have no room for the tokens of a stream."""
+    if getattr(config, "rope_parameters", None) is None or config._attn_implementation != "sdpa":
+        raise ConfigError(
+            f"model.llm: `stream` needs a language model with rotary positions and the attention sdpa; a "
+            f"{config.model_type} has not both."
+        )
+    if tokens > config.vocab_size:
+        raise ConfigError(
+            f"model.llm: its embeddings have {config.vocab_size} rows and none left for the two tokens of `stream`: "
+            "take another language model, or one built from `config`."
+        )
 
 
 def _lacks(loaded: set[str] | None, part: str, make: Any) -> bool:
@@ -240,6 +262,9 @@ def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
         )
 
     def lines() -> Iterable[str]:
+        if family.stream is not None:
+            yield from (f" {text}" for text in texts())  # the first word as all others
+            return
         yield from texts()
         if family.prompt.instruction:
             yield family.prompt.instruction + "\n"

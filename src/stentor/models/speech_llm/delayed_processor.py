@@ -1,0 +1,120 @@
+"""Examples to batches for the speech LLM as a delayed stream: one token to write for each position of the audio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stentor.data.batch import Batch, Example
+from stentor.errors import ConfigError
+from stentor.models.collate import num_samples, split_usable
+from stentor.models.delayed import in_frames
+from stentor.models.delayed.frame_grid import FrameGrid
+from stentor.models.delayed.processor import DelayedProcessor
+from stentor.models.speech_llm import SpeechLLMStream
+from stentor.models.speech_llm.encoders import SAMPLE_RATE
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
+
+PAUSE, WORD = "<pause>", "<word>"
+ROOM = 10
+"""Positions of silence behind the delay, for the tokens of the last word (as Voxtral Realtime has them)."""
+
+
+class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
+    """Features and tokens on the grid; what is read before the first written token are pauses, one and the delay's."""
+
+    window: int
+    """Positions that the language model sees."""
+    samples_a_position: int
+
+    @classmethod
+    def of(cls, processor: SpeechLLMProcessor, stream: SpeechLLMStream) -> DelayedSpeechProcessor:
+        """That of a model with `stream`; the tokenizer gets tokens for the pause and the start of words."""
+        delayed = cls.__new__(cls)
+        delayed.__dict__ = dict(vars(processor))
+        missing = [t for t in (PAUSE, WORD) if t not in delayed.tokenizer.get_vocab()]
+        if missing:
+            delayed.tokenizer.add_special_tokens({"additional_special_tokens": missing})
+        rate = delayed.shape.frame_rate / delayed.factor
+        pause, word = delayed.tokenizer.convert_tokens_to_ids([PAUSE, WORD])
+        delayed.grid = FrameGrid(rate, pause, word)
+        delayed.known_delays = stream.limits
+        delayed.delays = in_frames(stream.limits[0], rate), in_frames(stream.limits[1], rate)
+        delayed.delay = delayed.delays[1]
+        delayed.window = round(stream.reach * rate)
+        delayed.samples_a_position = round(SAMPLE_RATE / rate)
+        return delayed
+
+    def start(self, delay: int) -> list[int]:
+        return [self.grid.pause_id] * (delay + 1)
+
+    def positions_of(self, samples: int, delay: int) -> int:
+        """Positions of a clip of so many samples, with the silence behind it."""
+        return -(-samples // self.samples_a_position) + delay + 1 + ROOM
+
+    def max_new_tokens(self, seconds: float) -> int:
+        return self.positions_of(round(seconds * SAMPLE_RATE), 0) - 1
+
+    def tokens(self, cut: object, seconds: float) -> int:
+        return self.positions_of(round(seconds * SAMPLE_RATE), self.delays[1])
+
+    def piece_ids(self, piece: str) -> list[int]:
+        return self.ids(piece if piece[:1].isspace() else f" {piece}")  # the first word as all others
+
+    def chunks(self, examples: Sequence[Example], training: bool) -> dict[str, Tensor]:
+        if drawn := super().chunks(examples, training):
+            return drawn
+        assert self.streaming is not None
+        seconds = (self.streaming.chunk[0], self.streaming.reach[1])
+        frames = [max(1, round(s * self.shape.frame_rate)) for s in seconds]
+        return {"chunks": torch.tensor([frames] * len(examples))}
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch for training (`labels`, right padding) or for generation, where all have one delay. Inputs besides
+        features and chunks: `delays` [B] in positions; `input_ids` [B, L]; in training `label_index` [T], positions of
+        the flattened sequence that predict `targets` [T]."""
+        if packed:
+            raise ConfigError("data.layout: a model with `model.stream` needs the layout padded.")
+        if labels:
+            examples = [self.draw_delay(e) for e in examples]
+        reasons = [self.too_long(e) or (self.misplaced(e) if labels and e.text else None) for e in examples]
+        usable, dropped = split_usable(examples, reasons, labels)
+        if not usable:
+            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        examples = [examples[i] for i in usable]
+        delays = [self.delay_of(e) for e in examples]
+        features, lengths = self.features([self._with_silence(e, delay) for e, delay in zip(examples, delays)])
+        inputs = {"features": features, "feature_lengths": lengths, **self.chunks(examples, labels)}
+        inputs["delays"] = torch.tensor(delays)
+        starts = [self.start(delay) for delay in delays]
+        written = [self.place(e)[0] if labels else [] for e in examples]
+        rows = [torch.tensor(start + tokens) for start, tokens in zip(starts, written)]
+        inputs["input_ids"] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
+        counts = {}
+        if labels:
+            width = inputs["input_ids"].shape[1]
+            first = [i * width + len(start) - 1 for i, start in enumerate(starts)]
+            index = [torch.arange(at, at + len(tokens)) for at, tokens in zip(first, written)]
+            inputs["label_index"] = torch.cat(index)
+            inputs["targets"] = torch.tensor([token for tokens in written for token in tokens])
+            counts["text"] = len(inputs["targets"])
+            if self.ctc is not None:
+                counts["ctc"] = self.ctc_targets(examples, lengths, inputs)
+        return Batch(
+            inputs=inputs,
+            counts=counts,
+            ids=[e.id for e in examples],
+            seconds=sum(num_samples(e) for e in examples) / SAMPLE_RATE,
+            tokens=sum(map(len, rows)),
+            num_positions=inputs["input_ids"].numel(),
+            dropped=dropped,
+        )
+
+    def _with_silence(self, example: Example, delay: int) -> Example:
+        samples = num_samples(example)
+        total = self.positions_of(samples, delay) * self.samples_a_position
+        return replace(example, audio=np.pad(np.asarray(example.audio), (0, total - samples)))

@@ -49,6 +49,7 @@ SLOW = (
     "omnivoice_finetune_sdpa",
     "qwen3_asr_lora",
     "stream_transducer",
+    "stream_delayed",
 )
 """Recipes like others that are always run."""
 SMALL = {

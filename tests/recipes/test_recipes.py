@@ -50,6 +50,7 @@ SLOW = (
     "qwen3_asr_lora",
     "stream_transducer",
     "stream_delayed",
+    "stream_ctc",
 )
 """Recipes like others that are always run."""
 SMALL = {

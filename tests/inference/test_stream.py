@@ -19,6 +19,7 @@ from stentor.errors import ConfigError
 from stentor.inference.stream.agreement import AgreementRecogniser
 from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
 from stentor.inference.stream.stream import Stream
+from stentor.inference.stream.words import Token, TokenWords
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.ctc.decoding import merge
 from stentor.models.transformer import Transformer
@@ -266,3 +267,22 @@ def test_the_python_interface(export, tone):
     assert said(stream.feed(audio) + stream.finish()) == ["level", "20"]
     with pytest.raises(ConfigError, match="seconds"):
         model.stream(delay=-1)
+
+
+def test_a_word_ends_where_nobody_speaks_and_not_in_what_is_not_written_yet():
+    words = TokenWords(lambda ids: "".join(map(chr, ids)), lambda spans: spans)
+
+    def write(text, frame):
+        for i, letter in enumerate(text):
+            words.add(Token(ord(letter), 0.0, frame + i, frame + i + 1))
+        words.reach(frame + len(text))
+
+    write("ye", 0)
+    words.end_at(9)  # of frames that come later
+    assert not words.settled and words.text == "ye"
+    write("s", 2)
+    assert not words.settled and not words.done
+    write("no", 12)
+    assert words.settled and [w["word"] for w in words.done] == ["yes"] and words.text == "no"
+    words.end_at(14)
+    assert words.settled and [w["word"] for w in words.done] == ["yes", "no"] and not words.text

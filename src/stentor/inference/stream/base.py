@@ -35,8 +35,9 @@ class Hypothesis(ABC):
         """More audio: float32 [samples] at the recogniser's rate."""
 
     @abstractmethod
-    def flush(self) -> None:
-        """Speech has ended: what was heard so far becomes words, at once or once it is `settled`; more may come."""
+    def flush(self, ago: float = 0.0) -> None:
+        """Speech has ended before the last `ago` seconds: what was said becomes words, at once or once it is `settled`;
+        more may come."""
 
     @abstractmethod
     def finish(self) -> None:

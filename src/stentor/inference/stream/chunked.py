@@ -38,8 +38,12 @@ class ChunkedHypothesis(Hypothesis):
     def add(self, samples: np.ndarray) -> None:
         self.audio.add(samples)
 
-    def flush(self) -> None:
-        self.writer.end()
+    def flush(self, ago: float = 0.0) -> None:
+        self.writer.end_at(round((self.audio.seconds - ago) / self.audio.encoder.frame_seconds))
+
+    @property
+    def settled(self) -> bool:  # type: ignore[override]
+        return self.writer.settled
 
     def finish(self) -> None:
         self.audio.finish()
@@ -48,8 +52,9 @@ class ChunkedHypothesis(Hypothesis):
     def ready(self) -> bool:
         return self.audio.ready
 
-    def end_of_audio(self) -> None:
-        """After each chunk: behind the last one the last word has ended."""
+    def after_chunk(self, frame: int) -> None:
+        """All is written up to this frame. Behind the last chunk the last word has ended."""
+        self.writer.reach(frame)
         if self.audio.ended and not self.audio.ready:
             self.writer.end()
 

@@ -31,7 +31,7 @@ class CTCHypothesis(ChunkedHypothesis):
             elif c not in (self._last, self.blank):
                 self.writer.add(Token(c, log_prob, self._frame - 1, self._frame))
             self._last = c
-        self.end_of_audio()
+        self.after_chunk(self._frame)
 
     def _seconds(self, spans: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
         step = self.audio.encoder.frame_seconds

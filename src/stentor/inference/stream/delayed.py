@@ -30,7 +30,7 @@ class DelayedHypothesis(Hypothesis):
         self._word: list[tuple[int, float]] = []
         """Tokens of the word that is being written, and their log-probabilities."""
         self._flushed = 0.0
-        """Seconds of audio that had come when speech ended."""
+        """Second by which speech had ended."""
 
     @property
     def partial(self) -> str:  # type: ignore[override]
@@ -43,8 +43,8 @@ class DelayedHypothesis(Hypothesis):
     def add(self, samples: np.ndarray) -> None:
         self.audio.add(samples)
 
-    def flush(self) -> None:
-        self._flushed = self.audio.samples / self.recogniser.rate
+    def flush(self, ago: float = 0.0) -> None:
+        self._flushed = self.audio.samples / self.recogniser.rate - ago
 
     @property
     def settled(self) -> bool:  # type: ignore[override]

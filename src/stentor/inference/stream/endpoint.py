@@ -29,6 +29,11 @@ class Endpointer:
         self._floor, self._frames, self._spoken, self._quiet = FLOOR, 0, 0, 0
 
     @property
+    def seconds(self) -> float:
+        """Of silence after which speech has ended."""
+        return self.silence * FRAME
+
+    @property
     def speaking(self) -> bool:
         """Whether somebody has spoken since speech ended last."""
         return self._spoken >= SPOKEN

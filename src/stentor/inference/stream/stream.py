@@ -79,7 +79,7 @@ class Stream:
             self._samples += len(block)
             self.hypothesis.add(block)
             if self._endpointer is not None and self._endpointer.add(block):
-                self.hypothesis.flush()
+                self.hypothesis.flush(self._endpointer.seconds / 2)
                 self._ends = True
             yield from self._advanced()
             if self._ends and self.hypothesis.settled:

@@ -43,7 +43,7 @@ class TransducerHypothesis(ChunkedHypothesis):
         for token, log_prob, (first, last) in zip(path.ids, path.log_probs, path.spans, strict=True):
             self.writer.add(Token(token, log_prob, first + self._frame, last + self._frame))
         self._frame, self.ahead = self._frame + path.frames, path.at - path.frames
-        self.end_of_audio()
+        self.after_chunk(self._frame)
         if self._around is not None:  # medians look at two frames before a token
             needed = max(min([self._frame, *(int(token.start) for token in self.writer.tokens)]) - 2, self._first)
             self._around, self._first = self._around[needed - self._first :], needed

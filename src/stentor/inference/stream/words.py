@@ -34,6 +34,28 @@ class TokenWords:
         self.done: list[Event] = []
         """Words that stay and were not taken yet."""
         self.tokens: list[Token] = []
+        self._frame = 0
+        """The first that nothing is written of yet."""
+        self._end = 0
+        """The frame at which a word ends, whatever follows."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the words before that frame are done."""
+        return self._frame >= self._end
+
+    def end_at(self, frame: int) -> None:
+        """Nobody speaks at this frame, which may be one that nothing is written of yet: a word ends there."""
+        if frame <= self._frame:
+            self.end()
+        else:
+            self._end = frame
+
+    def reach(self, frame: int) -> None:
+        """All tokens before this frame were added."""
+        if not self.settled and frame >= self._end:
+            self.end()
+        self._frame = frame
 
     @property
     def text(self) -> str:
@@ -42,6 +64,7 @@ class TokenWords:
 
     def add(self, token: Token) -> None:
         """The next token. A space belongs to the word that follows, as in `word_tokens`."""
+        self.reach(token.start)
         begins = len(self.decode([*(t.id for t in self.tokens), token.id]).split()) > 1
         if begins or (self.text and self.decode([token.id]).isspace()):
             self.end()

@@ -11,6 +11,8 @@ from realtime import RATE, SHORT, Client, silence, speech, text_of, until, words
 import stentor
 from stentor.audio import g711
 from stentor.inference.stream.ctc import CTCRecogniser
+from stentor.serve.realtime.settings import Settings, TurnDetection
+from stentor.serve.realtime.turns import Turns
 
 MANUAL = {"turn_detection": None}
 
@@ -97,6 +99,42 @@ def test_each_utterance_is_an_item(live, chunks):
     assert [e["item"]["id"] for e in of[".done"]] == ids
 
 
+@pytest.mark.parametrize("rate", [8025, 22050, 44100])
+def test_turns_at_rates_without_whole_blocks(rate):
+    audio = np.concatenate([silence(10.0, rate), speech(1.0, rate), silence(1.0, rate)]).astype(np.float32) / 2**15
+    turns = Turns(rate, TurnDetection(), 0.0)
+    parts = [part for part, _ in turns.split(audio)]
+    assert parts.count("begin") == parts.count("end") == 1
+    assert turns.seconds + len(turns.rest()) / rate == pytest.approx(len(audio) / rate)
+
+
+def test_a_commit_that_comes_too_early_changes_nothing(live):
+    with Client(live) as client:
+        client.configure(turn_detection={"type": "server_vad", "prefix_padding_ms": 0})
+        client.append(silence(1.0))
+        begun = []
+        for block in np.split(speech(1.0), 50):
+            client.append(block)
+            client.commit()  # nothing is there, or less than 100 ms
+            begun += [e for e in client.events("error") if e["type"].endswith("speech_started")]
+            if begun:
+                break
+        client.append(speech(1.0))
+        client.commit()
+        events = client.events(".completed")
+    assert not any(e["type"].endswith("speech_started") for e in events)
+    assert events[-1]["item_id"] == begun[0]["item_id"] and events[-1]["usage"]["seconds"] == pytest.approx(1.08)
+
+
+def test_one_language_by_either_name():
+    def settings(**fields):
+        return Settings.read({"audio": {"input": {"transcription": fields}}})
+
+    old = settings(model="m", language="en")
+    assert old.updated(settings(languages=["de"])).input.transcription.language == "de"
+    assert old.updated(settings(prompt="x")).input.transcription.language == "en"
+
+
 def test_commit_and_clear_within_an_utterance(live):
     with Client(live) as client:
         client.append(np.concatenate([silence(0.5), speech(1.0)]))
@@ -128,7 +166,8 @@ def test_delays_prompts_and_log_probabilities(live, chunks):
     assert len(partials) > 3 and text_of([e for e in events if "partial" not in e]) == events[-1]["transcript"]
     for word, token in zip(events[-1]["words"], events[-1]["logprobs"], strict=True):
         assert np.exp(token["logprob"]) == pytest.approx(word["confidence"]) and token["token"] == word["word"]
-    for field, value in (("prompt", "ab"), ("keywords", ["ab"]), ("delay", 9.0), ("language", "klingonish")):
+    wrong = {"prompt": "ab", "keywords": ["ab"], "delay": 9.0, "language": "klingonish", "languages": ["klingonish"]}
+    for field, value in wrong.items():
         with Client(live) as client:
             client.configure(transcription={"model": "model", field: value})
             assert client.events("error")[-1]["error"]["param"].startswith("session.audio.input.transcription")
@@ -183,6 +222,8 @@ def test_a_model_that_cannot_stream(serve, export, tone):
     """By LocalAgreement; a file over HTTP beside it."""
     server, path = serve(export(task="words")), tone("a.wav", (2.0, -20), rate=RATE)
     with Client(server) as client:
+        client.configure(transcription={"delay": 1e-3})  # the model would be asked 50 times a second
+        assert "0.1 to 10 s" in client.events("error")[-1]["error"]["message"]
         client.configure(**MANUAL, transcription={"delay": "minimal"})
         client.append(soundfile.read(path, dtype="int16")[0], 5)
         assert server.client.audio.transcriptions.create(file=path, model="model").text == "level 20"

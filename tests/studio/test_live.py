@@ -136,6 +136,26 @@ def test_a_page_that_went_is_forgotten(client, model, monkeypatch):
     assert set(live.STREAMS.streams) == set(names[2:])
 
 
+def test_a_stream_at_work_is_not_forgotten(client, model, monkeypatch):
+    """A slow model, or one that another page has, may take longer than a page may be silent."""
+    clock, name = [100.0], opened(client)
+    monkeypatch.setattr(live.time, "monotonic", lambda: clock[0])
+    feed = Stream.feed
+
+    def slow(self, samples):
+        clock[0] += live.IDLE + 1
+        live.STREAMS._timer.cancel()
+        live.STREAMS._look()  # as the timer does
+        return feed(self, samples)
+
+    monkeypatch.setattr(Stream, "feed", slow)
+    for _ in range(2):
+        assert client.post(f"/studio/live/{name}", content=pcm(0.25, RATE)).status_code == 200
+        clock[0] += live.IDLE - 1
+        live.STREAMS._timer.cancel()
+        live.STREAMS._look()
+
+
 def test_what_is_refused(client, model, people, tmp_path):
     name = opened(client)
     assert client.post("/studio/live", content=b"[]").json()["error"] == texts()["live_gone"]

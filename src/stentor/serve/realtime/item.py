@@ -50,16 +50,17 @@ class Hearing:
         if asked is None or not asked.model:
             return None
         served = service.model(asked.model, "transcribe")
-        language = asked.language or next(iter(asked.languages), None)
-        options = StreamOptions(language, None, asked.prompt or None, tuple(asked.keywords))
+        options = StreamOptions(asked.language or None, None, asked.prompt or None, tuple(asked.keywords))
         worker, delay = secrets.choice(served.workers), asked.delay
         try:
             usual = worker.recogniser(options)
+            least, most = usual.delays
             if isinstance(delay, str):
-                least, most = usual.delays
                 delay = min(max(usual.delay * DELAYS[delay], least), most)
             options = options._replace(delay=delay)
             worker.recogniser(options)
+            if delay is not None and not least <= delay <= most:  # with LocalAgreement, which takes any
+                raise ConfigError(f"A delay of {delay:g} s is none here: give {least:g} to {most:g} s.")
         except ConfigError as error:
             raise ApiError(400, str(error), "session.audio.input.transcription") from None
         return cls(service, served, worker, options, asked.partials, LOGPROBS in settings.include)

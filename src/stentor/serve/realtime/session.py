@@ -35,7 +35,6 @@ UNREAD = 60.0
 """Seconds for which it may leave an event unread."""
 SILENCE = 0.8
 """Seconds after which a phrase has ended, where a client says itself when an item has."""
-NO_CONVERSATION = "This is a session for transcription: it has no {}."
 
 
 class SessionOver(Exception):
@@ -149,7 +148,8 @@ class Session:
             event_id = event.get("event_id") if isinstance(event.get("event_id"), str) else None
             kind = event["type"]
             if kind not in _HANDLERS:
-                raise ApiError(400, NO_CONVERSATION.format(f"event {kind[:100]!r}"), "type", "unknown_event")
+                message = f"This is a session for transcription: it has no event {kind[:100]!r}."
+                raise ApiError(400, message, "type", "unknown_event")
             await _HANDLERS[kind](self, event)
         except (ApiError, StentorError) as error:
             await self._tell_error(error, event_id)
@@ -211,13 +211,13 @@ class Session:
                 await self._close_item(self.item)
 
     async def _commit(self, event: dict[str, Any]) -> None:
-        if self.item is not None and self._turns is not None:
-            await self.item.hear(self._turns.rest())
-            self._turns = self._new_turns()
-        seconds = 0.0 if self.item is None else self.item.seconds
+        rest = np.zeros(0, np.float32) if self._turns is None else self._turns.rest()
+        seconds = 0.0 if self.item is None else self.item.seconds + len(rest) / self._rate
         if self.item is None or seconds < SHORTEST:
             message = f"The audio buffer has {1000 * seconds:.0f} ms: at least {1000 * SHORTEST:.0f} ms are an item."
             raise ApiError(400, message, code="input_audio_buffer_commit_empty")
+        await self.item.hear(rest)
+        self._turns = self._new_turns()
         await self._close_item(self.item)
 
     async def _clear(self, event: dict[str, Any]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from stentor.audio import g711
 from stentor.serve.errors import ApiError
@@ -48,10 +48,20 @@ class TurnDetection(Fields):
     idle_timeout_ms: int | None = Field(None, exclude=True)
 
 
+def _known(code: str) -> str:
+    if code and find(code) is None:
+        raise ValueError(unknown_language(code).rstrip("."))
+    return code
+
+
+Language = Annotated[str, Field(max_length=100), AfterValidator(_known)]
+
+
 class Transcription(Fields):
     model: ModelName | None = None
-    language: str | None = Field(None, max_length=100)
-    languages: list[str] = Field([], max_length=1)
+    language: Language | None = None
+    languages: list[Language] = Field([], max_length=1)
+    """One, where `language` is not there."""
     prompt: str | None = Field(None, max_length=4096)
     keywords: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=1000)
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | float | None = None
@@ -59,12 +69,12 @@ class Transcription(Fields):
     partials: bool = False
     """Send what may still change, as `partial` of deltas that are empty."""
 
-    @field_validator("language")
-    @classmethod
-    def _known(cls, code: str | None) -> str | None:
-        if code and find(code) is None:
-            raise ValueError(unknown_language(code).rstrip("."))
-        return code or None
+    @model_validator(mode="after")
+    def _one_language(self) -> Self:
+        """Here, so that an update with either takes the place of both."""
+        if self.languages and not self.language:
+            self.language = self.languages[0]
+        return self
 
 
 class NoiseReduction(Fields):

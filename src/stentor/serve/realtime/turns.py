@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from stentor.audio.activity import FRAME
 from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.stream.stream import BLOCK
 from stentor.serve.realtime.settings import TurnDetection
@@ -28,8 +29,9 @@ class Turns:
         """`seconds`: of the session before it."""
         self.seconds = seconds
         """Of the session, up to the end of the last block."""
-        self._block = round(rate * BLOCK)
+        self._rate = rate
         self._endpointer = Endpointer(rate, vad.silence_duration_ms / 1000, MARGIN * vad.threshold)
+        self._block = round(BLOCK / FRAME) * self._endpointer.hop
         before = math.ceil((vad.prefix_padding_ms / 1000 + ONSET) / BLOCK)
         self._before: deque[np.ndarray] = deque(maxlen=before)
         self._rest = np.zeros(0, np.float32)
@@ -40,7 +42,7 @@ class Turns:
         self._rest = np.concatenate([self._rest, samples])
         while len(self._rest) >= self._block:
             block, self._rest = self._rest[: self._block], self._rest[self._block :]
-            self.seconds += BLOCK
+            self.seconds += self._block / self._rate  # not BLOCK: of some rates it is not a whole number of samples
             ended = self._endpointer.add(block)
             if self._speaking:
                 self._speaking = not ended

@@ -1,10 +1,11 @@
 // <stentor-live run="NAME" language="en">: what a model hears while one speaks, over the routes of runs/live.py. Pieces
-// go one after the other: where the model is slower than one speaks, they grow.
+// go one after the other: where the model is slower than one speaks, they grow up to a limit, and wait.
 import { Microphone, blocked } from "./microphone.mjs";
 import { element, say } from "./parts.mjs";
 
 const LONGEST = 3600;  // seconds, after which it ends by itself
 const PAUSE = 100;  // ms between two looks at what has come
+const MOST_PIECES = 240;  // of the microphone in a request: 10 s at 48 kHz, 1 MB
 const BEHIND = 3;  // seconds from which on the page says how late the model is
 const MOST_LINES = 50;
 const MOST_WORDS = 500;
@@ -99,7 +100,7 @@ class StentorLive extends HTMLElement {
 
   async #send(pieces, rate) {
     if (!pieces.length) return new Promise((resolve) => setTimeout(resolve, PAUSE));
-    const piece = pieces.splice(0);
+    const piece = pieces.splice(0, MOST_PIECES);
     this.#show((await post(`/${this.#stream}`, new Blob(piece))).events);
     const seconds = pieces.reduce((sum, samples) => sum + samples.length, 0) / rate;
     this.#say(seconds > BEHIND ? "live_behind" : "live_hears", { seconds: seconds.toFixed(0) });

@@ -26,7 +26,7 @@ IDLE = 60.0
 MOST = 8
 """Streams at a time; beyond them the one that was silent longest is forgotten."""
 MOST_BYTES = 4_000_000
-"""Of a piece: 40 s at 48 kHz. A page sends what it has gathered, more where the model is slow."""
+"""Of a piece: 40 s at 48 kHz. A page sends what it has gathered, up to a quarter of this."""
 RATES = range(8000, 192_001)
 
 
@@ -71,7 +71,7 @@ class LiveStreams:
     def _forget(self, most: int) -> None:
         newest = sorted(self.streams.items(), key=lambda item: -item[1].last)[:most]
         late = time.monotonic() - IDLE
-        self.streams = {name: live for name, live in newest if live.last >= late}
+        self.streams = {name: live for name, live in newest if live.last >= late or live.lock.locked()}
 
     def _later(self) -> None:
         """Look again while there is a stream."""
@@ -114,6 +114,7 @@ def _feed(request: Request, projects: Projects) -> RouteResult:
         events: list[Event] = live.stream.feed(samples)
         if last:
             events += live.stream.finish()
+        live.last = time.monotonic()
     return {"events": events}
 
 

@@ -148,8 +148,8 @@ class Session:
             event_id = event.get("event_id") if isinstance(event.get("event_id"), str) else None
             kind = event["type"]
             if kind not in _HANDLERS:
-                message = f"This is a session for transcription: it has no event {kind[:100]!r}."
-                raise ApiError(400, message, "type", "unknown_event")
+                sentence = f"This is a session for transcription: it has no event {kind[:100]!r}."
+                raise ApiError(400, sentence, "type", "unknown_event")
             await _HANDLERS[kind](self, event)
         except (ApiError, StentorError) as error:
             await self._tell_error(error, event_id)

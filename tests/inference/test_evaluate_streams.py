@@ -49,7 +49,14 @@ def test_figures_are_in_the_report(run, export, data, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--report", "."], "it is for --stream"), (["--stream", "1", "--report", "nowhere"], "is not a run folder")],
+    [
+        (["--report", "."], "it is for --stream"),
+        (["--stream", "1", "--report", "nowhere"], "is not a run folder"),
+        (["--stream", "1", "--normalizer", "none"], "--stream does not know --normalizer: leave it out."),
+        (["--stream", "1", "--tune"], "none of --task, --diarizer and --stream"),
+        (["--stream", "chunk="], "give seconds"),
+        (["--stream", "nan"], "give seconds"),
+    ],
 )
 def test_what_is_refused(run, export, data, options, message):
     code, _, err = run("evaluate", export(), "--data", data, *options)

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stentor
+from stentor.commands.transcribe_live import read_standard_input
 from stentor.data.batch import Example
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, StentorError
 from stentor.inference.stream.agreement import AgreementRecogniser
 from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
 from stentor.inference.stream.stream import Stream
@@ -229,6 +230,28 @@ def as_wav(audio, channels=1):
     return file.getvalue()
 
 
+def piped(content):
+    return io.BufferedReader(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("kind", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("container", ["WAV", "WAVEX"])
+@pytest.mark.parametrize("length", ["stated", "unknown", "zero"])
+def test_a_wav_on_standard_input(kind, container, length):
+    audio = 0.5 * np.random.default_rng(0).uniform(-1, 1, (2001, 2))
+    soundfile.write(file := io.BytesIO(), audio, 8000, kind, format=container)
+    content = file.getvalue()
+    if length == "stated":
+        content += b"LIST\x04\x00\x00\x00abcd"
+    else:  # as they are written into a pipe
+        size = b"\xff\xff\xff\xff" if length == "unknown" else bytes(4)
+        at = content.index(b"data") + 4
+        content = b"RIFF" + size + content[8:at] + size + content[at + 4 :]
+    rate, blocks = read_standard_input(piped(content), None, 1, RATE)
+    assert rate == 8000
+    np.testing.assert_allclose(np.concatenate([*blocks]), audio[:, 1], atol=0.01 if kind == "PCM_U8" else 1e-4)
+
+
 @pytest.mark.parametrize("kind", ["raw", "wav", "stereo", "file"])
 def test_the_command(run, export, tone, monkeypatch, kind):
     path = tone("a.wav", (2.5, -20), (1.5, None), (1.0, -20))
@@ -249,6 +272,15 @@ def test_the_command(run, export, tone, monkeypatch, kind):
     ("options", "content", "code", "message"),
     [
         (["--format", "srt"], b"", 2, "--stream is for one recording"),
+        (["--words"], b"", 2, "--stream does not know --words: leave it out."),
+        (["--speech-pad", "0.3"], b"", 2, "--stream does not know --speech-pad"),
+        (["--delay", "nan"], b"", 2, "give seconds, such as 0.32"),
+        (["--rate", "1"], bytes(99), 2, "A rate of 1 Hz is none"),
+        (["--rate", "8000"], as_wav(np.zeros(99)), 2, "leave out --rate"),
+        (["--channel", "2"], as_wav(np.zeros(99), 2), 3, "there is no channel 2"),
+        ([], b"\x01", 3, "stdin is empty"),
+        ([], b"OggS" + bytes(99), 3, "neither a WAV nor bare samples"),
+        ([], b"What was said, as a text.", 3, "neither a WAV nor bare samples"),
         (["--delay", "0"], b"", 2, "give seconds, such as 0.32"),
         ([], b"", 3, "stdin is empty"),
         ([], b"RIFF....", 3, "no WAV"),
@@ -267,6 +299,24 @@ def test_the_python_interface(export, tone):
     assert said(stream.feed(audio) + stream.finish()) == ["level", "20"]
     with pytest.raises(ConfigError, match="seconds"):
         model.stream(delay=-1)
+    with pytest.raises(ConfigError, match="finished"):
+        stream.feed(audio)
+    with pytest.raises(ConfigError, match="finished"):
+        stream.finish()
+
+
+@pytest.mark.parametrize("figures", [{"rate": 0}, {"rate": 7.5}, {"rate": 10**9}, {"silence": 0}, {"silence": np.nan}])
+def test_figures_that_are_none(figures):
+    with pytest.raises(ConfigError, match="is none"):
+        Stream(AgreementRecogniser(Listener()), **figures)
+
+
+@pytest.mark.parametrize("samples", [np.zeros(9, np.int16), np.zeros((9, 2)), np.float32(0), [0.0, np.nan], ["0"]])
+def test_samples_that_are_none(samples):
+    stream = Stream(AgreementRecogniser(Listener()))
+    assert stream.feed([]) == []
+    with pytest.raises(StentorError, match=r"floating-point|NaN"):
+        stream.feed(samples)
 
 
 def test_a_word_ends_where_nobody_speaks_and_not_in_what_is_not_written_yet():

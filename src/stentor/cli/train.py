@@ -136,8 +136,8 @@ def evaluate(options: EvaluateOptions) -> None:
     if options.report is not None and options.stream is None:
         raise typer.BadParameter("it is for --stream", param_hint="--report")
     if options.tune:
-        if options.task is not None or options.diarizer is not None:
-            raise typer.BadParameter("it goes with neither --task nor --diarizer", param_hint="--tune")
+        if options.task is not None or options.diarizer is not None or options.stream is not None:
+            raise typer.BadParameter("it goes with none of --task, --diarizer and --stream", param_hint="--tune")
         from stentor.commands.evaluate.tune import tune
 
         typer.echo(tune(str(options.model), options.data, options.json))

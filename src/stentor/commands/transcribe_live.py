@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import sys
-import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from stentor.audio.channels import to_mono
+from stentor.commands.useless_options import refuse_useless
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.inputs import STDIN, label, open_recording
 
@@ -19,8 +21,15 @@ if TYPE_CHECKING:
 
 READ = 0.02
 """Seconds of audio that are read at a time."""
-SCALE = {1: 2.0**7, 2: 2.0**15, 4: 2.0**31}
-"""Of whole-number samples, by their bytes."""
+OPTIONS = ("model", "audio", "format", "out", "stream", "delay", "rate", "diarizer", "language", "channel", "device")
+"""Those of `stentor transcribe` that --stream knows, and the plug-ins."""
+FORMATS = {(1, 8): "<u1", (1, 16): "<i2", (1, 24): "<u1", (1, 32): "<i4", (3, 32): "<f4", (3, 64): "<f8"}
+"""Of the samples in a WAV, by its code and their bits; 24 bits are read byte by byte."""
+EXTENSIBLE, UNKNOWN = 0xFFFE, 0x7F000000
+"""The code stands further on; that many bytes, or 0, are written into a pipe, whose length is not known."""
+OTHERS = (b"OggS", b"fLaC", b"ID3", b"RF64", b"RIFX", b"FORM", b"NIST", b"caff", b".snd", b"\x1aE\xdf\xa3")
+"""How other files of audio begin."""
+NO_WAV = "`ffmpeg -i FILE -f wav -` writes one that can be read."
 
 
 def transcribe_live(options: TranscribeOptions) -> None:
@@ -30,20 +39,23 @@ def transcribe_live(options: TranscribeOptions) -> None:
             "--stream is for one recording, as --format txt or json on standard output: `arecord -f S16_LE -r 16000 | "
             "stentor transcribe runs/x - --stream`."
         )
+    refuse_useless(options, "--stream", (*OPTIONS, "plugin"))
+    if options.rate is not None and options.audio != [STDIN]:
+        raise ConfigError("--rate is of bare samples on standard input (-): a file says its own, leave it out.")
     from stentor.inference.load import load
 
     model = load(options.model, options.device)
     diarizer = load(options.diarizer, options.device) if options.diarizer is not None else None
     (name,) = options.audio
+    rate = model.bundle.processor.sample_rate
     if name == STDIN:
-        rate, blocks = read_standard_input(sys.stdin.buffer, options.rate or model.bundle.processor.sample_rate)
+        rate, blocks = read_standard_input(sys.stdin.buffer, options.rate, options.channel, rate)
     else:
-        rate = model.bundle.processor.sample_rate
         blocks = open_recording(name, rate, channel=options.channel).blocks()
     stream = model.stream(rate, options.language, options.delay, diarizer=diarizer)
     shown, any_audio = LiveLine(options.format == "json"), False
     for block in blocks:
-        any_audio = True
+        any_audio = any_audio or len(block) > 0
         shown.show(stream.feed(block))
     if not any_audio:
         raise AudioError(f"{label(name)} is empty: there is no audio to transcribe.", "empty")
@@ -51,33 +63,76 @@ def transcribe_live(options: TranscribeOptions) -> None:
     shown.close()
 
 
-def read_standard_input(file: BinaryIO, rate: int) -> tuple[int, Iterator[np.ndarray]]:
-    """The rate, and float32 [samples] as they come: of a WAV, or of bare 16-bit samples of one channel at `rate`."""
-    if file.peek(4)[:4] != b"RIFF":  # type: ignore[attr-defined]
-        return rate, _blocks(file.read1, 2, 1, round(rate * READ))  # type: ignore[attr-defined]
+def read_standard_input(
+    file: BinaryIO, rate: int | None, channel: int | None, usual: int
+) -> tuple[int, Iterator[np.ndarray]]:
+    """The rate, and float32 [samples] as they come: of a WAV, or of bare 16-bit samples of one channel at `rate` (None:
+    `usual`). Raises AudioError for what is neither, and ConfigError for a WAV of another rate than `rate`."""
+    head = file.peek(32)[:32]  # type: ignore[attr-defined]
+    if head[:4] != b"RIFF":
+        text = len(head) >= 16 and head.isascii() and not any(byte < 32 and byte not in b"\t\n\r" for byte in head)
+        if text or head.startswith(OTHERS) or head[4:8] == b"ftyp":
+            raise AudioError(f"Standard input is neither a WAV nor bare samples: {NO_WAV}", "unreadable")
+        rate = rate or usual
+        return rate, _blocks(file.read1, FORMATS[1, 16], 2, 1, round(rate * READ), channel)  # type: ignore[attr-defined]
     try:
-        header = wave.open(file)  # noqa: SIM115  # it lasts as long as the audio
-    except (wave.Error, EOFError) as error:
-        raise AudioError(f"Standard input is no WAV of whole numbers ({error}).", "unreadable") from None
-    if header.getsampwidth() not in SCALE:
-        raise AudioError(f"Standard input: samples of {8 * header.getsampwidth()} bits; 16 are read.", "unreadable")
-    size = header.getsampwidth() * header.getnchannels()
-    frames = round(header.getframerate() * READ)
-
-    def read(count: int) -> bytes:
-        return header.readframes(count // size)
-
-    return header.getframerate(), _blocks(read, header.getsampwidth(), header.getnchannels(), frames)
+        (code, channels, stated, bits), size = _header(file)
+        known = FORMATS[code, bits]
+    except (struct.error, KeyError):
+        raise AudioError(
+            f"Standard input is no WAV of whole or floating-point numbers: {NO_WAV}", "unreadable"
+        ) from None
+    if rate not in (None, stated):
+        raise ConfigError(f"--rate {rate}: the WAV on standard input has {stated} Hz; leave out --rate.")
+    read = file.read1 if size is None else _first(file, size)  # type: ignore[attr-defined]
+    return stated, _blocks(read, known, bits // 8, channels, round(stated * READ), channel)
 
 
-def _blocks(read: Any, width: int, channels: int, frames: int) -> Iterator[np.ndarray]:
+def _header(file: BinaryIO) -> tuple[tuple[int, int, int, int], int | None]:
+    """Of a WAV its code, channels, rate and bits, and the bytes of samples, where that is known: all that stands before
+    them. Raises struct.error when it ends there, KeyError when it says nothing of them."""
+    file.read(12)
+    parts: dict[bytes, bytes] = {}
+    while True:
+        name, size = struct.unpack("<4sI", file.read(8))
+        if name == b"data":
+            break
+        parts[name] = file.read(size + size % 2)
+    form = parts[b"fmt "]
+    code, channels, rate, _, _, bits = struct.unpack("<HHIIHH", form[:16])
+    if code == EXTENSIBLE:
+        (code,) = struct.unpack("<H", form[24:26])
+    if not channels or not rate:
+        raise KeyError
+    return (code, channels, rate, bits), size if 0 < size < UNKNOWN else None
+
+
+def _first(file: Any, left: int) -> Callable[[int], bytes]:
+    """Reads the first `left` bytes of a file: what may follow the samples is none."""
+
+    def read(size: int) -> bytes:
+        nonlocal left
+        data: bytes = file.read1(min(size, left))
+        left -= len(data)
+        return data
+
+    return read
+
+
+def _blocks(
+    read: Callable[[int], bytes], kind: str, width: int, channels: int, frames: int, channel: int | None
+) -> Iterator[np.ndarray]:
     rest = b""
     while data := read(frames * width * channels):
         rest += data
-        whole = len(rest) // (width * channels) * width * channels
-        samples = np.frombuffer(rest[:whole], "<u1" if width == 1 else f"<i{width}").astype(np.float32)
-        rest = rest[whole:]
-        yield ((samples - (128 if width == 1 else 0)) / SCALE[width]).reshape(-1, channels).mean(1)
+        complete = len(rest) // (width * channels) * width * channels
+        samples = np.frombuffer(rest[:complete], kind)
+        rest = rest[complete:]
+        if width == 3:
+            samples = np.pad(samples.reshape(-1, 3), ((0, 0), (1, 0))).view("<i4")
+        full = 1.0 if samples.dtype.kind == "f" else 2.0 ** (8 * samples.dtype.itemsize - 1)
+        scaled = samples.astype(np.float32) / np.float32(full) - (1 if width == 1 else 0)
+        yield to_mono(scaled.reshape(-1, channels), "Standard input", channel)
 
 
 class LiveLine:

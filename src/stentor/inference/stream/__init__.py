@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def open_recogniser(
     from stentor.inference.transcribe import Transcriber
 
     task, bundle = model.for_transcription(), model.bundle
-    if delay is not None and delay <= 0:
+    if delay is not None and not 0 < delay < math.inf:
         raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
     refused = f"{model.name} takes no prompt and no hotwords while one speaks: leave them out."
     if not agreement and DelayedRecogniser.serves(bundle):

@@ -44,7 +44,7 @@ class SpeakerStream:
 
     def feed(self, samples: np.ndarray) -> list[Event]:
         """What is known after these: float32 [samples] in the range -1 to 1."""
-        self._fed = np.concatenate([self._fed, np.asarray(samples, np.float32)])
+        self._fed = np.concatenate([self._fed, self.stream.checked(samples)])
         events: list[Event] = []
         while len(self._fed) >= self._block:
             block, self._fed = self._fed[: self._block], self._fed[self._block :]
@@ -54,7 +54,7 @@ class SpeakerStream:
 
     def finish(self) -> list[Event]:
         """What is known at the end."""
-        self._diarize(self._fed, last=True)
+        self._diarize(self.stream.checked(self._fed), last=True)
         self.diarizer.finish()
         events = self.stream.feed(self._fed) + self.stream.finish()
         return self._known(events, ended=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from stentor.audio.io import check_finite
+from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.inference.stream.endpoint import Endpointer
 
 BLOCK = 0.02
 """Seconds of audio that are heard at a time, however much is fed: so that events do not depend on it."""
+RATES = (1000, 1_000_000)
+"""Hz, the least and the most that can be fed."""
 
 
 class Stream:
@@ -19,7 +24,11 @@ class Stream:
 
     def __init__(self, recogniser: Recogniser, rate: int | None = None, silence: float | None = 0.8):
         """`rate`: Hz of what is fed (None: the recogniser's); `silence`: seconds after which speech has ended (None:
-        whoever feeds it knows)."""
+        whoever feeds it knows). Raises ConfigError for figures that are none."""
+        if rate is not None and not RATES[0] <= rate <= RATES[1]:
+            raise ConfigError(f"A rate of {rate} Hz is none: give the samples of a second, such as 16000.")
+        if silence is not None and not 0 < silence < math.inf:
+            raise ConfigError(f"A silence of {silence:g} s is none: give seconds, such as 0.8.")
         self.recogniser, self.hypothesis = recogniser, recogniser.open()
         self._endpointer = None if silence is None else Endpointer(recogniser.rate, silence)
         self._resampler: Any = None
@@ -33,10 +42,11 @@ class Stream:
         self._waiting = np.zeros(0, np.float32)
         self._samples = 0
         self._partial = ""
-        self._ends = False
+        self._ends = self._finished = False
 
     def feed(self, samples: np.ndarray) -> list[Event]:
-        """What is known after these: float32 [samples] in the range -1 to 1."""
+        """What is known after these: float32 [samples] in the range -1 to 1. Raises ConfigError for anything else and
+        after `finish`, and AudioError for NaN."""
         return self._alone(self.steps(samples))
 
     def finish(self) -> list[Event]:
@@ -46,19 +56,33 @@ class Stream:
     def steps(self, samples: np.ndarray) -> Iterator[Event | Hypothesis]:
         """The same as `feed`, for many streams together: where its hypothesis comes in the place of an event, it is
         `ready`, and is advanced beside those of others before this goes on."""
-        self._fed = np.concatenate([self._fed, np.asarray(samples, np.float32)])
+        self._fed = np.concatenate([self._fed, self.checked(samples)])
         while len(self._fed) >= self._block:
             block, self._fed = self._fed[: self._block], self._fed[self._block :]
             yield from self._hear(self._resampled(block))
 
     def last_steps(self) -> Iterator[Event | Hypothesis]:
         """The same as `finish`."""
-        yield from self._hear(self._resampled(self._fed, last=True))
+        yield from self._hear(self._resampled(self.checked(self._fed), last=True))
+        self._finished = True
         rest, self._waiting = self._waiting, self._waiting[:0]
         self._samples += len(rest)
         self.hypothesis.add(rest)
         self.hypothesis.finish()
         yield from self._advanced()
+
+    def checked(self, samples: np.ndarray) -> np.ndarray:
+        """These as float32, where they can be fed."""
+        if self._finished:
+            raise ConfigError("This stream has finished: open another one for more audio.")
+        samples = np.asarray(samples)
+        if samples.ndim != 1 or (len(samples) and samples.dtype.kind != "f"):
+            raise ConfigError(
+                "A stream is fed samples of one channel, as floating-point numbers from -1 to 1; these are "
+                f"{samples.dtype}, {list(samples.shape)}. Divide 16-bit samples by 32768, take the mean of channels."
+            )
+        check_finite(samples, "The audio of the stream")
+        return samples.astype(np.float32, copy=False)
 
     def _alone(self, steps: Iterable[Event | Hypothesis]) -> list[Event]:
         events: list[Event] = []

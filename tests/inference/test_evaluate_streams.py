@@ -11,11 +11,12 @@ RATE = 16000
 
 @pytest.fixture
 def data(tmp_path):
-    """Two recordings, in which a constant tone is "level 20" and a weaker one is not."""
+    """Two recordings, in which a constant tone after silence is "level 20" and a weaker one is not."""
     rows = []
     for name, level in (("a", 0.1), ("b", 0.05)):
         time = np.arange(2 * RATE) / RATE
-        soundfile.write(tmp_path / f"{name}.wav", level * 2**0.5 * np.sin(2 * np.pi * 500 * time), RATE)
+        tone = level * 2**0.5 * np.sin(2 * np.pi * 500 * time) * (time > 0.04)
+        soundfile.write(tmp_path / f"{name}.wav", tone, RATE)
         words = [{"word": "level", "start": 0.1, "end": 0.4}, {"word": "20", "start": 0.5, "end": 2.0}]
         rows.append({"id": name, "audio_path": f"{name}.wav", "text": "level 20", "words": words})
     path = tmp_path / "data.jsonl"

@@ -18,6 +18,7 @@ from stentor.commands.transcribe_live import read_standard_input
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, StentorError
 from stentor.inference.stream.agreement import AgreementRecogniser
+from stentor.inference.stream.chunked import ChunkedHypothesis
 from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.words import Token, TokenWords
@@ -210,6 +211,21 @@ def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
     assert all(w["start"] < w["end"] <= w["time"] + chunk and 0 < w["confidence"] <= 1 for w in words)
 
 
+def test_the_last_word_comes_where_nothing_is_left_behind_the_last_chunk():
+    """With `snip_edges` all frames may have come before the end of the audio is known."""
+    features = {"normalize": "fixed", "num_mel_bins": 40, "snip_edges": True}
+    section = {"kind": "encoder", "streaming": {}, "features": features, "encoder": {"d_model": 32, "layers": 1}}
+    family = Transformer.model_validate(section)
+    bundle = finish(assemble(family, processor_for(family, None, " a"), None), False)
+    head = bundle.model.ctc_head
+    head.load_state_dict({"weight": torch.zeros_like(head.weight), "bias": torch.tensor([0.0, 0.0, 1.0])})
+    events = []
+    for samples in (81 * 320, 82 * 320):  # 160 frames are five chunks of 0.32 s
+        stream = Stream(CTCRecogniser(bundle, 0.32, 2.56), silence=60)
+        events.append(said(stream.feed(np.zeros(samples)) + stream.finish()))
+    assert events == [["a"], ["a"]]
+
+
 def test_letters_repeat_after_a_blank_and_across_chunks():
     encoder = SimpleNamespace(frame_seconds=0.1)
     hypothesis = CTCHypothesis(
@@ -336,3 +352,24 @@ def test_a_word_ends_where_nobody_speaks_and_not_in_what_is_not_written_yet():
     assert words.settled and [w["word"] for w in words.done] == ["yes"] and words.text == "no"
     words.end_at(14)
     assert words.settled and [w["word"] for w in words.done] == ["yes", "no"] and not words.text
+
+
+def test_speech_that_has_ended_has_ended_at_the_end_too():
+    """Though its last chunk comes with it."""
+    writer = TokenWords(lambda ids: "".join(" ab"[i] for i in ids), lambda spans: spans)
+    encoder = SimpleNamespace(frame_seconds=0.01, rate=RATE)
+    audio = SimpleNamespace(encoder=encoder, ended=False, ready=False, seconds=0.0)
+    audio.add = lambda samples: setattr(audio, "seconds", audio.seconds + len(samples) / RATE)
+    audio.finish = lambda: audio.__dict__.update(ended=True, ready=True)
+    hypothesis = ChunkedHypothesis(audio, writer)
+    recogniser = SimpleNamespace(rate=RATE, open=lambda: hypothesis)
+
+    def advance(hypotheses):
+        writer.add(Token(1, 0.0, 10, 20))
+        audio.ready = False
+        hypothesis.after_chunk(round(audio.seconds * 100))
+
+    recogniser.advance = advance
+    stream = Stream(recogniser, silence=0.5)
+    events = stream.feed(spoken([50], 0.6)) + stream.finish()
+    assert [e["type"] for e in events] == ["word", "end_of_speech"]

@@ -100,6 +100,8 @@ def test_a_stream_writes_the_tokens_of_the_whole_clip(bundle, delay):
         for hypothesis, clip in zip(together, clips):
             hypothesis.add(clip[start : start + 3000])
         advance(recogniser, together)
+    for tensor in (t for layer in together[1].row.layers for t in layer):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes  # and not that of all that were read with it
     for hypothesis in together:
         hypothesis.finish()
     advance(recogniser, together)

@@ -145,6 +145,8 @@ def test_recordings_together_are_as_alone(kind):
             states[i].append(hidden)
     for parts, samples in zip(states, audio):
         assert torch.allclose(torch.cat(parts), encode_pieces(bundle, samples, [], 4, 8), atol=1e-5)
+    for tensor in (t for group in recordings[0].states for t in group):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes  # and not that of all that were encoded with it
 
 
 @pytest.mark.parametrize("kind", ENCODERS[:2])

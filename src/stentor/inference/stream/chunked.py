@@ -47,6 +47,8 @@ class ChunkedHypothesis(Hypothesis):
 
     def finish(self) -> None:
         self.audio.finish()
+        if not self.audio.ready:  # the last chunk came before
+            self.writer.end()
 
     @property
     def ready(self) -> bool:

@@ -84,21 +84,18 @@ class DelayedHypothesis(Hypothesis):
         self._written = token
         grid, decode = self.recogniser.grid, self.recogniser.processor.decode
         if token == grid.word_id:
-            self._end_word()
+            self.end()
             self._begun = self._moment
         elif token == grid.pause_id:
-            self._end_word()
+            self.end()
         else:
             if len(word_tokens([*(earlier for earlier, _ in self._word), token], decode)) > 1:
-                self._end_word()  # it is late, and has no word-start token
+                self.end()  # it is late, and has no word-start token
             self._begun = self._moment if self._begun is None else self._begun
             self._word.append((token, log_prob))
 
     def end(self) -> None:
-        """Nothing follows: the last word stays."""
-        self._end_word()
-
-    def _end_word(self) -> None:
+        """The word that is being written stays."""
         if not self._word:
             return
         ids, log_probs = ([*column] for column in zip(*self._word))

@@ -106,9 +106,6 @@ class Stream:
                 self.hypothesis.flush(self._endpointer.seconds / 2)
                 self._ends = True
             yield from self._advanced()
-            if self._ends and self.hypothesis.settled:
-                yield self._event("end_of_speech")
-                self._ends = False
 
     def _advanced(self) -> Iterator[Event | Hypothesis]:
         while self.hypothesis.ready:
@@ -118,6 +115,9 @@ class Stream:
         if self.hypothesis.partial != self._partial:
             self._partial = self.hypothesis.partial
             yield self._event("partial", text=self._partial)
+        if self._ends and self.hypothesis.settled:
+            yield self._event("end_of_speech")
+            self._ends = False
 
     def _event(self, kind: str, **facts: Any) -> Event:
         return {"type": kind, **facts, "time": round(self._samples / self.recogniser.rate, 3)}

@@ -183,7 +183,8 @@ def read_position(model: DelayedModel, tokens: Sequence[int], frames: Sequence[T
     layers: list[Any] = list(cache.layers)
     for i, (row, n) in enumerate(zip(rows, lengths.tolist())):
         first = max(longest - n, longest + 2 - model.window) if model.window else longest - n
-        row.layers = [(layer.keys[i : i + 1, :, first:], layer.values[i : i + 1, :, first:]) for layer in layers]
+        place = (slice(i, i + 1), slice(None), slice(first, None))  # copied, as views would keep all rows
+        row.layers = [(layer.keys[place].clone(), layer.values[place].clone()) for layer in layers]
         row.position += 1
     return head_log_probs(model.head(hidden[:, -1]))
 

@@ -106,5 +106,6 @@ def encode_chunks(recordings: Sequence[AudioStream], encoder: ChunkEncoder | Non
     joined = [[torch.cat(tensors) for tensors in zip(*group)] for group in groups]
     hidden, states = encoder.encode(features, counts.to(encoder.device), joined)
     for i, recording in enumerate(recordings):
-        recording.states = [[tensor[i : i + 1] for tensor in group] for group in states]
+        # copies, as views would keep those of all the others
+        recording.states = [[tensor[i : i + 1].clone() for tensor in group] for group in states]
     return [row[:n] for row, n in zip(hidden, encoder.frames(counts).clamp(max=encoder.chunk).tolist())]

@@ -163,13 +163,9 @@ def softmax(
             return attention(query, key, value, dropout_p=dropout)
         if queries == keys:
             return attention(query, key, value, dropout_p=dropout, is_causal=True)
-    visible = (
-        query.new_ones(1, 1, 1, keys, dtype=torch.bool)
-        if mask is None
-        else mask[:, None, None]
-        if mask.dim() == 2
-        else mask[:, None]
-    )
+    if mask is None:
+        mask = query.new_ones(1, keys, dtype=torch.bool)
+    visible = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
     if causal and queries > 1:
         visible = visible & visible.new_ones(queries, keys).tril(keys - queries)
     empty = ~visible.any(-1, keepdim=True)

@@ -26,7 +26,7 @@ class TransformerChunks(ChunkEncoder):
         return device
 
     def start(self) -> States:
-        return [layer.start_chunks(1, self.reach).tensors for layer in self.model.encoder.layers]
+        return [layer.start_chunks(self.reach).tensors for layer in self.model.encoder.layers]
 
     def encode(self, features: Tensor, counts: Tensor, states: States) -> tuple[Tensor, States]:
         model = self.model

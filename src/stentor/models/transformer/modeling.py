@@ -99,15 +99,15 @@ class Layer(nn.Module):
             x = self.convolution(x, mask)
         return self.feed_forward(x)
 
-    def start_chunks(self, rows: int, reach: int) -> ChunkState:
-        """The state before the first chunk of so many streams, whose frames see `reach` frames before their chunk."""
+    def start_chunks(self, reach: int) -> ChunkState:
+        """The state before the first chunk of a stream, whose frames see `reach` frames before their chunk."""
         attention = self.attention.inner
         weight = attention.k_proj.weight
-        keys = weight.new_zeros(rows, attention.heads, reach, len(weight) // attention.heads)
-        window = KVWindow(keys, keys, weight.new_zeros(rows, reach, dtype=torch.bool))
+        keys = weight.new_zeros(1, attention.heads, reach, len(weight) // attention.heads)
+        window = KVWindow(keys, keys, weight.new_zeros(1, reach, dtype=torch.bool))
         if self.convolution is None:
             return ChunkState(window, [])
-        return ChunkState(window, [weight.new_zeros(rows, len(weight), self.convolution.inner.padding[0])])
+        return ChunkState(window, [weight.new_zeros(1, len(weight), self.convolution.inner.padding[0])])
 
     def chunk(self, x: Tensor, mask: Tensor, state: ChunkState) -> Tensor:
         """The next chunk [B, C, width] to the same; `mask` [B, C] is true at frames. The state is changed in place."""

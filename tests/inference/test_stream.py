@@ -371,5 +371,5 @@ def test_speech_that_has_ended_has_ended_at_the_end_too():
 
     recogniser.advance = advance
     stream = Stream(recogniser, silence=0.5)
-    events = stream.feed(spoken([50], 0.6)) + stream.finish()
+    events = stream.feed(np.pad(spoken([50], 0.6), (RATE // 2, 0))) + stream.finish()
     assert [e["type"] for e in events] == ["word", "end_of_speech"]

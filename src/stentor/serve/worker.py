@@ -45,7 +45,9 @@ class Worker:
         """The model has answered."""
         self.turn = threading.Lock()
         """Whoever has it may touch the model: for what is not in the queue (see `ServedModel.taking_turns`)."""
-        self.recogniser: Callable[[StreamOptions], Recogniser] = lru_cache(64)(self._open_recogniser)
+        self.recogniser: Callable[[StreamOptions], Recogniser] = lru_cache(64)(
+            lambda options: open_recogniser(model, **options._asdict())
+        )
         """For streams. Raises ConfigError."""
         self.thread = threading.Thread(target=self._run, name=f"stentor-{name}", daemon=True)
 
@@ -66,9 +68,6 @@ class Worker:
     def speaker(self) -> Speaker:
         """Its remarks are not logged: they repeat what a client sends."""
         return self.model.speaker(remark=lambda sentence: None)
-
-    def _open_recogniser(self, options: StreamOptions) -> Recogniser:
-        return open_recogniser(self.model, **options._asdict())
 
     def _run(self) -> None:
         try:

@@ -62,7 +62,7 @@ class Session:
         self._bytes = 0
         """Of messages that were read and not answered."""
         self._expires = time.time() + service.limits.audio_seconds
-        self._facts = {"id": f"sess_{secrets.token_hex(12)}", "object": "realtime.transcription_session"}
+        self._id = f"sess_{secrets.token_hex(12)}"
 
     async def run(self) -> None:
         """Until the client goes, or its time is over."""
@@ -246,7 +246,7 @@ class Session:
         return self.settings.input.format.rate or 0
 
     def _shown(self) -> dict[str, Any]:
-        return {**self._facts, "expires_at": int(self._expires), **self.settings.shown()}
+        return {"id": self._id, "expires_at": int(self._expires), **self.settings.shown()}
 
 
 _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {

@@ -132,4 +132,4 @@ class Settings(Fields):
         if (transcription := shown["audio"]["input"]["transcription"]) is not None:
             shown["audio"]["input"]["transcription"] = {k: v for k, v in transcription.items() if v}
         shown["audio"]["input"]["noise_reduction"] = None
-        return shown
+        return {"object": "realtime.transcription_session", **shown}

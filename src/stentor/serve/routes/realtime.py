@@ -58,5 +58,5 @@ async def client_secrets(request: Request) -> dict[str, Any]:
     form = ClientSecretForm.model_validate_json(await read_body(request, BODY_BYTES))
     await asyncio.to_thread(Hearing.of, service, form.session)
     value, secret = service.client_secrets.add(form.expires_after.seconds, request.scope["stentor.key"], form.session)
-    facts = {"id": f"sess_{secrets.token_hex(12)}", "object": "realtime.transcription_session"}
-    return {"value": value, "expires_at": int(secret.expires), "session": {**facts, **form.session.shown()}}
+    session = {"id": f"sess_{secrets.token_hex(12)}", **form.session.shown()}
+    return {"value": value, "expires_at": int(secret.expires), "session": session}

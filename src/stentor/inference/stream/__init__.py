@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
+from stentor.models.streaming import TINY
 
 if TYPE_CHECKING:
     from stentor.inference.load import Model
     from stentor.inference.stream.base import Recogniser
     from stentor.inference.stream.chunked import ChunkedRecogniser
 
-DELAY = {"chunks": 0.32, "agreement": 1.0}
-"""Seconds, where nothing else is asked for."""
+DELAY = 1.0
+"""Seconds from one answer to the next of LocalAgreement, where nothing else is asked for."""
 
 
 def open_recogniser(
@@ -53,11 +54,10 @@ def open_recogniser(
         places = bundle.family.decoding_options()
         place = "context" if "context" in places and "prompt" not in places else "prompt"
         options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}
-        return AgreementRecogniser(Transcriber(bundle, task, language, **options), delay or DELAY["agreement"])
+        return AgreementRecogniser(Transcriber(bundle, task, language, **options), delay or DELAY)
     if prompt or hotwords:
         raise ConfigError(refused)
-    least, most = streaming.chunk
-    chunk = min(max(DELAY["chunks"], least), most) if delay is None else delay
-    if not least <= chunk <= most:
-        raise ConfigError(f"{model.name} was trained with chunks of {least:g} to {most:g} s, and {chunk:g} s is none.")
+    chunk = streaming.nearest(streaming.usual if delay is None else delay)
+    if delay is not None and abs(delay - chunk) > TINY:
+        raise ConfigError(f"{model.name} was trained with chunks of {streaming.known} s, and {delay:g} s is none.")
     return serving(bundle, chunk, streaming.reach[1])

@@ -63,6 +63,11 @@ class Recogniser(ABC):
     policy = "chunks"
     """How it decides that a word stays, as figures are labelled."""
 
+    def nearest(self, delay: float) -> float:
+        """The delay that such a recogniser can have which comes nearest to this one."""
+        least, most = self.delays
+        return min(max(delay, least), most)
+
     @abstractmethod
     def open(self) -> Hypothesis:
         """That of another recording."""

@@ -72,6 +72,9 @@ class ChunkedRecogniser(Recogniser):
         self.rate, self.delays = self.encoder.rate, self.processor.streaming.chunk
         self.delay = self.encoder.chunk * self.encoder.frame_seconds
 
+    def nearest(self, delay: float) -> float:
+        return self.processor.streaming.nearest(delay)  # type: ignore[no-any-return]
+
     @classmethod
     @abstractmethod
     def serves(cls, bundle: Bundle) -> bool:

@@ -50,7 +50,8 @@ class TransducerHypothesis(ChunkedHypothesis):
 
     def _seconds(self, spans: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
         seconds = self.model.seconds(spans, self._around, self._first) if spans else []
-        return [(max(begin, 0.0), min(max(end, 0.0), self.audio.seconds)) for begin, end in seconds]
+        most = self.audio.seconds
+        return [(min(max(begin, 0.0), most), min(max(end, 0.0), most)) for begin, end in seconds]
 
 
 class TransducerRecogniser(ChunkedRecogniser):

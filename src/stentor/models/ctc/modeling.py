@@ -9,11 +9,10 @@ from stentor.models.biasing import Biasing
 from stentor.models.ctc.decoding import decode
 from stentor.models.decoding import Result
 from stentor.models.speech_llm.encoders import Geometry, encode
-from stentor.models.streaming.encoder_stream import ChunkEncoder
-from stentor.models.streaming.fastconformer import FastConformerChunks
+from stentor.models.streaming.kinds import HearsChunks
 
 
-class CTCModel(nn.Module):
+class CTCModel(HearsChunks, nn.Module):
     """`recogniser` is the transformers model, whose weights and names an export keeps.
 
     Its convolutions, group norms and attention never see padding (`speech_llm.encoders.encode`): every clip gives
@@ -47,10 +46,6 @@ class CTCModel(nn.Module):
         else:
             logits = self.recogniser.ctc_head(hidden)
         return logits.float().log_softmax(-1)
-
-    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-        """See `EncoderCache.chunk_encoder`."""
-        return FastConformerChunks(self.encoder, seconds)
 
     def forward(
         self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, chunks: Tensor | None = None

@@ -14,15 +14,16 @@ from stentor.data.batch import Example
 from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, num_samples, pad_shortest
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames
-from stentor.models.streaming import Streaming, drawn_chunks
+from stentor.models.streaming import KnownChunks, Streaming, drawn_chunks
 
 
 class EncoderInputs:
     """What processors share whose model is one of the encoders of `Geometry` with a tokenizer."""
 
     sample_rate = SAMPLE_RATE
-    streaming: Streaming | None = None
-    """How clips are heard in training; it is in the config of an export, not in the processor's file."""
+    streaming: Streaming | KnownChunks | None = None
+    """How clips are heard in training and while they come; it is in the config of an export, not in the processor's
+    file."""
 
     def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | None = None):
         """`tokenizer`: a fast transformers tokenizer; `ctc`: the characters of the CTC head, None without one."""

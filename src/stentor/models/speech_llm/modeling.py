@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,7 @@ from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.projector import Projector
-
-if TYPE_CHECKING:
-    from stentor.models.streaming.encoder_stream import ChunkEncoder
+from stentor.models.streaming.kinds import HearsChunks
 
 FLEX_TABLES = ("documents", "partial_count", "partial_index", "full_count", "full_index")
 """Inputs of a packed batch for flex_attention."""
@@ -35,7 +33,7 @@ class GreedyOutput:
     """Last hidden state [width] of each token, and of the end token after them."""
 
 
-class EncoderCache(nn.Module):
+class EncoderCache(HearsChunks, nn.Module):
     """A model that can cache the encoder's output and the greedy output of the last batch, and what models share that
     have an `encoder` of the geometry `shape` and perhaps a `ctc_head` on it."""
 
@@ -88,13 +86,6 @@ class EncoderCache(nn.Module):
             hidden = hidden[:, : int(frames.max())]
         self.store(features, lengths, hidden, frames)
         return hidden, frames
-
-    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-        """What hears recordings while they come, in chunks and with a reach of so many seconds, for models that were
-        trained to (their processor has `streaming`)."""
-        from stentor.models.streaming.fastconformer import FastConformerChunks
-
-        return FastConformerChunks(self.encoder, seconds)
 
     def ctc_log_probs(self, hidden: Tensor) -> Tensor:
         """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""

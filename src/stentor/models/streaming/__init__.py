@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stentor.data.batch import Example
+
+
+TINY = 1e-3
 
 
 class Streaming(Section):
@@ -40,12 +44,56 @@ class Streaming(Section):
                 raise ValueError(f"{key}: give the least and the most seconds, such as [0.08, 2.56]")
         return self
 
+    usual: ClassVar[float] = 0.32
+    """Seconds of a chunk where nothing else is asked for."""
+
+    @property
+    def known(self) -> str:
+        """The chunks that it is trained with."""
+        return "{:g} to {:g}".format(*self.chunk)
+
+    def nearest(self, seconds: float) -> float:
+        """That of them that comes nearest to so many seconds."""
+        least, most = self.chunk
+        return min(max(seconds, least), most)
+
     def draw(self, rng: np.random.Generator, frame_seconds: float) -> tuple[int, int]:
         """Frames of the chunks and of the reach of a clip in training; (0, 0): it is heard as a whole."""
         offline = rng.random() < self.offline_ratio
         drawn = [math.exp(rng.uniform(math.log(a), math.log(b))) for a, b in (self.chunk, self.reach)]
         chunk, reach = (max(1, round(seconds / frame_seconds)) for seconds in drawn)
         return (0, 0) if offline else (chunk, reach)
+
+
+@dataclass(frozen=True)
+class KnownChunks:
+    """How an encoder hears that was pretrained with chunks of a few lengths, and is trained here with the usual one."""
+
+    lengths: tuple[float, ...]
+    """Seconds, the shortest first."""
+    usual: float
+    """That of transcripts."""
+    seen: float
+    """Seconds before its chunk that a frame sees."""
+
+    @property
+    def chunk(self) -> tuple[float, float]:
+        """See `Streaming.chunk`."""
+        return self.lengths[0], self.lengths[-1]
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """See `Streaming.reach`."""
+        return self.seen, self.seen
+
+    @property
+    def known(self) -> str:
+        """See `Streaming.known`."""
+        return ", ".join(f"{seconds:g}" for seconds in self.lengths[:-1]) + f" or {self.lengths[-1]:g}"
+
+    def nearest(self, seconds: float) -> float:
+        """See `Streaming.nearest`."""
+        return min(self.lengths, key=lambda length: abs(length - seconds))
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
@@ -60,12 +108,12 @@ def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
 
 
 def drawn_chunks(
-    streaming: Streaming | None, examples: Sequence[Example], frame_seconds: float, training: bool
+    streaming: Streaming | KnownChunks | None, examples: Sequence[Example], frame_seconds: float, training: bool
 ) -> dict[str, Tensor]:
     """`chunks` [B, 2] (see `chunk_mask`) of the examples of a batch in training; nothing where nothing is drawn."""
     import torch
 
     rngs = [example.rng for example in examples if example.rng is not None]
-    if streaming is None or not training or len(rngs) < len(examples):
+    if not isinstance(streaming, Streaming) or not training or len(rngs) < len(examples):
         return {}
     return {"chunks": torch.tensor([streaming.draw(rng, frame_seconds) for rng in rngs])}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from stentor.models.features import Features
 from stentor.models.streaming.feature_stream import FeatureStream
 
 States = list[list[Tensor]]
@@ -22,11 +22,14 @@ class ChunkEncoder(ABC):
 
     ahead = 0
     """Frames beyond each chunk that it also sees."""
+    lead = 0
+    """Features of nothing before the first one, which with them fill the first chunk."""
     shortest = 0
     """Samples that recordings get silence up to."""
 
-    def __init__(self, features: Features, seconds: tuple[float, float], factor: int = 1):
-        """`seconds` of a chunk and of the reach; `factor`: frames of the features in one of the encoder's."""
+    def __init__(self, features: Any, seconds: tuple[float, float], factor: int = 1):
+        """`features`: `Features`, or others for `open_features`; `seconds`: of a chunk and the reach; `factor`: frames
+        of the features in one of the encoder's."""
         self.features, self.factor = features, factor
         self.rate = features.sampling_rate
         self.frame_seconds = features.frame_seconds * factor
@@ -36,6 +39,10 @@ class ChunkEncoder(ABC):
     @abstractmethod
     def device(self) -> torch.device:
         """Where it computes."""
+
+    def open_features(self) -> Any:
+        """The features of another recording while it comes, with the methods of `FeatureStream`."""
+        return FeatureStream(self.features, self.chunk * self.factor * self.features.subsample)
 
     @abstractmethod
     def start(self) -> States:
@@ -56,8 +63,8 @@ class AudioStream:
 
     def __init__(self, encoder: ChunkEncoder):
         self.encoder = encoder
-        self._stream = FeatureStream(encoder.features, encoder.chunk * encoder.factor * encoder.features.subsample)
-        self._frames = np.zeros((0, encoder.features.size), np.float32)
+        self._stream = encoder.open_features()
+        self._frames = np.zeros((encoder.lead, encoder.features.size), np.float32)
         self._samples = 0
         self.states = encoder.start()
         self.ended = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,15 +25,31 @@ class FastConformerChunks(ChunkEncoder):
 
     shortest = SHORTEST
 
-    def __init__(self, encoder: Any, seconds: tuple[float, float]):
-        super().__init__(fixed_mel(encoder.config.num_mel_bins), seconds, encoder.config.subsampling_factor)
-        self.encoder = encoder
-        self.ahead = 0 if encoder.lookahead is None else encoder.lookahead.frames
-        reach, chunk = self.reach, self.chunk
-        frames = torch.empty(1, reach + chunk, encoder.config.hidden_size, device=self.device)
-        positions = encoder.encode_positions(frames)[:, : reach + 2 * chunk - 1]
-        with torch.no_grad():
-            self._positions = [layer.self_attn.relative_k_proj(positions) for layer in encoder.layers]
+    def __init__(self, encoder: Any, processor: Any, seconds: tuple[float, float], features: Any = None):
+        config = encoder.config
+        super().__init__(features or fixed_mel(config.num_mel_bins), seconds, config.subsampling_factor)
+        self.encoder, self._lookahead = encoder, getattr(encoder, "lookahead", None)
+        self.ahead = 0 if self._lookahead is None else self._lookahead.frames
+
+    @property
+    def _stages(self) -> Sequence[Any]:
+        """The layers of the subsampling, in order."""
+        return self.encoder.subsampling.layers  # type: ignore[no-any-return]
+
+    def _edges(self, conv: Any) -> tuple[int, tuple[int, int]]:
+        """How many frames before its own a strided convolution sees, and the bins of zeros below and above."""
+        return conv.padding[0], (conv.padding[1], conv.padding[1])
+
+    def _norm(self, module: Any, x: Tensor) -> Tensor:
+        """The norm [B, C, T] of a convolution module."""
+        return module.norm(x)  # type: ignore[no-any-return]
+
+    @cached_property
+    @torch.no_grad()
+    def _positions(self) -> list[Tensor]:
+        frames = torch.empty(1, self.reach + self.chunk, self.encoder.config.hidden_size, device=self.device)
+        positions = self.encoder.encode_positions(frames)[:, : self.reach + 2 * self.chunk - 1]
+        return [layer.self_attn.relative_k_proj(positions) for layer in self.encoder.layers]
 
     @property
     def device(self) -> torch.device:
@@ -42,47 +60,62 @@ class FastConformerChunks(ChunkEncoder):
         config, subsampling = self.encoder.config, self.encoder.subsampling
         zeros, mels = subsampling.linear.weight.new_zeros, config.num_mel_bins
         before: list[Tensor] = []
-        states: States = [before]
-        for conv in filter(_strides, subsampling.layers):
-            before.append(zeros(1, 1 if not before else conv.in_channels, conv.padding[0], mels))
-            mels = (mels + 2 * conv.padding[1] - conv.kernel_size[1]) // conv.stride[1] + 1
+        for conv in filter(_strides, self._stages):
+            reach, bins = self._edges(conv)
+            before.append(zeros(1, conv.in_channels if before else 1, reach, mels))
+            mels = (mels + sum(bins) - conv.kernel_size[1]) // conv.stride[1] + 1
+        states: States = [[*before, torch.tensor([self.lead], device=self.device)]]
         for layer in self.encoder.layers:
             attention, conv = layer.self_attn, layer.conv.depthwise_conv
             keys = zeros(1, config.num_attention_heads, self.reach, attention.head_dim)
             window = KVWindow(keys, keys, torch.zeros(1, self.reach, dtype=torch.bool, device=self.device))
-            states.append(ChunkState(window, [zeros(1, conv.in_channels, conv.reach)]).tensors)
+            states.append(ChunkState(window, [zeros(1, conv.in_channels, conv.kernel_size[0] - 1)]).tensors)
         return states
 
     def encode(self, features: Tensor, counts: Tensor, states: States) -> tuple[Tensor, States]:
         x, before = self._subsample(features, counts, states[0])
         mask = torch.arange(x.shape[1], device=x.device) < self.frames(counts)[:, None]
         x = x * self.encoder.input_scale
-        x = x if self.encoder.lookahead is None else self.encoder.lookahead(x, mask)
+        x = x if self._lookahead is None else self._lookahead(x, mask)
         x, mask = x[:, : self.chunk], mask[:, : self.chunk]
         after = [before]
         for layer, positions, tensors in zip(self.encoder.layers, self._positions, states[1:], strict=True):
             state = ChunkState.of(tensors)
             x = x + 0.5 * layer.feed_forward1(layer.norm_feed_forward1(x))
             x = x + _attend(layer.self_attn, layer.norm_self_att(x), mask, state.window, positions)
-            x = x + _convolve(layer.conv, layer.norm_conv(x), mask, state.convolution)
+            x = x + self._convolve(layer.conv, layer.norm_conv(x), mask, state.convolution)
             x = layer.norm_out(x + 0.5 * layer.feed_forward2(layer.norm_feed_forward2(x)))
             after.append(state.tensors)
         return x, after
 
     def _subsample(self, features: Tensor, counts: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Frames [B, chunk + ahead, width] of features, and what of the chunk the convolutions see again."""
-        x, size, waiting, after = features[:, None], self.chunk * self.factor, iter(states), []
-        for layer in self.encoder.subsampling.layers:
+        """Frames [B, chunk + ahead, width] of features, and what of the chunk the convolutions see again, with how many
+        of the next features are the lead."""
+        x, size, after = features[:, None], self.chunk * self.factor, []
+        *befores, lead = states
+        first, waiting = lead, iter(befores)
+        for layer in self._stages:
             if _strides(layer):
-                before = next(waiting)
+                before, (_, bins) = next(waiting), self._edges(layer)
                 x = torch.cat([before, x], 2)
                 after.append(x[:, :, size : size + before.shape[2]])
-                x = F.conv2d(x, layer.weight, layer.bias, layer.stride, (0, layer.padding[1]), groups=layer.groups)
-                size, counts = size // layer.stride[0], -(-counts // layer.stride[0])
+                x = F.conv2d(F.pad(x, bins), layer.weight, layer.bias, layer.stride, groups=layer.groups)
+                step = layer.stride[0]
+                size, counts, first = size // step, -(-counts // step), first // step
             else:
                 x = layer(x)
-            x = x * (torch.arange(x.shape[2], device=x.device) < counts[:, None])[:, None, :, None]
-        return self.encoder.subsampling.linear(x.transpose(1, 2).flatten(2)), after
+            frame = torch.arange(x.shape[2], device=x.device)
+            x = x * ((frame >= first[:, None]) & (frame < counts[:, None]))[:, None, :, None]
+        hidden = self.encoder.subsampling.linear(x.transpose(1, 2).flatten(2))
+        return hidden, [*after, torch.zeros_like(lead)]
+
+    def _convolve(self, module: Any, x: Tensor, mask: Tensor, before: list[Tensor]) -> Tensor:
+        """The convolution module on a chunk; what the next one sees takes the place of what is before it."""
+        x = F.glu(module.pointwise_conv1(x.transpose(1, 2)), dim=1).masked_fill(~mask[:, None], 0)
+        size, x = x.shape[2], torch.cat([before[0], x], 2)
+        before[0] = x[:, :, size:]
+        x = self._norm(module, nn.Conv1d.forward(module.depthwise_conv, x))
+        return module.pointwise_conv2(module.activation(x)).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 def _strides(layer: nn.Module) -> bool:
@@ -104,11 +137,3 @@ def _attend(attention: Any, x: Tensor, mask: Tensor, window: KVWindow, positions
     queries = queries + attention.bias_u[:, None]
     attended = F.scaled_dot_product_attention(queries, keys, values, bias, scale=attention.scaling)
     return attention.o_proj(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
-
-
-def _convolve(module: Any, x: Tensor, mask: Tensor, before: list[Tensor]) -> Tensor:
-    """The convolution module on a chunk; what the next one sees takes the place of what is before it."""
-    x = F.glu(module.pointwise_conv1(x.transpose(1, 2)), dim=1).masked_fill(~mask[:, None], 0)
-    first, before[0] = before[0], torch.cat([before[0], x], 2)[:, :, x.shape[2] :]
-    x = module.activation(module.norm(module.depthwise_conv(x, first)))
-    return module.pointwise_conv2(x).transpose(1, 2)  # type: ignore[no-any-return]

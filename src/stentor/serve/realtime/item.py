@@ -56,7 +56,7 @@ class Hearing:
             usual = worker.recogniser(options)
             least, most = usual.delays
             if isinstance(delay, str):
-                delay = min(max(usual.delay * DELAYS[delay], least), most)
+                delay = usual.nearest(usual.delay * DELAYS[delay])
             options = options._replace(delay=delay)
             worker.recogniser(options)
             if delay is not None and not least <= delay <= most:  # with LocalAgreement, which takes any

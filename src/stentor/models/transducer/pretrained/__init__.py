@@ -1,5 +1,5 @@
 """transformers' transducers: Parakeet, a FastConformer (Rekesh et al. 2023) with an RNN-T or a TDT head (Xu et al.
-2023), and the streaming Nemotrons, run at full context. What differs between them is data."""
+2023), and the streaming Nemotrons, in the chunks of their config. What differs between them is data."""
 
 from dataclasses import dataclass, field
 from typing import Any

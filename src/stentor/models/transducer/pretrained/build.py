@@ -17,6 +17,7 @@ from stentor.models.quantize import quantize
 from stentor.models.speech_llm import TokenizerSection
 from stentor.models.speech_llm.build import made_tokenizer
 from stentor.models.speech_llm.encoders import Geometry, adjust, check_streaming
+from stentor.models.streaming import KnownChunks
 from stentor.models.transducer import TransducerFamily
 from stentor.models.transducer.pretrained import KINDS, Kind
 from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
@@ -109,6 +110,8 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
     if family.streaming is not None:
         processor.streaming = family.streaming
         model.shape = processor.shape = replace(shape, log_mel="fixed")
+    elif kind.causal and not processor.prompts:
+        processor.streaming = _known_chunks(hf, config.encoder_config, model.frame_seconds)
     if not fresh:
         family._from_base, family._commit = set(recogniser.state_dict()), getattr(config, "_commit_hash", None)
     return CTCBundle(model, processor, family)
@@ -165,6 +168,14 @@ def _new_processor(kind: Kind, config: Any, base: Any, tokenizer: Any) -> Any:
     extractor = getattr(transformers, f"{kind.extractor}FeatureExtractor")
     mels = extractor(feature_size=config.encoder_config.num_mel_bins) if base is None else base.feature_extractor
     return getattr(transformers, f"{kind.processor}Processor")(mels, tokenizer, **kind.options)
+
+
+def _known_chunks(hf: Any, config: Any, frame_seconds: float) -> KnownChunks:
+    """The chunks of a streaming Nemotron: its processor knows how many frames beyond its own one sees at most."""
+    usual = config.default_num_lookahead_tokens
+    lengths = sorted({usual, *hf.supported_num_lookahead_tokens})
+    seconds = tuple(round((frames + 1) * frame_seconds, 4) for frames in (usual, *lengths))
+    return KnownChunks(seconds[1:], seconds[0], (config.sliding_window - 1) * frame_seconds)
 
 
 def _geometry(config: Any, kind: Kind) -> Geometry:

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from stentor.models.speech_llm.encoders import encode, mask
-from stentor.models.streaming.encoder_stream import ChunkEncoder
-from stentor.models.streaming.fastconformer import FastConformerChunks
 from stentor.models.transducer.decoding import State
 from stentor.models.transducer.modeling import TransducerModel
 from stentor.models.transducer.pretrained import Kind
@@ -34,6 +32,12 @@ class PretrainedTransducer(TransducerModel):
         self.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
 
     @property
+    def encoder(self) -> nn.Module:  # type: ignore[override]
+        """transformers' encoder."""
+        encoder: nn.Module = self.recogniser.encoder
+        return encoder
+
+    @property
     def joint(self) -> nn.Module:  # type: ignore[override]
         """transformers' joint, whose two arguments are added."""
         joint: nn.Module = self.recogniser.joint
@@ -42,7 +46,7 @@ class PretrainedTransducer(TransducerModel):
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         """See `TransducerModel.encode`; `prompt_ids` [B] name the language of each item where the model has prompts."""
         if self.shape is not None:  # it hears chunk by chunk
-            hidden, frames = encode(self.recogniser.encoder, self.shape, features, lengths, **conditions)
+            hidden, frames = encode(self.encoder, self.shape, features, lengths, **conditions)
             return self.enter(hidden), frames
         keep = mask(lengths, features.shape[2])
         output = self.recogniser.get_audio_features(
@@ -54,9 +58,6 @@ class PretrainedTransducer(TransducerModel):
     def enter(self, hidden: Tensor) -> Tensor:
         states: Tensor = self.recogniser.encoder_projector(hidden)
         return states
-
-    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-        return FastConformerChunks(self.recogniser.encoder, seconds)
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
         decoder = self.recogniser.decoder

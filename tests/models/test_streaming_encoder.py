@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.features import Features
+from stentor.models.features import Features, fixed_whisper_mel
 from stentor.models.speech_llm.encoders import encode
 from stentor.models.streaming import Streaming, chunk_mask
 from stentor.models.streaming.encoder_stream import AudioStream, encode_chunks
@@ -35,20 +36,31 @@ PARAKEET = {
     "conv_kernel_size": 5,
     "layerdrop": 0.0,
 }
-ENCODERS = ("transformer", "transducer", "ctc")
+WHISPER = {
+    "model_type": "whisper",
+    "num_mel_bins": 40,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "max_source_positions": 50,
+}
+ENCODERS = ("transformer", "transducer", "ctc", "whisper")
 
 
 @cache
 def build(kind="transformer", **streaming):
-    """An untrained model whose frames are 40 ms long."""
+    """An untrained model whose frames are 40 ms long, those of Whisper 20 ms, with positions that come round each
+    second."""
     torch.manual_seed(0)
     if kind == "transformer":
         family = Transformer.model_validate(
             {"kind": "encoder", "streaming": streaming, "features": FEATURES, "encoder": LAYERS}
         )
         bundle = finish(assemble(family, processor_for(family, None, "abc "), None), False)
-    elif kind == "transducer":
-        section = {"type": kind, "encoder": {"config": PARAKEET, "streaming": streaming}, "predictor": {"hidden": 16}}
+    elif kind in ("transducer", "whisper"):
+        encoder = {"config": WHISPER if kind == "whisper" else PARAKEET, "streaming": streaming}
+        section = {"type": "transducer", "encoder": encoder, "predictor": {"hidden": 16}}
         bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("rnnt",), lambda: ["abc "]))
     elif kind == "speech_llm":
         qwen = {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
@@ -69,7 +81,7 @@ def build(kind="transformer", **streaming):
 
 def masked(bundle, audio, chunk, reach):
     """Hidden states of a clip as a whole, under the mask of chunks and a reach of so many frames."""
-    model, processor, mask = bundle.model, bundle.processor, torch.tensor([[chunk, reach]])
+    model, processor, mask = bundle.model, bundle.processor, torch.tensor([[chunk, reach, 0]])
     with torch.no_grad():
         if isinstance(processor, TransformerProcessor):
             return model.encode(*processor.audio_inputs([Example("", audio)]), mask)[0][0]
@@ -82,7 +94,7 @@ def noise(samples, seed=0):
 
 def chunks(bundle, chunk, reach):
     """Its encoder with chunks and a reach of so many frames."""
-    step = 0.04
+    step = 1 / bundle.model.shape.frame_rate if hasattr(bundle.model, "shape") else 0.04
     return bundle.model.chunk_encoder(bundle.processor, (chunk * step, reach * step))
 
 
@@ -130,7 +142,7 @@ def test_states_of_any_pieces(kind, lookahead, samples, chunk, reach, data):
     assert torch.allclose(together, states, atol=2e-4)
 
 
-@pytest.mark.parametrize("kind", ENCODERS[:2])
+@pytest.mark.parametrize("kind", [*ENCODERS[:2], "whisper"])
 def test_recordings_together_are_as_alone(kind):
     bundle = build(kind, lookahead=0.08)
     audio = [noise(n, n) for n in (9000, 16_000, 12_345)]
@@ -149,7 +161,7 @@ def test_recordings_together_are_as_alone(kind):
         assert tensor.untyped_storage().nbytes() == tensor.nbytes  # and not that of all that were encoded with it
 
 
-@pytest.mark.parametrize("kind", ENCODERS[:2])
+@pytest.mark.parametrize("kind", [*ENCODERS[:2], "whisper"])
 def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute(kind):
     bundle = build(kind)
     recording = AudioStream(chunks(bundle, 4, 8))
@@ -168,8 +180,29 @@ def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute(kind):
     assert max(sizes[30:]) == max(sizes[:30])
 
 
+def test_whispers_encoder_hears_as_pretrained_but_one_step_later():
+    streaming = build("whisper")
+    section = {"type": "transducer", "encoder": {"config": WHISPER, "log_mel": "fixed"}, "predictor": {"hidden": 16}}
+    plain = Family.model_validate(section).build(TaskRequirements("transcribe", ("rnnt",), lambda: ["abc "]))
+    plain.model.eval().load_state_dict(streaming.model.state_dict())
+    features, lengths = plain.processor.features([Example("", noise(16_000))])
+    features[:, :, -1] = 0  # which would be beyond the end
+    later = torch.nn.functional.pad(features, (1, -1))
+    with torch.no_grad():
+        causal, _ = encode(streaming.model.encoder, streaming.model.shape, features, lengths)
+        shifted, _ = encode(plain.model.encoder, plain.model.shape, later, lengths)
+    assert causal.shape == (1, 50, 32) and torch.allclose(causal, shifted, atol=1e-5)
+
+
+def test_whispers_features_are_its_own_but_for_floor_and_place():
+    audio = noise(16_000) * np.linspace(0, 1, 16_000, dtype=np.float32)
+    fixed = fixed_whisper_mel(40).raw(audio)
+    whisper = WhisperMel(40)([np.pad(audio, (0, 80))[80:]])[0][0].T.numpy()
+    assert np.abs(fixed[2:-3] - whisper[2:-3]).max() < 1e-4  # 5 ms later, and loud enough for both floors
+
+
 def test_what_a_frame_sees():
-    mask = chunk_mask(torch.tensor([[2, 1], [0, 0]]), 5)
+    mask = chunk_mask(torch.tensor([[2, 1, 7], [0, 0, 0]]), 5)
     assert mask[0].int().tolist() == [
         [1, 1, 0, 0, 0],
         [1, 1, 0, 0, 0],
@@ -182,10 +215,10 @@ def test_what_a_frame_sees():
 
 def test_what_is_drawn():
     drawn = {Streaming(offline_ratio=0.5).draw(np.random.default_rng(seed), 0.04) for seed in range(200)}
-    assert (0, 0) in drawn
-    chunks = [chunk for chunk, _ in drawn - {(0, 0)}]
+    assert (0, 0, 0) in drawn
+    chunks = [chunk for chunk, *_ in drawn - {(0, 0, 0)}]
     assert min(chunks) == 2 and max(chunks) > 50 and all(chunk <= 64 for chunk in chunks)
-    assert all(64 <= reach <= 256 for _, reach in drawn - {(0, 0)})
+    assert all(64 <= reach <= 256 for _, reach, _ in drawn - {(0, 0, 0)})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +243,7 @@ def test_what_cannot_stream(changes, place):
     ("section", "place"),
     [
         ({"encoder": {"config": PARAKEET, "streaming": {}, "log_mel": "whisper"}}, "log_mel"),
-        ({"encoder": {"config": {"model_type": "whisper"}, "streaming": {}}}, "streaming"),
+        ({"encoder": {"config": {"model_type": "whisper"}, "streaming": {}, "window": "30s"}}, "window"),
         ({"encoder": {"config": {"model_type": "wavlm"}, "streaming": {}}}, "streaming"),
         (
             {"type": "ctc", "config": {"model_type": "parakeet_ctc"}, "streaming": {"lookahead": 1}},
@@ -230,7 +263,7 @@ WIDE = {"model_type": "parakeet_ctc", "encoder_config": {**PARAKEET, "subsamplin
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "wavlm"}, "model.streaming is for Parakeet encoders"),
+        ({"model_type": "wavlm"}, "model.streaming is for the encoders of Whisper and Parakeet"),
         (WIDE, "kernels of 5 and a stride of 2 looks ahead"),
     ],
 )
@@ -242,11 +275,11 @@ def test_models_that_cannot_stream(config, message):
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_an_export_hears_as_before(kind, tmp_path):
-    bundle = build(kind, lookahead=0.08 if kind == "transducer" else 0.0)
+    bundle = build(kind, lookahead=0.08 if kind in ("transducer", "whisper") else 0.0)
     example = Example("", noise(8000), rng=np.random.default_rng(1), text="abc")
     inputs = bundle.processor.collate([example]).inputs
-    assert inputs["chunks"].shape == (1, 2)
-    losses, offline = (bundle.model(**inputs | {"chunks": torch.full((1, 2), n)}) for n in (2, 0))
+    assert inputs["chunks"].shape == (1, 3)
+    losses, offline = (bundle.model(**inputs | {"chunks": torch.full((1, 3), n)}) for n in (2, 0))
     (term,) = losses
     assert not all(
         torch.equal(losses[term][k], offline[term][k]) for k in ("log_probs", "encoder", "hidden") if k in losses[term]

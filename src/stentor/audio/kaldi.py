@@ -130,6 +130,16 @@ class KaldiFeatures(Section):
             samples = samples + np.float32(self.dither) * noise
         return self._extractor(samples)
 
+    def mirrored(self, signal: Tensor) -> Tensor:
+        """The samples that the frames take, mirrored at the ends."""
+        import torch
+
+        if self.snip_edges:
+            return signal
+        left = (self.length - self.shift) // 2
+        right = (self.count(len(signal)) - 1) * self.shift + self.length - left - len(signal)
+        return torch.cat([signal[:left].flip(0), signal, signal[len(signal) - max(right, 0) :].flip(0)])
+
     @cached_property
     def _extractor(self) -> _Extractor:
         return _Extractor(self)
@@ -170,7 +180,7 @@ class _Extractor:
 
         s = self.settings
         with torch.no_grad():
-            signal = self._mirrored(torch.from_numpy(audio))
+            signal = s.mirrored(torch.from_numpy(audio))
             frames = signal.unfold(0, s.length, s.shift)
             means = frames.mean(1) if s.remove_dc_offset else None
             # All linear, so the emphasis may come first, for the whole signal; the mean is then taken off in part.
@@ -207,17 +217,6 @@ class _Extractor:
                 else:
                     out[:, 0] = energy
         return out.numpy()
-
-    def _mirrored(self, signal: Tensor) -> Tensor:
-        """The samples that the frames take, mirrored at the ends."""
-        import torch
-
-        s = self.settings
-        if s.snip_edges:
-            return signal
-        left = (s.length - s.shift) // 2
-        right = (s.count(len(signal)) - 1) * s.shift + s.length - left - len(signal)
-        return torch.cat([signal[:left].flip(0), signal, signal[len(signal) - max(right, 0) :].flip(0)])
 
 
 def _mel_filters(count: int, fft: int, rate: int, low: float, high: float) -> Tensor:

@@ -94,16 +94,13 @@ def encoder_inputs(shape: Geometry, extractor: Any, examples: Sequence[Example])
     lengths [B] in the same steps."""
     import torch
 
-    from stentor.models.features import fixed_mel
-
     clips = [pad_shortest(example.audio) for example in examples]
     lengths = torch.tensor([shape.steps(len(clip)) for clip in clips])
     if shape.kind == "wave":
         return audio_batch(clips, examples, shape.normalize), lengths
     features = torch.zeros(len(clips), shape.mels, int(lengths.max()))
     for row, clip, length in zip(features, clips, lengths.tolist()):  # alone, as the extractor computes padding as well
-        if shape.log_mel == "fixed":
-            mel = fixed_mel(shape.mels)
+        if (mel := shape.fixed_features) is not None:
             log_mel = torch.from_numpy(mel.normalized(mel.raw(clip)))
         else:
             log_mel = extractor([clip], sampling_rate=extractor.sampling_rate, return_tensors="pt")["input_features"][0]

@@ -31,12 +31,13 @@ class EncoderSection(PretrainedSection):
     """Whisper only. `natural`: the encoder sees the clip as long as it is. `30s`: silence is added up to 30 seconds, as
     Whisper was pretrained; slower, sometimes a little better with a frozen encoder."""
     log_mel: Literal["whisper", "parakeet", "fixed"] | None = None
-    """Parakeet only: whose log-mel it reads. `parakeet` brings each band of the clip to zero mean and unit variance,
-    which takes too much from clips well under a second; `whisper` only floors it; `fixed` brings it to the mean and
-    deviation of general audio, whatever the clip. Null: `fixed` with `streaming`, else `parakeet`."""
+    """Whose log-mel it reads. `parakeet` (for Parakeet alone) brings each band of the clip to zero mean and unit
+    variance, which takes too much from clips well under a second; `whisper` only floors it; `fixed` brings it to the
+    mean and deviation of general audio, or for Whisper gives it one floor, whatever the clip. Null: `fixed` with
+    `streaming`, else the encoder's."""
     streaming: Streaming | None = None
-    """Parakeet only: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look back only.
-    Null: it hears recordings as a whole."""
+    """Parakeet and Whisper: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look
+    back only. Null: it hears recordings as a whole."""
 
     @model_validator(mode="after")
     def _no_looking_ahead(self) -> EncoderSection:
@@ -44,11 +45,14 @@ class EncoderSection(PretrainedSection):
             raise ConfigConflict(
                 "log_mel", "for `streaming`, which hears recordings while they come: write `fixed`, or leave it out"
             )
-        kind = (self.config or {}).get("model_type", "parakeet_encoder")
-        if self.streaming is not None and kind != "parakeet_encoder":
+        kind = (self.config or {}).get("model_type", "whisper")
+        if self.streaming is not None and kind not in ("whisper", "parakeet_encoder"):
             raise ConfigConflict(
-                "streaming", f"is for Parakeet encoders; {kind} encoders hear recordings as a whole: leave it out"
+                "streaming",
+                f"is for the encoders of Parakeet and Whisper; {kind} encoders hear recordings as a whole: leave it out",
             )
+        if self.streaming is not None and self.window != "natural":
+            raise ConfigConflict("window", "for `streaming`, which hears recordings while they come: leave it out")
         return self
 
 

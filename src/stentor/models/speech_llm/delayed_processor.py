@@ -71,7 +71,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         assert self.streaming is not None
         seconds = (self.streaming.chunk[0], self.streaming.reach[1])
         frames = [max(1, round(s * self.shape.frame_rate)) for s in seconds]
-        return {"chunks": torch.tensor([frames] * len(examples))}
+        return {"chunks": torch.tensor([[*frames, 0]] * len(examples))}
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """A batch for training (`labels`, right padding) or for generation, where all have one delay. Inputs besides

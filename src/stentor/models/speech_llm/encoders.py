@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.errors import ConfigError
+from stentor.models.features import Features, fixed_mel, fixed_whisper_mel
 from stentor.models.streaming import Streaming, chunk_mask
 from stentor.models.streaming.layers import CausalConv, Lookahead
 
@@ -23,7 +24,7 @@ WAVE = ("wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat", "data2vec-a
 """Encoders that read raw audio through a stack of convolutions without padding."""
 SAMPLE_RATE = 16000
 HOP = 160  # samples between log-mel frames
-LogMel = Literal["whisper", "parakeet", "fixed"]
+LogMel = Literal["whisper", "parakeet", "fixed", "fixed_whisper"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Geometry:
     mels: int = 80
     log_mel: LogMel = "whisper"
     """Whose log-mel: Whisper's (floor 8 decades below the maximum), Parakeet's (mean and variance of each band), or one
-    that does not look ahead (`stentor.models.features.fixed_mel`)."""
+    that does not look ahead (see `fixed_features`)."""
     normalize: bool = False
     """Raw audio only: zero mean and unit variance for each clip."""
     window: int | None = None
@@ -63,9 +64,15 @@ class Geometry:
 
     def steps(self, samples: int) -> int:
         """Length of the encoder's input: log-mel frames or samples."""
-        if self.log_mel == "fixed":
+        if self.fixed_features is not None:
             return (samples + HOP // 2) // HOP
         return samples // HOP if self.kind == "mel" else samples
+
+    @property
+    def fixed_features(self) -> Features | None:
+        """The log-mel where it does not look ahead."""
+        makes = {"fixed": fixed_mel, "fixed_whisper": fixed_whisper_mel}.get(self.log_mel)
+        return None if makes is None else makes(self.mels)
 
     def frames(self, steps: Any) -> Any:
         """Encoder frames of an input of `steps`; takes ints and integer tensors."""
@@ -79,16 +86,17 @@ def geometry(
 ) -> Geometry:
     """The geometry of an encoder from its transformers config. Raises ConfigError for unknown kinds."""
     kind = config.model_type
-    if kind == "whisper" and log_mel in (None, "whisper"):
+    if kind == "whisper" and (log_mel in (None, "whisper") or (log_mel == "fixed" and window == "natural")):
         return Geometry(
             "mel",
             ((3, 1, 1), (3, 2, 1)),
             mels=config.num_mel_bins,
+            log_mel="fixed_whisper" if log_mel == "fixed" else "whisper",
             max_frames=config.max_source_positions,
             window=2 * config.max_source_positions * HOP if window == "30s" else None,
         )
     if log_mel is not None and kind != "parakeet_encoder":
-        raise ConfigError(f"model.encoder.log_mel is for Parakeet encoders; {kind} has features of its own.")
+        raise ConfigError(f"model.encoder.log_mel: {log_mel} is not for this encoder ({kind}, window {window}).")
     if window != "natural":
         raise ConfigError(f"model.encoder.window: {window} is for Whisper encoders; {kind} runs at natural length.")
     if kind == "parakeet_encoder":
@@ -120,15 +128,18 @@ def encode(
 ) -> tuple[Tensor, Tensor]:
     """Encoder frames of a padded batch.
 
-    `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps; `chunks` [B, 2]: what each item's
-    frames see of one another (see `chunk_mask`), for encoders that `adjust` made to hear chunk by chunk. Returns
+    `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps; `chunks` [B, 3]: what each item's
+    frames see of one another (see `Streaming.draw`), for encoders that `adjust` made to hear chunk by chunk. Returns
     hidden states [B, frames, width], zero at padding, and their lengths [B]. Wave encoders whose first convolution
     has a group norm (wav2vec2-base) get the statistics of each clip alone, so they too are independent of the
     batch; transformers itself lets padding into these statistics.
     """
     frames = shape.frames(lengths)
     if encoder.config.model_type == "whisper":
-        hidden = _whisper(encoder, features, lengths, frames, windowed=shape.window is not None)
+        if shape.window is not None:  # as pretrained: silence is part of the input, only its frames are dropped later
+            hidden = whisper_layers(encoder, F.gelu(encoder.conv2(F.gelu(encoder.conv1(features)))))
+        else:
+            hidden = _whisper(encoder, features, lengths, frames, chunks)
     elif encoder.config.model_type == "parakeet_encoder":
         keep = mask(lengths, features.shape[2])
         features = (features * keep[:, None]).transpose(1, 2)
@@ -171,32 +182,46 @@ def wave_layers(encoder: Any, shape: Geometry, audio: Tensor, lengths: Tensor) -
     return [states * mask(frames, states.shape[1])[..., None] for states in hidden], frames
 
 
-def _whisper(encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, windowed: bool) -> Tensor:
+def _whisper(encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, chunks: Tensor | None) -> Tensor:
     """Whisper's encoder at any length: transformers' own forward insists on 30 s and has no mask."""
-    if windowed:  # as pretrained: the silence is part of the input, only its frames are dropped afterwards
-        hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features))))
-        attend = None
-    else:
-        valid = mask(lengths, features.shape[2])[:, None]
-        hidden = F.gelu(encoder.conv1(features * valid)) * valid
-        hidden = F.gelu(encoder.conv2(hidden))
-        attend = mask(frames, hidden.shape[2])[:, None, None, :]
-        if encoder.config._attn_implementation == "eager":  # adds the mask to the scores
-            attend = torch.zeros_like(attend, dtype=hidden.dtype).masked_fill(~attend, torch.finfo(hidden.dtype).min)
-    return whisper_layers(encoder, hidden, attend)
+    valid = mask(lengths, features.shape[2])[:, None]
+    hidden = F.gelu(encoder.conv1(features * valid)) * valid
+    hidden = F.gelu(encoder.conv2(hidden))
+    valid = mask(frames, hidden.shape[2])
+    if getattr(encoder, "lookahead", None) is not None:
+        hidden = encoder.lookahead(hidden.transpose(1, 2), valid).transpose(1, 2)
+    attend, first = valid[:, None, None, :], None
+    if chunks is not None:
+        itself = torch.eye(hidden.shape[2], dtype=torch.bool, device=hidden.device)  # padding sees something, too
+        attend, first = attend & chunk_mask(chunks, hidden.shape[2])[:, None] | itself, chunks[:, 2]
+    if encoder.config._attn_implementation == "eager":  # adds the mask to the scores
+        attend = torch.zeros_like(attend, dtype=hidden.dtype).masked_fill(~attend, torch.finfo(hidden.dtype).min)
+    return whisper_layers(encoder, hidden, attend, first)
 
 
-def whisper_layers(encoder: Any, hidden: Tensor, attend: Tensor | None = None) -> Tensor:
+def whisper_layers(
+    encoder: Any, hidden: Tensor, attend: Tensor | None = None, first: Tensor | None = None
+) -> Tensor:
     """The layers of transformers' WhisperEncoder behind its convolutions [B, width, T], at any length up to 1500; its
-    own forward refuses all but 30 s. `attend`: the attention mask."""
+    own forward refuses all but 30 s. `attend`: the attention mask; `first`: the numbers [B] of the first frames, which
+    have position 0 else and again after 1500."""
     hidden = hidden.transpose(1, 2)
-    hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
+    if first is None:
+        hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
+    else:
+        hidden = hidden + whisper_positions(encoder, first, hidden.shape[1])
     hidden = F.dropout(hidden, encoder.dropout, encoder.training)
     for layer in encoder.layers:
         if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
             continue
         hidden = layer(hidden, attend)
     return encoder.layer_norm(hidden)
+
+
+def whisper_positions(encoder: Any, first: Tensor, frames: int) -> Tensor:
+    """Positions [B, frames, width] of frames from the `first` [B] on, which come round every 1500."""
+    weight: Tensor = encoder.embed_positions.weight
+    return weight[(first[:, None] + torch.arange(frames, device=first.device)) % len(weight)]
 
 
 def _wave(encoder: Any, audio: Tensor, keep: Tensor, lengths: Tensor, **options: Any) -> Any:
@@ -252,6 +277,9 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
         config.apply_spec_augment = False
     if config.model_type == "whisper":
         encoder.embed_positions.requires_grad_(False)  # fixed sinusoids; loading makes them trainable
+        if streaming is not None:
+            encoder.conv1 = CausalConv.of(encoder.conv1)  # so all comes 10 ms later; the second one looks back anyway
+            encoder.lookahead = _lookahead(streaming, config.d_model, 50)
     if config.model_type in WAVE:
         if getattr(encoder, "masked_spec_embed", None) is not None:  # only for masking, so it never gets a gradient
             encoder.masked_spec_embed.requires_grad_(False)
@@ -268,19 +296,25 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
             if streaming is not None:
                 layer.conv.depthwise_conv = CausalConv.of(layer.conv.depthwise_conv)
         if streaming is not None:
-            ahead = round(streaming.lookahead * SAMPLE_RATE / HOP / config.subsampling_factor)
-            encoder.lookahead = Lookahead(config.hidden_size, ahead) if ahead else None
+            encoder.lookahead = _lookahead(streaming, config.hidden_size, SAMPLE_RATE / HOP / config.subsampling_factor)
     return encoder
+
+
+def _lookahead(streaming: Streaming, width: int, frame_rate: float) -> Lookahead | None:
+    ahead = round(streaming.lookahead * frame_rate)
+    return Lookahead(width, ahead) if ahead else None
 
 
 def check_streaming(streaming: Streaming | None, config: Any, place: str) -> None:
     """Raise ConfigError for encoders that cannot hear chunk by chunk."""
     if streaming is None:
         return
+    if config.model_type == "whisper":
+        return
     if config.model_type != "parakeet_encoder":
         raise ConfigError(
-            f"{place} is for Parakeet encoders (model_type: parakeet_encoder); {config.model_type} encoders hear "
-            "recordings as a whole: leave it out."
+            f"{place} is for the encoders of Whisper and Parakeet (model_type: whisper or parakeet_encoder); "
+            f"{config.model_type} encoders hear recordings as a whole: leave it out."
         )
     kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
     if kernel - (kernel - 1) // 2 > stride:

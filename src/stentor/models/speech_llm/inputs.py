@@ -63,7 +63,7 @@ class EncoderInputs:
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
-        if self.shape.log_mel == "fixed":
+        if self.shape.fixed_features is not None:
             return encoder_inputs(self.shape, None, examples)
         clips = [pad_shortest(example.audio) for example in examples]
         lengths = torch.tensor([self.shape.steps(len(clip)) for clip in clips])

@@ -160,7 +160,7 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
     need_packages()
     model = bundle.model.float().eval()
     _refuse_llm(model)
-    if model.shape.log_mel == "fixed":
+    if model.shape.fixed_features is not None:
         raise ConfigError("An encoder with `log_mel: fixed` (and so with `streaming`) cannot be exported to ONNX.")
     example = _example(bundle)
     outputs: dict[str, list[str]] = {}

@@ -57,12 +57,14 @@ class Streaming(Section):
         least, most = self.chunk
         return min(max(seconds, least), most)
 
-    def draw(self, rng: np.random.Generator, frame_seconds: float) -> tuple[int, int]:
-        """Frames of the chunks and of the reach of a clip in training; (0, 0): it is heard as a whole."""
+    def draw(self, rng: np.random.Generator, frame_seconds: float) -> tuple[int, int, int]:
+        """Frames of the chunks and of the reach of a clip in training, and the number of its first frame, as encoders
+        with absolute positions hear recordings of any length; (0, 0, 0): it is heard as a whole."""
         offline = rng.random() < self.offline_ratio
         drawn = [math.exp(rng.uniform(math.log(a), math.log(b))) for a, b in (self.chunk, self.reach)]
         chunk, reach = (max(1, round(seconds / frame_seconds)) for seconds in drawn)
-        return (0, 0) if offline else (chunk, reach)
+        first = int(rng.integers(1 << 20))
+        return (0, 0, 0) if offline else (chunk, reach, first)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class KnownChunks:
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
-    """What each frame sees, bool [B, T, T], from the frames of chunks and of reaches, int64 [B, 2] (0, 0: all)."""
+    """What each frame sees, bool [B, T, T], from the frames of chunks and of reaches, int64 [B, 3] (see `Streaming.draw`)."""
     import torch
 
     position = torch.arange(frames, device=chunks.device)
@@ -110,7 +112,7 @@ def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
 def drawn_chunks(
     streaming: Streaming | KnownChunks | None, examples: Sequence[Example], frame_seconds: float, training: bool
 ) -> dict[str, Tensor]:
-    """`chunks` [B, 2] (see `chunk_mask`) of the examples of a batch in training; nothing where nothing is drawn."""
+    """`chunks` [B, 3] (see `chunk_mask`) of the examples of a batch in training; nothing where nothing is drawn."""
     import torch
 
     rngs = [example.rng for example in examples if example.rng is not None]

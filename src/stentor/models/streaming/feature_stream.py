@@ -14,7 +14,7 @@ class FeatureStream:
     def __init__(self, features: Features, unit: int):
         """`features`: without dither, and with a `normalize` that does not look ahead."""
         self.features, self.unit = features, unit
-        self._plain = Features(**{**features.model_dump(), "snip_edges": True})
+        self._plain = type(features)(**{**features.model_dump(), "snip_edges": True})
         self._left = 0 if features.snip_edges else (features.length - features.shift) // 2
         self._signal = np.zeros(0, np.float32)
         """Samples from the start of the next frame on; mirrored before the first sample."""

@@ -29,9 +29,9 @@ class CausalConv(nn.Conv1d):
 
     @classmethod
     def of(cls, conv: nn.Conv1d) -> CausalConv:
-        """With the weights of a depthwise convolution, from whose middle it is moved back."""
-        size, kernel = conv.in_channels, conv.kernel_size[0]
-        causal = cls(size, size, kernel, groups=conv.groups, bias=conv.bias is not None)
+        """With the weights of a convolution, from whose middle it is moved back."""
+        sizes = conv.in_channels, conv.out_channels, conv.kernel_size[0]
+        causal = cls(*sizes, groups=conv.groups, bias=conv.bias is not None)
         causal.load_state_dict(conv.state_dict())
         return causal
 

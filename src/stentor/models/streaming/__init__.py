@@ -58,12 +58,12 @@ class Streaming(Section):
         return min(max(seconds, least), most)
 
     def draw(self, rng: np.random.Generator, frame_seconds: float) -> tuple[int, int, int]:
-        """Frames of the chunks and of the reach of a clip in training, and the number of its first frame, as encoders
-        with absolute positions hear recordings of any length; (0, 0, 0): it is heard as a whole."""
+        """Frames of the chunks and of the reach of a clip in training, and the number of its first frame, for encoders
+        with absolute positions, which streams of any length go through; (0, 0, 0): it is heard as a whole."""
         offline = rng.random() < self.offline_ratio
         drawn = [math.exp(rng.uniform(math.log(a), math.log(b))) for a, b in (self.chunk, self.reach)]
         chunk, reach = (max(1, round(seconds / frame_seconds)) for seconds in drawn)
-        first = int(rng.integers(1 << 20))
+        first = int(rng.integers(1 << 20)) if rng.random() < 0.5 else 0  # recordings begin at 0
         return (0, 0, 0) if offline else (chunk, reach, first)
 
 

@@ -199,9 +199,7 @@ def _whisper(encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, ch
     return whisper_layers(encoder, hidden, attend, first)
 
 
-def whisper_layers(
-    encoder: Any, hidden: Tensor, attend: Tensor | None = None, first: Tensor | None = None
-) -> Tensor:
+def whisper_layers(encoder: Any, hidden: Tensor, attend: Tensor | None = None, first: Tensor | None = None) -> Tensor:
     """The layers of transformers' WhisperEncoder behind its convolutions [B, width, T], at any length up to 1500; its
     own forward refuses all but 30 s. `attend`: the attention mask; `first`: the numbers [B] of the first frames, which
     have position 0 else and again after 1500."""

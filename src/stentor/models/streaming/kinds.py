@@ -7,8 +7,10 @@ from typing import Any
 from stentor.models.streaming.encoder_stream import ChunkEncoder
 from stentor.models.streaming.fastconformer import FastConformerChunks
 from stentor.models.streaming.nemotron import NemotronChunks
+from stentor.models.streaming.whisper import WhisperChunks
 
-KINDS: dict[str, type[FastConformerChunks]] = {
+KINDS: dict[str, type[FastConformerChunks | WhisperChunks]] = {
+    "whisper": WhisperChunks,
     "parakeet_encoder": FastConformerChunks,
     "nemotron_asr_streaming_encoder": NemotronChunks,
 }

@@ -24,7 +24,7 @@ class WhisperChunks(ChunkEncoder):
 
     shortest = SHORTEST
 
-    def __init__(self, encoder: Any, seconds: tuple[float, float]):
+    def __init__(self, encoder: Any, processor: Any, seconds: tuple[float, float]):
         super().__init__(fixed_whisper_mel(encoder.config.num_mel_bins), seconds, factor=2)
         self.encoder = encoder
         self.ahead = 0 if encoder.lookahead is None else encoder.lookahead.frames

@@ -99,7 +99,7 @@ class KnownChunks:
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
-    """What each frame sees, bool [B, T, T], from the frames of chunks and of reaches, int64 [B, 3] (see `Streaming.draw`)."""
+    """What each frame sees, bool [B, T, T], of what was drawn for each clip, int64 [B, 3] (see `Streaming.draw`)."""
     import torch
 
     position = torch.arange(frames, device=chunks.device)

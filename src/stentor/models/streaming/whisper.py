@@ -57,7 +57,7 @@ class WhisperChunks(ChunkEncoder):
         return self.encoder.layer_norm(x), after
 
     def _convolve(self, x: Tensor, counts: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Frames [B, chunk + ahead, width] of features [B, mels, T], and what of the chunk the convolutions see again."""
+        """Frames [B, chunk + ahead, width] of features [B, mels, T], and what of them is seen again."""
         size, (features, hidden), conv = self.chunk * self.factor, states, self.encoder.conv2
         valid = (torch.arange(x.shape[2], device=x.device) < counts[:, None])[:, None]
         y = torch.cat([hidden, F.gelu(self.encoder.conv1(x, features)) * valid], 2)

@@ -47,10 +47,7 @@ class EncoderSection(PretrainedSection):
             )
         kind = (self.config or {}).get("model_type", "whisper")
         if self.streaming is not None and kind not in ("whisper", "parakeet_encoder"):
-            raise ConfigConflict(
-                "streaming",
-                f"is for the encoders of Parakeet and Whisper; {kind} encoders hear recordings as a whole: leave it out",
-            )
+            raise ConfigConflict("streaming", f"is for the encoders of Parakeet and Whisper, not {kind}: leave it out")
         if self.streaming is not None and self.window != "natural":
             raise ConfigConflict("window", "for `streaming`, which hears recordings while they come: leave it out")
         return self

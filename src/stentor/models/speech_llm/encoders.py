@@ -311,8 +311,8 @@ def check_streaming(streaming: Streaming | None, config: Any, place: str) -> Non
         return
     if config.model_type != "parakeet_encoder":
         raise ConfigError(
-            f"{place} is for the encoders of Whisper and Parakeet (model_type: whisper or parakeet_encoder); "
-            f"{config.model_type} encoders hear recordings as a whole: leave it out."
+            f"{place} is for the encoders of Whisper and Parakeet (model_type: whisper or parakeet_encoder), not "
+            f"{config.model_type}: leave it out."
         )
     kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
     if kernel - (kernel - 1) // 2 > stride:

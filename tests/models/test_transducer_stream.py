@@ -28,7 +28,8 @@ def build(kind):
     if kind == "encoder":
         config = {"model_type": "parakeet_encoder", **tiny_transducers.ENCODER, "conv_kernel_size": 5}
         section = {"encoder": {"config": config, "streaming": {}}, "predictor": {"hidden": 32}, "times": True}
-        terms = ("rnnt", "times")
+        section["ctc"] = {"units": "characters"}
+        terms = ("rnnt", "ctc", "times")
     else:
         section = {"config": {"model_type": kind, **tiny_transducers.CONFIGS[kind]}, "streaming": {}}
         terms = (kind.removeprefix("parakeet_"),)
@@ -70,7 +71,7 @@ def test_the_text_of_its_definition(kind, chunk):
     recogniser = TransducerRecogniser(bundle, chunk, REACH)
     words = answers(Stream(recogniser, silence=60), audio, [7, 9000, 9100, 50_000])
     inputs = bundle.processor.collate([Example("", audio)], labels=False).inputs
-    inputs["chunks"] = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach]])
+    inputs["chunks"] = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach, 0]])
     with torch.no_grad():
         (path,) = greedy(bundle.model, *bundle.model.encode(**inputs), [10_000])
         spans = bundle.model._token_seconds(inputs, [path.spans])[0]
@@ -113,4 +114,21 @@ def test_an_export_streams_as_before(kind, tmp_path):
     assert words == answers(Stream(TransducerRecogniser(bundle, 0.32, 10.24)), noise(48_000), []) != []
     with pytest.raises(ConfigError, match="trained with chunks"):
         model.stream(delay=0.04)
-    assert isinstance(open_recogniser(model, delay=0.04, agreement=True), AgreementRecogniser)
+    assert isinstance(open_recogniser(model, delay=0.04, policy="agreement"), AgreementRecogniser)
+
+
+def test_its_ctc_head_alone(tmp_path):
+    bundle, audio = build("encoder"), noise(64_000)
+    bundle.family.save(bundle, bundle.model.state_dict(), tmp_path / "both")
+    recogniser = open_recogniser(stentor.load(tmp_path / "both", "cpu"), delay=0.32, policy="ctc")
+    words = answers(Stream(recogniser, silence=60), audio, [7, 9000, 50_000])
+    inputs = bundle.processor.collate([Example("", audio)], labels=False).inputs
+    inputs["chunks"] = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach, 0]])
+    with torch.no_grad():
+        hidden, _ = bundle.model.frames(**inputs)
+        text = bundle.processor.ctc.decode(bundle.model.ctc_log_probs(hidden)[0].argmax(-1).tolist())
+    assert recogniser.policy == "CTC head" and [w["word"] for w in words] == text.split() != []
+    bundle = build("parakeet_rnnt")
+    bundle.family.save(bundle, bundle.model.state_dict(), tmp_path / "bare")
+    with pytest.raises(ConfigError, match="has no CTC head"):
+        open_recogniser(stentor.load(tmp_path / "bare", "cpu"), policy="ctc")

@@ -47,9 +47,9 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     loaded = load(options.model or "")
     task = loaded.for_transcription()
     diarizer = load(options.diarizer) if options.diarizer is not None else None
-    agreement, delays = _delays(options.stream or "")
+    asked, delays = _delays(options.stream or "")
     for delay in delays:  # with the error of one that it was not trained for
-        policy = open_recogniser(loaded, None, delay, agreement).policy
+        policy = open_recogniser(loaded, None, delay, asked).policy
     source = parse_source(options.data)
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     placed(loaded)
@@ -62,7 +62,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     offline = diarizer is not None and [diarizer.diarize(samples, rate).segments for samples in audio]
     rows: dict[str, Any] = {}
     for delay in delays:
-        opened = (open_recogniser(loaded, language_of(cut), delay, agreement) for cut in cuts)
+        opened = (open_recogniser(loaded, language_of(cut), delay, asked) for cut in cuts)
         recordings = [_stream(*parts, diarizer) for parts in zip(opened, cuts, audio, strict=True)]
         predictions = [
             Prediction(cut.id, task.reference(cut), {"text": _text(recording)})
@@ -108,17 +108,19 @@ def _report(run: Path, facts: dict[str, Any], figures: dict[str, Any]) -> None:
     write_report(run)
 
 
-def _delays(text: str) -> tuple[bool, list[float]]:
-    """Whether LocalAgreement is asked for, as in `agreement=1`, and the seconds there, in `0.32` or `0.08,0.32,1.28`,
-    perhaps after `chunk=` or `delay=`."""
+def _delays(text: str) -> tuple[Any, list[float]]:
+    """The policy, as in `agreement=1` and `ctc=0.32`, None for the model's own, and the seconds there, in `0.32` or
+    `0.08,0.32,1.28`, perhaps after `chunk=` or `delay=`."""
     policy, _, seconds = text.rpartition("=")
+    policies = {"": None, "chunk": None, "delay": None, "agreement": "agreement", "ctc": "ctc"}
     try:
-        if policy in ("", "chunk", "delay", "agreement"):
-            return policy == "agreement", [float(part) for part in seconds.split(",")]
+        if policy in policies:
+            return policies[policy], [float(part) for part in seconds.split(",")]
     except ValueError:
         pass
     raise ConfigError(
-        f"--stream {text}: give seconds, such as 0.32, or several with commas; `agreement=0.32` for LocalAgreement."
+        f"--stream {text}: give seconds, such as 0.32, or several with commas; `agreement=0.32` for LocalAgreement, "
+        "`ctc=0.32` for the CTC head."
     )
 
 

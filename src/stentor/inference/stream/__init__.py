@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.errors import ConfigError
 from stentor.models.streaming import TINY
@@ -22,19 +22,19 @@ def open_recogniser(
     model: Model,
     language: str | None = None,
     delay: float | None = None,
-    agreement: bool = False,
+    policy: Literal["agreement", "ctc"] | None = None,
     prompt: str | None = None,
     hotwords: Sequence[str] = (),
 ) -> Recogniser:
     """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
-    after it was said, for others LocalAgreement, and for all with `agreement`.
+    after it was said, for others LocalAgreement, and for all with the policy `agreement`. `ctc`: its CTC head alone.
 
     `delay`: seconds of a chunk, or that delay; with LocalAgreement from one answer to the next. `prompt` and `hotwords`
     are for models that LocalAgreement asks, as `Transcriber` takes them. Raises ConfigError for a model of another
     task, for a delay that it was not trained with, and for what it cannot take.
     """
     from stentor.inference.stream.agreement import AgreementRecogniser
-    from stentor.inference.stream.ctc import CTCRecogniser
+    from stentor.inference.stream.ctc import CTCHeadRecogniser, CTCRecogniser
     from stentor.inference.stream.delayed import DelayedRecogniser
     from stentor.inference.stream.transducer import TransducerRecogniser
     from stentor.inference.transcribe import Transcriber
@@ -43,14 +43,18 @@ def open_recogniser(
     if delay is not None and not 0 < delay < math.inf:
         raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
     refused = f"{model.name} takes no prompt and no hotwords while one speaks: leave them out."
-    if not agreement and DelayedRecogniser.serves(bundle):
+    if policy is None and DelayedRecogniser.serves(bundle):
         if prompt or hotwords:
             raise ConfigError(refused)
         return DelayedRecogniser(bundle, delay)
     streaming = getattr(bundle.processor, "streaming", None)
-    recognisers: tuple[type[ChunkedRecogniser], ...] = (TransducerRecogniser, CTCRecogniser)
+    recognisers: list[type[ChunkedRecogniser]] = [TransducerRecogniser, CTCRecogniser]
+    if policy == "ctc":
+        recognisers = [CTCHeadRecogniser, CTCRecogniser]
     serving = next((recogniser for recogniser in recognisers if recogniser.serves(bundle)), None)
-    if agreement or streaming is None or serving is None:
+    if policy == "ctc" and (streaming is None or serving is None):
+        raise ConfigError(f"{model.name} has no CTC head on an encoder that hears chunk by chunk.")
+    if policy == "agreement" or streaming is None or serving is None:
         places = bundle.family.decoding_options()
         place = "context" if "context" in places and "prompt" not in places else "prompt"
         options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}

@@ -53,3 +53,16 @@ class CTCRecogniser(ChunkedRecogniser):
         for hypothesis, hidden in zip(hypotheses, encode_chunks([h.audio for h in hypotheses], self.encoder)):
             best, classes = self.model.ctc_log_probs(hidden[None])[0].max(-1)
             hypothesis.read(classes.tolist(), best.tolist())
+
+
+class CTCHeadRecogniser(CTCRecogniser):
+    """The CTC head beside what else a model writes with: sooner done, and a figure to compare with."""
+
+    policy = "CTC head"
+
+    @classmethod
+    def serves(cls, bundle: Bundle) -> bool:
+        return getattr(bundle.processor, "ctc", None) is not None
+
+    def open(self) -> CTCHypothesis:
+        return CTCHypothesis(AudioStream(self.encoder), self.processor.ctc.spell)

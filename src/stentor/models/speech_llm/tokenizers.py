@@ -97,9 +97,13 @@ class CTCAlphabet:
         out, last = [], 0
         for c in classes:
             if c != last and c != 0:
-                out.append(self.characters[c - 1])
+                out.append(c)
             last = c
-        return "".join(out)
+        return self.spell(out)
+
+    def spell(self, classes: Iterable[int]) -> str:
+        """Text of classes without repeats and blanks."""
+        return "".join(self.characters[c - 1] for c in classes)
 
 
 def ctc_frames(classes: list[int]) -> int:

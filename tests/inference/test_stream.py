@@ -298,6 +298,7 @@ def test_the_command(run, export, tone, monkeypatch, kind):
         ([], b"OggS" + bytes(99), 3, "neither a WAV nor bare samples"),
         ([], b"What was said, as a text.", 3, "neither a WAV nor bare samples"),
         (["--delay", "0"], b"", 2, "give seconds, such as 0.32"),
+        (["--delay", "0.05"], b"", 2, "0.1 to 10 s, and 0.05 s is none"),
         ([], b"", 3, "stdin is empty"),
         ([], b"RIFF....", 3, "no WAV"),
     ],

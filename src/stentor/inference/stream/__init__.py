@@ -55,6 +55,11 @@ def open_recogniser(
     if policy == "ctc" and (streaming is None or serving is None):
         raise ConfigError(f"{model.name} has no CTC head on an encoder that hears chunk by chunk.")
     if policy == "agreement" or streaming is None or serving is None:
+        least, most = AgreementRecogniser.delays
+        if delay is not None and not least <= delay <= most:
+            raise ConfigError(
+                f"LocalAgreement asks {model.name} each {least:g} to {most:g} s, and {delay:g} s is none."
+            )
         places = bundle.family.decoding_options()
         place = "context" if "context" in places and "prompt" not in places else "prompt"
         options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}

@@ -59,8 +59,6 @@ class Hearing:
                 delay = usual.nearest(usual.delay * DELAYS[delay])
             options = options._replace(delay=delay)
             worker.recogniser(options)
-            if delay is not None and not least <= delay <= most:  # with LocalAgreement, which takes any
-                raise ConfigError(f"A delay of {delay:g} s is none here: give {least:g} to {most:g} s.")
         except ConfigError as error:
             raise ApiError(400, str(error), "session.audio.input.transcription") from None
         return cls(service, served, worker, options, asked.partials, LOGPROBS in settings.include)

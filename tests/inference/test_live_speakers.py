@@ -210,7 +210,7 @@ def test_the_command(run, export, voices, talk, monkeypatch, form):
     code, out, err = run("transcribe", export(), "-", *options)
     assert (code, err) == (0, "")
     if form == "txt":
-        assert out == f"speaker_1:{8 * ' w0'} \nspeaker_2:{7 * ' w1'} \n"
+        assert out == f"speaker_1:{8 * ' w0'}\nspeaker_2:{7 * ' w1'}\n"
     else:
         words = [event for event in map(json.loads, out.splitlines()) if event["type"] == "word"]
         assert [w["speaker"] for w in words] == ["speaker_1"] * 8 + ["speaker_2"] * 7

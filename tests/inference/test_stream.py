@@ -281,7 +281,23 @@ def test_the_command(run, export, tone, monkeypatch, kind):
     assert said(events) == ["level", "20", "level", "20"]
     assert [e["type"] for e in events].count("end_of_speech") == 1
     code, out, _ = run("transcribe", export(path.parent / "b"), path, "--stream", "--device", "cpu")
-    assert (code, out) == (0, "level 20 \nlevel 20 \n")
+    assert (code, out) == (0, "level 20\nlevel 20\n")
+
+
+def test_the_last_words_come_when_it_is_interrupted(run, export, tone, monkeypatch):
+    audio = soundfile.read(tone("a.wav", (2.5, -20)), dtype="int16")[0]
+
+    class Microphone(io.BytesIO):
+        def readinto(self, buffer):
+            if not (count := super().readinto(buffer)):
+                raise KeyboardInterrupt
+            return count
+
+    model = export()
+    for content, expected in ((audio.tobytes(), "level 20\n"), (b"", "")):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(Microphone(content))))
+        code, out, err = run("transcribe", model, "-", "--stream", "--device", "cpu")
+        assert (code, out, err) == (130, expected, "")
 
 
 @pytest.mark.parametrize(
@@ -353,6 +369,47 @@ def test_a_word_ends_where_nobody_speaks_and_not_in_what_is_not_written_yet():
     assert words.settled and [w["word"] for w in words.done] == ["yes"] and words.text == "no"
     words.end_at(14)
     assert words.settled and [w["word"] for w in words.done] == ["yes", "no"] and not words.text
+
+
+def test_words_end_at_each_silence_of_a_chunk():
+    """A long chunk may hold several, of which all are known before anything is written of it."""
+    words = TokenWords(lambda ids: "".join(map(chr, ids)), lambda spans: spans)
+    words.end_at(10)
+    words.end_at(20)
+    for letter, frame in zip("onoff", (2, 3, 12, 13, 14)):
+        words.add(Token(ord(letter), 0.0, frame, frame + 1))
+    assert [w["word"] for w in words.done] == ["on"] and not words.settled
+    words.reach(30)
+    assert [w["word"] for w in words.done] == ["on", "off"] and words.settled
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_letters_of_scripts_without_spaces_are_words(size):
+    """They stay when the next one begins, of tokens of several letters or of a part of one, and nothing grows."""
+    text = "東京は、Tokyoです。" * 20
+    pieces = [text[i : i + size].encode() for i in range(0, len(text), size)]
+    pieces = [part for piece in pieces for part in ([piece[:2], piece[2:]] if size == 1 and len(piece) > 1 else [piece])]
+    words = TokenWords(lambda ids: b"".join(pieces[i] for i in ids).decode(errors="replace"), lambda spans: spans)
+    most = 0
+    for i in range(len(pieces)):
+        words.add(Token(i, 0.0, i, i + 1))
+        most = max(most, len(words.tokens))
+    assert most <= 6 and len(words.done) > 110
+    words.end()
+    assert [w["word"] for w in words.done] == ["東", "京", "は、", "Tokyo", "で", "す。"] * 20
+    assert all(a["start"] <= b["start"] for a, b in pairwise(words.done))
+
+
+def test_answers_without_spaces_agree_letter_by_letter():
+    class Reader(Listener):
+        def _words(self, audio):
+            count = len(super()._words(audio)["words"])
+            return {"text": "東京大阪名古屋市中央区"[:count], "words": [], "failed": []}
+
+    stream = Stream(AgreementRecogniser(Reader(timed=False), step=0.25), silence=60)
+    events = stream.feed(spoken(range(20, 31)))
+    assert "".join(said(events)).startswith("東京大阪名古")
+    assert max(len(e["text"]) for e in events if e["type"] == "partial") < 4
 
 
 def test_speech_that_has_ended_has_ended_at_the_end_too():

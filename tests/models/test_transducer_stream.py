@@ -104,7 +104,7 @@ def test_recordings_together_are_as_alone(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_export_streams_as_before(kind, tmp_path):
+def test_an_export_streams_as_before(kind, tmp_path, caplog):
     bundle = build(kind)
     bundle.family.save(bundle, bundle.model.state_dict(), tmp_path)
     model = stentor.load(tmp_path, "cpu")
@@ -114,7 +114,13 @@ def test_an_export_streams_as_before(kind, tmp_path):
     assert words == answers(Stream(TransducerRecogniser(bundle, 0.32, 10.24)), noise(48_000), []) != []
     with pytest.raises(ConfigError, match="trained with chunks"):
         model.stream(delay=0.04)
-    assert isinstance(open_recogniser(model, delay=0.04, policy="agreement"), AgreementRecogniser)
+    model.stream(delay=0.32)
+    assert not caplog.records
+    model.stream(language="Swedish")
+    assert "the language Swedish has no effect" in caplog.text
+    with pytest.raises(ConfigError, match="no language 'klingonish'"):
+        model.stream(language="klingonish")
+    assert isinstance(open_recogniser(model, delay=0.5, policy="agreement"), AgreementRecogniser)
 
 
 def test_its_ctc_head_alone(tmp_path):

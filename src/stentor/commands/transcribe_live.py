@@ -15,6 +15,7 @@ from stentor.audio.channels import to_mono
 from stentor.commands.useless_options import refuse_useless
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.inputs import STDIN, label, open_recording
+from stentor.text.written_words import joined, spaced
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions
@@ -53,14 +54,19 @@ def transcribe_live(options: TranscribeOptions) -> None:
     else:
         blocks = open_recording(name, rate, channel=options.channel).blocks()
     stream = model.stream(rate, options.language, options.delay, diarizer=diarizer)
-    shown, any_audio = LiveLine(options.format == "json"), False
-    for block in blocks:
-        any_audio = any_audio or len(block) > 0
-        shown.show(stream.feed(block))
-    if not any_audio:
+    shown, any_audio, interrupt = LiveLine(options.format == "json"), False, None
+    try:
+        for block in blocks:
+            any_audio = any_audio or len(block) > 0
+            shown.show(stream.feed(block))
+    except KeyboardInterrupt as error:  # as one stops to speak: the last words are still to come
+        interrupt = error
+    if not any_audio and interrupt is None:
         raise AudioError(f"{label(name)} is empty: there is no audio to transcribe.", "empty")
     shown.show(stream.finish())
     shown.close()
+    if interrupt is not None:
+        raise interrupt
 
 
 def read_standard_input(
@@ -141,8 +147,7 @@ class LiveLine:
     def __init__(self, as_json: bool):
         self.as_json = as_json
         self.live = not as_json and sys.stdout.isatty()
-        self._line: list[str] = []
-        self._partial = ""
+        self._line = self._partial = ""
         self._speaker: str | None = None
 
     def show(self, events: list[dict[str, Any]]) -> None:
@@ -150,28 +155,28 @@ class LiveLine:
             if self.as_json:
                 print(json.dumps(event, ensure_ascii=False), flush=True)
             elif event["type"] == "word":
-                words = [event["word"]]
                 if (speaker := event.get("speaker")) != self._speaker or (speaker and not self._line):
-                    self._end()
+                    self.close()
                     self._speaker = speaker
-                    words = [f"{speaker}:", *words]
-                self._line += words
-                if not self.live:
-                    print(*words, end=" ", flush=True)
+                    self._add(f"{speaker}:")
+                self._add(event["word"])
             elif event["type"] == "partial":
                 self._partial = event["text"]
             else:
-                self._end()
+                self.close()
         if self.live and events:
-            text = " ".join([*self._line, self._partial]).strip()
+            text = joined([self._line, self._partial])
             width = shutil.get_terminal_size().columns - 1
             print(f"\r\x1b[K{text[-width:]}", end="", flush=True)
 
-    def close(self) -> None:
-        self._end()
+    def _add(self, word: str) -> None:
+        part = spaced(self._line, word)
+        self._line += part
+        if not self.live:
+            print(part, end="", flush=True)
 
-    def _end(self) -> None:
+    def close(self) -> None:
         """What was said is a line."""
         if self._line:
-            print(f"\r\x1b[K{' '.join(self._line)}" if self.live else "", flush=True)
-        self._line = []
+            print(f"\r\x1b[K{self._line}" if self.live else "", flush=True)
+        self._line = ""

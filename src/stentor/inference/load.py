@@ -33,6 +33,7 @@ from stentor.tasks.diarize import Diarize
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe, times_tokens
 from stentor.tasks.words import Words
+from stentor.text.languages import find, unknown_language
 
 if TYPE_CHECKING:
     from stentor.inference.stream.speakers import OnlineDiarizer
@@ -122,9 +123,14 @@ class Model:
 
         `delay`: see `stentor.inference.stream.open_recogniser`; `silence`: seconds after which speech has ended;
         `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word. Raises ConfigError when
-        a model was trained for another task, and with a diarizer for a model without word times.
+        a model was trained for another task, for a language that nobody knows, and with a diarizer for a model without
+        word times.
         """
+        if language and find(language) is None:
+            raise ConfigError(unknown_language(language))
         stream = Stream(open_recogniser(self, language, delay), rate, silence)
+        if language and not stream.recogniser.takes_language:
+            log.warning(f"{self.name} writes what it hears in any language: the language {language} has no effect.")
         return stream if diarizer is None else SpeakerStream(stream, diarizer.online_diarizer(), rate)
 
     def online_diarizer(self, **options: float) -> OnlineDiarizer:

@@ -12,6 +12,7 @@ import numpy as np
 from stentor.metrics.score import Score
 from stentor.metrics.wer import matches
 from stentor.text.normalize import bare
+from stentor.text.written_words import written_words
 
 Words = Sequence[Mapping[str, Any]]
 
@@ -37,7 +38,7 @@ class StreamedRecording:
                 final.append(bare(event["word"]))
                 partial = partial[1:]
             elif event["type"] == "partial":
-                partial = [bare(word) for word in event["text"].split()]
+                partial = [bare(word) for word in written_words(event["text"])]
             readings.append((event["time"], event["done"], [*final, *partial]))
         return readings
 

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from stentor.errors import ConfigError
 from stentor.section import Section
+from stentor.text.written_words import written_words
 
 
 class Checks(Section):
@@ -102,7 +103,7 @@ def token_spans(ids: Sequence[int], decode: Callable[[list[int]], str]) -> tuple
 
 
 def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[tuple[str, list[int]]]:
-    """The words of the decoded text, each with the positions of the tokens that spell it.
+    """The words of the decoded text (see `written_words`), each with the positions of the tokens that spell it.
 
     Tokens that span no letter of their own (white space, parts of a character) belong to the word that follows. A token
     that reaches into two words belongs to both. Every word has at least one token.
@@ -110,7 +111,7 @@ def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[
     text, spans = token_spans(ids, decode)
     words: list[tuple[str, list[int]]] = []
     token = word_end = 0
-    for word in text.split():
+    for word in written_words(text):
         word_end = text.index(word, word_end) + len(word)
         positions = []
         while token < len(spans):

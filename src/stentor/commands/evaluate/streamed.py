@@ -26,6 +26,7 @@ from stentor.metrics.stream import StreamedRecording, stream_scores
 from stentor.report.report import write_report
 from stentor.report.run_folder import STREAMS, read_run
 from stentor.tasks.transcribe import Transcribe
+from stentor.text.written_words import joined
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -146,7 +147,7 @@ def _stream(recogniser: Recogniser, cut: Cut, audio: np.ndarray, diarizer: Model
 
 
 def _text(recording: StreamedRecording) -> str:
-    return " ".join(event["word"] for event in recording.events if event["type"] == "word")
+    return joined(event["word"] for event in recording.events if event["type"] == "word")
 
 
 def _table(rows: dict[str, Any], count: int) -> str:

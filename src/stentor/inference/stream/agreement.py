@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from stentor.data.batch import Example
-from stentor.data.word_units import units
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.transcribe import Transcriber
 from stentor.text.normalize import bare
+from stentor.text.written_words import joined, written_words
 
 PROMPT_WORDS = 30
 """Words before the buffer that are its prompt."""
@@ -97,7 +97,7 @@ class AgreedHypothesis(Hypothesis):
     def _commit(self, answer: list[Event], stable: int) -> None:
         self.words += answer[self._stable : stable]
         self._stable = max(stable, self._stable)
-        self.partial = " ".join(word["word"] for word in answer[self._stable :])
+        self.partial = joined(word["word"] for word in answer[self._stable :])
 
     def _trim(self, answer: list[Event]) -> None:
         """Let go of words that stay, once the buffer is long, where the model knows when they end."""
@@ -129,13 +129,14 @@ class AgreedHypothesis(Hypothesis):
                 for word in timed
             ]
         unknown = {"start": None, "end": None, "confidence": None}
-        return [{"word": unit["word"], **unknown} for unit in units(output["text"], r.transcriber.language)]
+        return [{"word": word, **unknown} for word in written_words(output["text"]) if bare(word)]
 
 
 class AgreementRecogniser(Recogniser):
     """Any model that transcribes."""
 
     policy = "LocalAgreement"
+    takes_language = True  # as far as its model does, which says so itself
 
     def __init__(
         self, transcriber: Transcriber, step: float = 1.0, n: int = 2, keep: float = 10.0, longest: float = 25.0

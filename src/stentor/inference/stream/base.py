@@ -60,6 +60,8 @@ class Recogniser(ABC):
     """The least and the most that such a recogniser of its model can have."""
     timed: bool = True
     """Whether its words have times."""
+    takes_language: bool = False
+    """Whether it can be told which language is spoken."""
     policy = "chunks"
     """How it decides that a word stays, as figures are labelled."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event
 from stentor.inference.stream.stream import BLOCK, Stream
+from stentor.text.written_words import joined
 
 if TYPE_CHECKING:
     from stentor.inference.stream.speakers import OnlineDiarizer
@@ -77,7 +78,7 @@ class SpeakerStream:
                 self._before = self.diarizer.speaker(event["start"], event["end"], self._before)
                 event["speaker"] = self._before
             known.append(event)
-        text = " ".join([*(event["word"] for event in self._waiting if event["type"] == "word"), self._partial]).strip()
+        text = joined([*(event["word"] for event in self._waiting if event["type"] == "word"), self._partial])
         if text != self._shown:
             self._shown = text
             known.append({"type": "partial", "text": text, "time": self._time()})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from stentor.inference.stream.base import Event
-from stentor.tasks.decode_checks import word_confidences
+from stentor.tasks.decode_checks import word_confidences, word_tokens
 
 
 class Token(NamedTuple):
@@ -36,26 +37,25 @@ class TokenWords:
         self.tokens: list[Token] = []
         self._frame = 0
         """The first that nothing is written of yet."""
-        self._end = 0
-        """The frame at which a word ends, whatever follows."""
+        self._ends: list[int] = []
+        """Frames from there on at which a word ends, whatever follows."""
 
     @property
     def settled(self) -> bool:
-        """Whether the words before that frame are done."""
-        return self._frame >= self._end
+        """Whether the words before those frames are done."""
+        return not self._ends
 
     def end_at(self, frame: int) -> None:
         """Nobody speaks at this frame, which may be one that nothing is written of yet: a word ends there."""
-        if frame <= self._frame:
-            self.end()
-        else:
-            self._end = frame
+        self._ends.append(frame)
+        self.reach(self._frame)
 
     def reach(self, frame: int) -> None:
         """All tokens before this frame were added."""
-        if not self.settled and frame >= self._end:
-            self.end()
         self._frame = frame
+        if any(end <= frame for end in self._ends):
+            self.end()
+            self._ends = [end for end in self._ends if end > frame]
 
     @property
     def text(self) -> str:
@@ -65,16 +65,20 @@ class TokenWords:
     def add(self, token: Token) -> None:
         """The next token. A space belongs to the word that follows, as in `word_tokens`."""
         self.reach(token.start)
-        begins = len(self.decode([*(t.id for t in self.tokens), token.id]).split()) > 1
-        if begins or (self.text and self.decode([token.id]).isspace()):
+        if self.text and self.decode([token.id]).isspace():
             self.end()
         self.tokens.append(token)
+        places = [positions for _, positions in word_tokens([t.id for t in self.tokens], self.decode)]
+        # a token may reach into the next word
+        if ends := [after[0] for before, after in pairwise(places) if before[-1] < after[0]]:
+            self.end(ends[-1])
 
-    def end(self) -> None:
-        """The word has ended."""
-        spans = self.seconds([(token.start, token.end) for token in self.tokens])
-        ids, log_probs = [token.id for token in self.tokens], [token.log_prob for token in self.tokens]
+    def end(self, count: int | None = None) -> None:
+        """The word has ended, or those of the first `count` tokens."""
+        count = len(self.tokens) if count is None else count
+        tokens, self.tokens = self.tokens[:count], self.tokens[count:]
+        spans = self.seconds([(token.start, token.end) for token in tokens])
+        ids, log_probs = [token.id for token in tokens], [token.log_prob for token in tokens]
         for word in word_confidences(ids, log_probs, self.decode, spans, self.calibration or (1.0, 0.0, 0.0)):
             sure = word["confidence"] if self.calibration else round(word["signs"][0], 4)
             self.done.append({"word": word["word"], "start": word["start"], "end": word["end"], "confidence": sure})
-        self.tokens = []

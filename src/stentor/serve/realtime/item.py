@@ -21,8 +21,7 @@ from stentor.serve.registry import ServedModel
 from stentor.serve.scheduler import QueuedJob
 from stentor.serve.service import Service
 from stentor.serve.worker import StreamOptions, Worker
-from stentor.text.languages import language_code
-from stentor.text.normalize import SPACELESS
+from stentor.text.written_words import spaced
 
 DELTA = "conversation.item.input_audio_transcription.delta"
 COMPLETED = "conversation.item.input_audio_transcription.completed"
@@ -101,7 +100,7 @@ class Item:
         self.stream = Stream(hearing.worker.recogniser(hearing.options), rate, silence)
         self._send = partial(send, item_id=self.id, content_index=0)
         self._words: list[Event] = []
-        self._space = "" if language_code(hearing.options.language) in SPACELESS else " "
+        self._text = ""
         self._failed = False
 
     async def hear(self, samples: np.ndarray) -> None:
@@ -114,9 +113,8 @@ class Item:
         """There is no more of it."""
         await self._follow(self.stream.last_steps())
         if not self._failed:
-            text = self._space.join(word["word"] for word in self._words)
             usage = {"type": "duration", "seconds": round(self.seconds, 3)}
-            await self._send(COMPLETED, transcript=text, usage=usage, **self._details(self._words))
+            await self._send(COMPLETED, transcript=self._text, usage=usage, **self._details(self._words))
 
     async def _follow(self, steps: Iterable[Event | Hypothesis]) -> None:
         if self._failed:
@@ -135,7 +133,8 @@ class Item:
             word = {name: event[name] for name in ("word", "start", "end", "confidence")}
             if word["start"] is not None:
                 word |= {name: round(word[name] + self.begin, 3) for name in ("start", "end")}
-            delta = self._space * bool(self._words) + event["word"]
+            delta = spaced(self._text, event["word"])
+            self._text += delta
             self._words.append(word)
             await self._send(DELTA, delta=delta, **self._details([word]))
         elif event["type"] == "partial" and self.hearing.partials:

@@ -1,0 +1,32 @@
+"""Words as they are written, in scripts with spaces between them and in those without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_LETTERS = r"\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+"""Of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Han, kana."""
+_LETTER = rf"(?:(?=\w)[{_LETTERS}])"
+_WORD = re.compile(rf"[^\w\s]*{_LETTER}[^\w\s]*|(?:(?!{_LETTER})\S)+")
+_UNSPACED = re.compile(rf"[{_LETTERS}\u3001-\u303f\uff01-\uff65]")
+
+
+def written_words(text: str) -> list[str]:
+    """The words of a text with their punctuation: between spaces, or letter by letter (with its vowel signs) in scripts
+    without spaces, as their error rates are counted; whatever the language is called."""
+    return _WORD.findall(text)
+
+
+def spaced(before: str, word: str) -> str:
+    """The word as it stands behind a text: after a space, unless both are of a script without."""
+    unspaced = not before or not word or (_UNSPACED.match(before[-1]) and _UNSPACED.match(word))
+    return word if unspaced else f" {word}"
+
+
+def joined(words: Iterable[str]) -> str:
+    """The text that the words make."""
+    text = ""
+    for word in words:
+        text += spaced(text, word)
+    return text

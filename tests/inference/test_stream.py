@@ -388,7 +388,9 @@ def test_letters_of_scripts_without_spaces_are_words(size):
     """They stay when the next one begins, of tokens of several letters or of a part of one, and nothing grows."""
     text = "東京は、Tokyoです。" * 20
     pieces = [text[i : i + size].encode() for i in range(0, len(text), size)]
-    pieces = [part for piece in pieces for part in ([piece[:2], piece[2:]] if size == 1 and len(piece) > 1 else [piece])]
+    pieces = [
+        part for piece in pieces for part in ([piece[:2], piece[2:]] if size == 1 and len(piece) > 1 else [piece])
+    ]
     words = TokenWords(lambda ids: b"".join(pieces[i] for i in ids).decode(errors="replace"), lambda spans: spans)
     most = 0
     for i in range(len(pieces)):

@@ -12,6 +12,8 @@ from test_limits import KEYS
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from stentor.inference.stream.ctc import CTCRecogniser
+from stentor.serve.client_secrets import MOST_OF_A_KEY, ClientSecrets
+from stentor.serve.errors import ApiError
 from stentor.serve.realtime import session as module
 
 MANUAL = {"turn_detection": None}
@@ -271,6 +273,31 @@ def test_times_that_are_over(live, monkeypatch):
         client.append(silence(1.0))
         assert closed(client)[2][-1]["error"]["code"] == "session_expired"
     nothing_left(live.service)
+
+
+@pytest.mark.parametrize("too_long", [True, False])
+def test_the_last_item_of_a_session_that_expires(live, monkeypatch, too_long):
+    monkeypatch.setattr(live.service.limits, "audio_seconds", 1.5)
+    with Client(live) as client:
+        client.configure(**MANUAL)
+        client.append(speech(1.0))
+        if too_long:
+            client.append(speech(1.0))
+        code, _, events = closed(client)
+    assert code == 1008 and text_of(events)
+    assert [e["type"].rpartition(".")[2] for e in events[-2:]] == ["completed", "error"]
+    assert events[-1]["error"]["code"] == "session_expired"
+    nothing_left(live.service)
+
+
+def test_secrets_of_a_key_have_an_end():
+    secrets = ClientSecrets()
+    for _ in range(MOST_OF_A_KEY):
+        secrets.add(60, 0, None)
+    with pytest.raises(ApiError, match="Too many client secrets"):
+        secrets.add(60, 0, None)
+    value, _ = secrets.add(60, 1, None)  # of somebody else
+    assert secrets.get(value) and len(secrets._secrets) == MOST_OF_A_KEY + 1
 
 
 def test_large_events(live, monkeypatch):

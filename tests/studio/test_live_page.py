@@ -2,12 +2,18 @@
 
 import json
 import os
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import studio_steps as studio
+from stentor.text.written_words import spaced
 
 pytestmark = pytest.mark.browser
 RATE = 16000
@@ -101,6 +107,56 @@ def test_words_appear_while_one_speaks(chromium, opened, microphone, trained):
             assert 0 <= float(start) < float(end) <= float(known) + 0.1, word
             assert 0 < float(confidence) <= 1
         assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
+
+
+ALONE = """<!DOCTYPE html><title>live</title><script>window.stentorTexts = {};</script>
+<script type="module">import { spaced } from "./live.mjs"; window.spaced = spaced;</script>
+<stentor-live run="mine"></stentor-live>"""
+
+
+@pytest.fixture
+def alone(chromium, microphone, tmp_path):
+    """The element on a page of its own, without a studio."""
+    folder = tmp_path / "page"
+    shutil.copytree(resources.files("stentor.studio") / "page", folder)
+    (folder / "alone.html").write_text(ALONE)
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with chromium(microphone=microphone) as browser:
+            page = browser.open(f"http://127.0.0.1:{server.server_port}/alone.html")
+            page.wait("window.spaced && document.querySelector('stentor-live .toggle')", "the element is there")
+            yield page
+        server.shutdown()
+
+
+def test_an_element_that_goes_while_the_browser_asks(alone):
+    """It lets go of the microphone that it is given afterwards, and asks the server for nothing."""
+    alone.js(
+        "window.devices = navigator.mediaDevices, window.ask = devices.getUserMedia.bind(devices), window.posts = 0,"
+        "window.fetch = () => { window.posts++; return new Promise(() => {}); },"
+        "devices.getUserMedia = async (wish) => {"
+        "  await new Promise((resolve) => { window.allow = resolve; });"
+        "  return (window.stream = await ask(wish)); }, true"
+    )
+    alone.click("stentor-live .toggle")
+    alone.wait("Boolean(window.allow)", "the browser asks")
+    alone.js("document.querySelector('stentor-live').remove(), allow(), true")
+    alone.wait("window.stream?.getTracks().every((t) => t.readyState === 'ended')", "the microphone is let go")
+    assert alone.js("window.posts") == 0
+
+
+def test_words_are_joined_as_elsewhere(alone):
+    for before, word in (
+        ("", "a"),
+        ("on", "the"),
+        ("は、", "東"),
+        ("写", "Python"),
+        ("ครับ", "ที่"),
+        ("ラ", "ー"),
+        ("한국어", "문장"),
+    ):
+        assert alone.js(f"spaced({json.dumps(before)}, {json.dumps(word)})") == spaced(before, word)
 
 
 def test_a_microphone_that_is_refused(chromium, opened, microphone, trained):

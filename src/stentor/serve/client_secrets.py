@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from stentor.serve.errors import ApiError
 
-MOST = 10_000
+MOST, MOST_OF_A_KEY = 10_000, 1000
 """Secrets at a time."""
 
 
@@ -29,7 +29,7 @@ class ClientSecrets:
     def add(self, seconds: float, key: int, settings: Any) -> tuple[str, ClientSecret]:
         """A new one with its value. Raises ApiError where there are too many."""
         self._secrets = {value: secret for value, secret in self._secrets.items() if secret.expires > time.time()}
-        if len(self._secrets) >= MOST:
+        if len(self._secrets) >= MOST or sum(s.key == key for s in self._secrets.values()) >= MOST_OF_A_KEY:
             raise ApiError(429, "Too many client secrets are valid: try again later.", retry_after=60)
         value, secret = f"ek_{secrets.token_hex(24)}", ClientSecret(time.time() + seconds, key, settings)
         self._secrets[value] = secret

@@ -82,8 +82,8 @@ class JobQueue:
         `long_workers`: most workers that have long jobs at a time, so that one is left for short ones."""
         self.batch_seconds, self.policy, self.long_workers = batch_seconds, policy, long_workers
         self._with_long = 0
-        self._taken: list[Hashable] = []
-        """Groups of jobs with a state that a worker has."""
+        self._taken: set[Hashable] = set()
+        """Devices and groups of jobs that workers have."""
         self._jobs: list[QueuedJob] = []
         self._clock, self._count = 0.0, 0
         self._closed = False
@@ -134,15 +134,14 @@ class JobQueue:
             self._changed.wait_for(lambda: self._ready(device) or self._closed, timeout)
             batch = self._batch(ready) if (ready := self._ready(device)) else []
             self._with_long += _has_long(batch)
-            self._taken += _with_state(batch)
+            self._taken |= {(job.device, job.group) for job, _ in batch}
             return batch
 
     def done(self, batch: list[Piece]) -> None:
         """A worker is through with a batch."""
         with self._changed:
             self._with_long -= _has_long(batch)
-            for group in _with_state(batch):
-                self._taken.remove(group)
+            self._taken -= {(job.device, job.group) for job, _ in batch}
             self._changed.notify_all()
 
     def _ready(self, device: str | None) -> list[QueuedJob]:
@@ -189,11 +188,6 @@ class JobQueue:
     @staticmethod
     def _turn(job: QueuedJob) -> tuple[float, float, int]:
         return job.clock + job.sizes[job.pending[0]], job.served, job.number
-
-
-def _with_state(batch: list[Piece]) -> list[Hashable]:
-    """Device and group of its jobs, where they have a state."""
-    return [(job.device, job.group) for job, _ in batch[:1] if job.device is not None]
 
 
 def _has_long(batch: list[Piece]) -> bool:

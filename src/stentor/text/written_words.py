@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_LETTERS = r"\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+_LETTERS = (
+    r"\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    r"\U00020000-\U0003ffff"
+)
 """Of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Han, kana."""
 _LETTER = rf"(?:(?=\w)[{_LETTERS}])"
 _WORD = re.compile(rf"[^\w\s]*{_LETTER}[^\w\s]*|(?:(?!{_LETTER})\S)+")

@@ -27,6 +27,9 @@ DELTA = "conversation.item.input_audio_transcription.delta"
 COMPLETED = "conversation.item.input_audio_transcription.completed"
 FAILED = "conversation.item.input_audio_transcription.failed"
 
+SILENCE = 0.8
+"""Seconds after which a phrase has ended, where a client says itself when an item has."""
+
 Send = Callable[..., Awaitable[None]]
 """Sends an event: its type, and its other fields by their names."""
 
@@ -39,8 +42,7 @@ class Hearing:
     served: ServedModel
     worker: Worker
     options: StreamOptions
-    partials: bool
-    logprobs: bool
+    settings: Settings
 
     @classmethod
     def of(cls, service: Service, settings: Settings) -> Hearing | None:
@@ -60,7 +62,7 @@ class Hearing:
             worker.recogniser(options)
         except ConfigError as error:
             raise ApiError(400, str(error), "session.audio.input.transcription") from None
-        return cls(service, served, worker, options, asked.partials, LOGPROBS in settings.include)
+        return cls(service, served, worker, options, settings)
 
     async def advance(self, hypothesis: Hypothesis) -> Exception | None:
         """One step, beside those of other sessions; why there is none."""
@@ -93,15 +95,16 @@ def _advance(options: StreamOptions, worker: Worker, hypotheses: list[Any]) -> S
 class Item:
     """An utterance while it is said."""
 
-    def __init__(self, hearing: Hearing, rate: int, silence: float | None, begin: float, send: Send):
-        """`begin`: seconds of the session before it; others as `Stream` takes them."""
-        self.id = f"item_{secrets.token_hex(12)}"
-        self.hearing, self.rate, self.begin, self.seconds = hearing, rate, begin, 0.0
-        self.stream = Stream(hearing.worker.recogniser(hearing.options), rate, silence)
+    def __init__(self, hearing: Hearing, begin: float, send: Send):
+        """`begin`: seconds of the session before it."""
+        self.id, audio = f"item_{secrets.token_hex(12)}", hearing.settings.input
+        self.hearing, self.rate, self.begin, self.seconds = hearing, audio.format.rate or 0, begin, 0.0
+        silence = SILENCE if audio.turn_detection is None else None
+        self.stream = Stream(hearing.worker.recogniser(hearing.options), self.rate, silence)
         self._send = partial(send, item_id=self.id, content_index=0)
         self._words: list[Event] = []
         self._text = ""
-        self._failed = False
+        self._failed, self._partials = False, audio.transcription is not None and audio.transcription.partials
 
     async def hear(self, samples: np.ndarray) -> None:
         """More of it: float32 [samples]."""
@@ -137,12 +140,12 @@ class Item:
             self._text += delta
             self._words.append(word)
             await self._send(DELTA, delta=delta, **self._details([word]))
-        elif event["type"] == "partial" and self.hearing.partials:
+        elif event["type"] == "partial" and self._partials:
             await self._send(DELTA, delta="", partial=event["text"])
 
     def _details(self, words: list[Event]) -> dict[str, Any]:
         """Times of words; and log-probabilities, where they are asked for and known."""
-        known = [word for word in words if word["confidence"]] if self.hearing.logprobs else []
+        known = [word for word in words if word["confidence"]] if LOGPROBS in self.hearing.settings.include else []
         logprobs = [
             {"token": w["word"], "logprob": math.log(w["confidence"]), "bytes": list(w["word"].encode())} for w in known
         ]

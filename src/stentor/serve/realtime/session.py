@@ -33,8 +33,6 @@ IDLE = 600.0
 """Seconds for which a client may send nothing."""
 UNREAD = 60.0
 """Seconds for which it may leave an event unread."""
-SILENCE = 0.8
-"""Seconds after which a phrase has ended, where a client says itself when an item has."""
 
 
 class SessionOver(Exception):
@@ -67,16 +65,14 @@ class Session:
     async def run(self) -> None:
         """Until the client goes, or its time is over."""
         tasks = [asyncio.create_task(part) for part in (self._read(), self._answer(), self._stop())]
-        seconds = self.service.limits.audio_seconds
         try:
-            done, _ = await asyncio.wait(tasks[:2], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             self._hold(-self._bytes)
-        expired = SessionOver(1008, "The session's time is over: open another one.", "session_expired")
-        await self._end(next((r for r in results if isinstance(r, Exception)), None) if done else expired)
+        await self._end(next((r for r in results if isinstance(r, Exception)), None))
 
     async def _end(self, error: Exception | None) -> None:
         """Says why, where the client has not gone."""
@@ -114,8 +110,13 @@ class Session:
         self.service.held.left -= size
 
     async def _stop(self) -> None:
-        await self.service.stopping.wait()
-        self._inbox.put_nowait({"type": "stop"})
+        over = SessionOver(1001, "The server is stopping: connect again in a minute.", "server_stopping")
+        try:
+            async with asyncio.timeout(self.service.limits.audio_seconds):
+                await self.service.stopping.wait()
+        except TimeoutError:
+            over = SessionOver(1008, "The session's time is over: open another one.", "session_expired")
+        self._inbox.put_nowait({"type": "stop", "over": over})
 
     async def _answer(self) -> None:
         await self.send("session.created", session=self._shown())
@@ -123,12 +124,16 @@ class Session:
             message = await self._inbox.get()
             self._answered.set()
             if message["type"] == "stop":
-                if self.item is not None:
-                    await self._close_item(self.item)
-                raise SessionOver(1001, "The server is stopping: connect again in a minute.", "server_stopping")
+                await self._stop_with(message["over"])
             await self._handle(message)
             self._hold(-_size(message))
             self._answered.set()
+
+    async def _stop_with(self, over: SessionOver) -> None:
+        """End the session, after what was said."""
+        if self.item is not None:
+            await self._close_item(self.item)
+        raise over
 
     async def send(self, event: str, **fields: Any) -> None:
         """Send an event. Raises SessionOver where the client does not read."""
@@ -186,7 +191,8 @@ class Session:
             raise ApiError(400, f"audio is larger than {APPEND_BYTES // 2**20} MiB: send it in parts.", "audio")
         rate = self._rate
         if self.seconds + len(samples) / rate > self.service.limits.audio_seconds:
-            raise SessionOver(1008, "The session is too long: open another one.", "session_expired")
+            over = SessionOver(1008, "The session is too long: open another one.", "session_expired")
+            await self._stop_with(over)
         for piece in np.split(samples, range(rate, len(samples), rate)):
             await self._hear(piece)
             await asyncio.sleep(0)
@@ -235,7 +241,7 @@ class Session:
 
     def _new_item(self, begin: float) -> Item:
         assert self.hearing is not None
-        return Item(self.hearing, self._rate, SILENCE if self._turns is None else None, begin, self.send)
+        return Item(self.hearing, begin, self.send)
 
     def _new_turns(self) -> Turns | None:
         vad = self.settings.input.turn_detection

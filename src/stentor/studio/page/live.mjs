@@ -9,6 +9,8 @@ const MOST_PIECES = 240;  // of the microphone in a request: 10 s at 48 kHz, 1 M
 const BEHIND = 3;  // seconds from which on the page says how late the model is
 const MOST_LINES = 50;
 const MOST_WORDS = 500;
+const SCRIPTS = ["Han", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt"].map((name) => `\\p{Script=${name}}`);
+const UNSPACED = new RegExp(`[${SCRIPTS.join("")}ー\\u3001-\\u303f\\uff01-\\uff65]`, "u");
 const COLUMNS = ["word", "start", "end", "confidence", "known"];
 
 async function post(path, body, keepalive = false) {
@@ -19,6 +21,12 @@ async function post(path, body, keepalive = false) {
   const data = await answer.json();
   if (!answer.ok) throw new Error(data.error);
   return data;
+}
+
+/** A word behind a text, as `stentor.text.written_words` has it: scripts without spaces have none between words. */
+export function spaced(before, word) {
+  const letters = [before.at(-1) ?? "", [...word][0] ?? ""];
+  return letters.includes("") || letters.every((letter) => UNSPACED.test(letter)) ? word : ` ${word}`;
 }
 
 function problem(error) {
@@ -73,6 +81,7 @@ class StentorLive extends HTMLElement {
         onPiece: (samples) => pieces.push(samples), onLevel: () => {}, onEnd: () => this.#stop(),
         most: (value) => { rate = value; return LONGEST; },
       });
+      if (!this.#on) return this.#microphone.close();  // it was removed while the browser asked
       this.#say("live_opens");
       const facts = { run: this.getAttribute("run"), language: this.getAttribute("language"), rate };
       this.#stream = (await post("", JSON.stringify(facts))).name;
@@ -116,9 +125,9 @@ class StentorLive extends HTMLElement {
       if (!this.lines.lastChild || this.ended) this.#line();
       const [final, partial] = this.lines.lastChild.children;
       this.ended = event.type === "end_of_speech" && Boolean(final.textContent);
-      if (event.type === "partial") partial.textContent = event.text;
+      if (event.type === "partial") partial.textContent = spaced(final.textContent, event.text);
       if (event.type !== "word") continue;
-      final.textContent += `${event.word} `;
+      final.textContent += spaced(final.textContent, event.word);
       const cells = [event.word, event.start, event.end, event.confidence, event.time];
       const row = element("tr");
       row.append(...cells.map((value) => element("td", "", typeof value === "number" ? value.toFixed(2) : value ?? "–")));

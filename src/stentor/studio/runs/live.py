@@ -45,7 +45,7 @@ class LiveStreams:
 
     def __init__(self) -> None:
         self.streams: dict[str, LiveStream] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
 
     def add(self, live: LiveStream) -> str:
@@ -54,7 +54,7 @@ class LiveStreams:
             name = secrets.token_urlsafe(16)
             self.streams[name] = live
             if self._timer is None:
-                self._later()
+                self._look()
         return name
 
     def get(self, name: str, person: Projects, remove: bool) -> LiveStream:
@@ -73,18 +73,14 @@ class LiveStreams:
         late = time.monotonic() - IDLE
         self.streams = {name: live for name, live in newest if live.last >= late or live.lock.locked()}
 
-    def _later(self) -> None:
-        """Look again while there is a stream."""
-        self._timer = threading.Timer(IDLE, self._look)
-        self._timer.daemon = True
-        self._timer.start()
-
     def _look(self) -> None:
+        """Look again while there is a stream."""
         with self._lock:
             self._forget(MOST)
-            self._timer = None
-            if self.streams:
-                self._later()
+            self._timer = threading.Timer(IDLE, self._look) if self.streams else None
+            if self._timer is not None:
+                self._timer.daemon = True
+                self._timer.start()
 
 
 STREAMS = LiveStreams()

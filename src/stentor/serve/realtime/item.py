@@ -55,7 +55,6 @@ class Hearing:
         worker, delay = secrets.choice(served.workers), asked.delay
         try:
             usual = worker.recogniser(options)
-            least, most = usual.delays
             if isinstance(delay, str):
                 delay = usual.nearest(usual.delay * DELAYS[delay])
             options = options._replace(delay=delay)

@@ -273,6 +273,7 @@ class Page:
         reading = "" if text is None else f" that reads {text!r}"
         place = self.wait(
             f"""(async () => {{
+                if (document.readyState !== "complete") return null;  // a style sheet that comes moves everything
                 const text = {json.dumps(text)};
                 const usable = (e) => e.checkVisibility({{visibilityProperty: true}}) && !e.disabled
                     && e.getBoundingClientRect().height > 0;

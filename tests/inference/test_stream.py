@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stentor
+from stentor.audio.activity import EnergyDetector
 from stentor.commands.transcribe_live import read_standard_input
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, StentorError
@@ -422,7 +423,7 @@ def test_speech_that_has_ended_has_ended_at_the_end_too():
     audio.add = lambda samples: setattr(audio, "seconds", audio.seconds + len(samples) / RATE)
     audio.finish = lambda: audio.__dict__.update(ended=True, ready=True)
     hypothesis = ChunkedHypothesis(audio, writer)
-    recogniser = SimpleNamespace(rate=RATE, open=lambda: hypothesis)
+    recogniser = SimpleNamespace(rate=RATE, detector=EnergyDetector(), open=lambda: hypothesis)
 
     def advance(hypotheses):
         writer.add(Token(1, 0.0, 10, 20))

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.audio.activity import Activity, EnergyDetector
 from stentor.errors import ConfigError
+from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.vad import SileroDetector, cut
 
 RATE = 16000
@@ -237,3 +239,33 @@ def test_silero_knows_noise_from_speech():
     mixed = np.concatenate([noise(10, -25), audio, noise(10, -25)])
     windows = cut(detector.activity(blocks(mixed), RATE), RATE)
     assert windows[0].start > 8 * RATE and windows[-1].end < len(mixed) - 8 * RATE
+
+
+@pytest.mark.parametrize("rate", [16000, 8000, 24000, 48000])
+def test_silero_while_audio_comes(rate):
+    """Frame by frame what it says of the whole, as soon as a chunk of 32 ms is there; also of rates that it does not
+    know."""
+    detector = SileroDetector(str(shared(SILERO.relative_to(SHARED))))
+    audio, _ = joined(2)
+    resampled = audio if rate == RATE else soxr.resample(audio, RATE, rate)
+    live = detector.live(rate)
+    frames = resampled[: len(resampled) // live.hop * live.hop].reshape(-1, live.hop)
+    speech = np.array([live.add(frame)[0] for frame in frames])
+    known = rate if rate in (8000, 16000) else 16000
+    whole = detector.activity([audio if known == RATE else soxr.resample(audio, RATE, known)], known).speech
+    count = min(len(speech), len(whole)) - 5
+    late = [np.mean(speech[shift : count + shift] == whole[:count]) for shift in range(5)]
+    assert max(late) > (0.97 if rate in (8000, 16000) else 0.93) and 1 <= np.argmax(late) <= 4
+
+
+@pytest.mark.parametrize("kind", ["energy", "silero"])
+def test_the_end_of_speech_is_found(kind):
+    """Once for each utterance with a second of silence behind it."""
+    detector = EnergyDetector() if kind == "energy" else SileroDetector(str(shared(SILERO.relative_to(SHARED))))
+    audio, _ = joined(3)
+    quiet = noise(2, -70)
+    endpointer = Endpointer(detector.live(RATE), 1.5)
+    recording = np.concatenate([quiet, audio, quiet, audio, quiet])
+    ends = [i * 320 / RATE for i in range(len(recording) // 320) if endpointer.add(recording[i * 320 : (i + 1) * 320])]
+    expected = [2 + len(audio) / RATE + 1.5, 4 + 2 * len(audio) / RATE + 1.5]
+    assert ends == pytest.approx(expected, abs=0.8)

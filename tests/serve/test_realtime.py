@@ -10,6 +10,7 @@ from realtime import RATE, SHORT, Client, silence, speech, text_of, until, words
 
 import stentor
 from stentor.audio import g711
+from stentor.audio.activity import EnergyDetector
 from stentor.inference.stream.ctc import CTCRecogniser
 from stentor.serve.realtime.settings import Settings, TurnDetection
 from stentor.serve.realtime.turns import Turns
@@ -102,7 +103,7 @@ def test_each_utterance_is_an_item(live, chunks):
 @pytest.mark.parametrize("rate", [8025, 22050, 44100])
 def test_turns_at_rates_without_whole_blocks(rate):
     audio = np.concatenate([silence(10.0, rate), speech(1.0, rate), silence(1.0, rate)]).astype(np.float32) / 2**15
-    turns = Turns(rate, TurnDetection(), 0.0)
+    turns = Turns(rate, TurnDetection(), 0.0, EnergyDetector(6))
     parts = [part for part, _ in turns.split(audio)]
     assert parts.count("begin") == parts.count("end") == 1
     assert turns.seconds + len(turns.rest()) / rate == pytest.approx(len(audio) / rate)

@@ -1,5 +1,6 @@
 """Speech activity by energy: which frames of a recording hold speech, and the room around it."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ STEADY = 3.5
 drowns by 5 dB 5.6 to 7.1; 2,500 spoken digits, cut tightly, at least 4.3."""
 SILENCE = -65.0
 """Level in dB under which nothing is speech."""
+REACH = 15
+"""Seconds around a moment, or before it while the recording comes, for the noise floor."""
 SOFT, CLOSURE, EDGE_MARGIN, EDGE_DEPTH, EDGE_FRAMES = 45.0, 15, 3.0, 15.0, 15
 """See `_first_speech`: dB, frames, dB, dB, frames."""
 
@@ -57,6 +60,46 @@ class EnergyDetector:
             steady &= floor > np.quantile(levels, 0.1) + self.margin
         steady &= peak - floor >= STEADY
         return Activity(levels, _without_clicks(speech) | steady, hop, samples)
+
+    def live(self, rate: int) -> "LiveEnergy":
+        """The same while a recording comes: what is `margin` dB above the floor so far."""
+        return LiveEnergy(rate, self.margin, self.silence)
+
+
+class LiveEnergy:
+    """Speech of a recording while it comes, from the levels of the last 15 s."""
+
+    def __init__(self, rate: int, margin: float = MARGIN, silence: float = SILENCE):
+        from scipy.signal import butter
+
+        self.hop, self.margin, self.silence = round(rate * FRAME), margin, silence
+        self._highpass = butter(2, 80, "highpass", fs=rate)
+        self._memory = np.zeros(2)
+        self._levels = np.zeros(round(REACH / FRAME))
+        self._floor, self._frames = FLOOR, 0
+
+    def add(self, block: np.ndarray) -> list[bool]:
+        """Whether there is speech in each of the next frames: float32 [frames * hop]."""
+        from scipy.signal import lfilter
+
+        filtered, self._memory = lfilter(*self._highpass, block, zi=self._memory)
+        speech = []
+        for power in np.square(filtered.reshape(-1, self.hop)).mean(1).tolist():
+            level = max(FLOOR, 10 * math.log10(max(power, 1e-12)))
+            self._levels[self._frames % len(self._levels)] = level
+            self._frames += 1
+            if self._frames % 10 == 1:
+                self._floor = _quiet_level(self._levels[: self._frames])
+            speech.append(level > max(self._floor + self.margin, self.silence))
+        return speech
+
+
+def _quiet_level(levels: np.ndarray) -> float:
+    """The 10 % quantile."""
+    place = 0.1 * (len(levels) - 1)
+    below, above = math.floor(place), math.ceil(place)
+    ordered = np.partition(levels, (below, above))
+    return float(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
 
 
 def speech_with_room(audio: np.ndarray, rate: int, room: float) -> tuple[np.ndarray, float]:
@@ -146,7 +189,7 @@ def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> n
     return speech
 
 
-def _envelope(levels: np.ndarray, reach: int = 15) -> tuple[np.ndarray, np.ndarray]:
+def _envelope(levels: np.ndarray, reach: int = REACH) -> tuple[np.ndarray, np.ndarray]:
     """Noise floor and peak around each frame in dB: quantiles within `reach` seconds, from one second to the next."""
     second = round(1 / FRAME)
     centres = np.arange(second // 2, max(len(levels), second // 2 + 1), second)

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 READ = 0.02
 """Seconds of audio that are read at a time."""
-OPTIONS = ("model", "audio", "format", "out", "stream", "delay", "rate", "diarizer", "language", "channel", "device")
-"""Those of `stentor transcribe` that --stream knows, and the plug-ins."""
+OPTIONS = (
+    *("model", "audio", "format", "out", "stream", "delay", "rate", "diarizer", "language", "channel", "device"),
+    *("vad", "vad_threshold", "plugin"),
+)
+"""Those of `stentor transcribe` that --stream knows."""
 FORMATS = {(1, 8): "<u1", (1, 16): "<i2", (1, 24): "<u1", (1, 32): "<i4", (3, 32): "<f4", (3, 64): "<f8"}
 """Of the samples in a WAV, by its code and their bits; 24 bits are read byte by byte."""
 EXTENSIBLE, UNKNOWN = 0xFFFE, 0x7F000000
@@ -40,11 +43,13 @@ def transcribe_live(options: TranscribeOptions) -> None:
             "--stream is for one recording, as --format txt or json on standard output: `arecord -f S16_LE -r 16000 | "
             "stentor transcribe runs/x - --stream`."
         )
-    refuse_useless(options, "--stream", (*OPTIONS, "plugin"))
+    refuse_useless(options, "--stream", OPTIONS)
     if options.rate is not None and options.audio != [STDIN]:
         raise ConfigError("--rate is of bare samples on standard input (-): a file says its own, leave it out.")
     from stentor.inference.load import load
+    from stentor.inference.vad import open_detector
 
+    detector = open_detector(options.vad, options.vad_threshold)
     model = load(options.model, options.device)
     diarizer = load(options.diarizer, options.device) if options.diarizer is not None else None
     (name,) = options.audio
@@ -53,7 +58,7 @@ def transcribe_live(options: TranscribeOptions) -> None:
         rate, blocks = read_standard_input(sys.stdin.buffer, options.rate, options.channel, rate)
     else:
         blocks = open_recording(name, rate, channel=options.channel).blocks()
-    stream = model.stream(rate, options.language, options.delay, diarizer=diarizer)
+    stream = model.stream(rate, options.language, options.delay, diarizer=diarizer, vad=detector)
     shown, any_audio, interrupt = LiveLine(options.format == "json"), False, None
     try:
         for block in blocks:

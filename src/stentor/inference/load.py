@@ -27,6 +27,7 @@ from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.inference.transcribe import Transcript, transcribe
+from stentor.inference.vad import Detector, open_detector
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
 from stentor.tasks.diarize import Diarize
@@ -118,17 +119,20 @@ class Model:
         delay: float | None = None,
         silence: float = 0.8,
         diarizer: Model | None = None,
+        vad: str | Detector = "energy",
     ) -> Stream | SpeakerStream:
         """What is said, while it is said: `feed` it float32 samples at `rate` Hz (None: the model's), and `finish`.
 
         `delay`: see `stentor.inference.stream.open_recogniser`; `silence`: seconds after which speech has ended;
-        `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word. Raises ConfigError when
-        a model was trained for another task, for a language that nobody knows, and with a diarizer for a model without
+        `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word; `vad`: what finds speech
+        and its end, as `stentor.inference.vad.open_detector` takes it, or such a detector. Raises ConfigError when a
+        model was trained for another task, for a language that nobody knows, and with a diarizer for a model without
         word times.
         """
         if language and find(language) is None:
             raise ConfigError(unknown_language(language))
-        stream = Stream(open_recogniser(self, language, delay), rate, silence)
+        detector = open_detector(vad) if isinstance(vad, str) else vad
+        stream = Stream(open_recogniser(self, language, delay, detector=detector), rate, silence)
         if language and not stream.recogniser.takes_language:
             log.warning(f"{self.name} writes what it hears in any language: the language {language} has no effect.")
         return stream if diarizer is None else SpeakerStream(stream, diarizer.online_diarizer(), rate)

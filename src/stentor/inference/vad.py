@@ -4,16 +4,18 @@ A detector marks the frames that hold speech and keeps their levels (a few bytes
 them. Audio passes through in blocks: of a two-hour file only these frames are held (`stentor.audio.activity`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from stentor.audio.activity import Activity, EnergyDetector, frame_levels, runs
+from stentor.audio.activity import FRAME, Activity, EnergyDetector, frame_levels, runs
 from stentor.errors import ConfigError
 
 
@@ -27,10 +29,22 @@ class Window:
     speech_end: int
 
 
+class LiveDetector(Protocol):
+    """Finds speech in one recording while it comes."""
+
+    hop: int
+    """Samples of a frame of 10 ms."""
+
+    def add(self, block: np.ndarray) -> list[bool]:
+        """Whether there is speech in each of the next frames: float32 [frames * hop]."""
+
+
 class Detector(Protocol):
     """Finds speech in audio that comes in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity: ...
+
+    def live(self, rate: int) -> LiveDetector: ...
 
 
 def open_detector(vad: str = "energy", threshold: float | None = None) -> Detector:
@@ -88,36 +102,77 @@ class SileroDetector:
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity:
         self.check_rate(rate)
-        chunk, overlap = (512, 64) if rate == 16000 else (256, 32)
-        state = np.zeros((2, 1, 128), np.float32)
-        buffer, context = np.zeros(0, np.float32), np.zeros(overlap, np.float32)
-        probabilities: list[float] = []
-
-        def run(audio: np.ndarray) -> None:
-            nonlocal state, context
-            feeds = {"input": np.concatenate([context, audio])[None], "state": state, "sr": np.array(rate, np.int64)}
-            probability, state = self.session.run(None, feeds)
-            context = audio[-overlap:]
-            probabilities.append(float(probability[0, 0]))
+        chunks = SileroChunks(self, rate)
+        speech: list[bool] = []
 
         def passing() -> Iterator[np.ndarray]:
-            nonlocal buffer
             for block in blocks:
-                buffer = np.concatenate([buffer, block])
-                while len(buffer) >= chunk:
-                    run(buffer[:chunk])
-                    buffer = buffer[chunk:]
+                speech.extend(chunks.add(block))
                 yield block
 
         levels, hop, samples = frame_levels(passing(), rate)
-        if len(buffer):
-            run(np.pad(buffer, (0, chunk - len(buffer))))
+        speech += chunks.finish()
         middle = np.minimum(np.arange(len(levels)) * hop + hop // 2, max(samples - 1, 0))
-        speech = np.zeros(len(probabilities), bool)
-        for i, probability in enumerate(probabilities):
-            lasting = i > 0 and speech[i - 1] and probability > self.threshold - 0.15
-            speech[i] = probability > self.threshold or lasting
-        return Activity(levels, speech[middle // chunk], hop, samples)
+        return Activity(levels, np.array(speech, bool)[middle // chunks.size], hop, samples)
+
+    def live(self, rate: int) -> LiveSilero:
+        """The same while a recording comes, at any rate."""
+        return LiveSilero(self, rate)
+
+
+class SileroChunks:
+    """What Silero VAD says of one recording while it comes, for each chunk of 32 ms."""
+
+    def __init__(self, detector: SileroDetector, rate: int):
+        self.detector, self.rate = detector, rate
+        self.size, overlap = (512, 64) if rate == 16000 else (256, 32)
+        self._state = np.zeros((2, 1, 128), np.float32)
+        self._rest, self._context = np.zeros(0, np.float32), np.zeros(overlap, np.float32)
+        self._speech = False
+
+    def add(self, audio: np.ndarray) -> list[bool]:
+        """Whether there is speech in each chunk that these samples, float32, make whole."""
+        self._rest = np.concatenate([self._rest, audio])
+        speech = []
+        while len(self._rest) >= self.size:
+            speech.append(self._read(self._rest[: self.size]))
+            self._rest = self._rest[self.size :]
+        return speech
+
+    def finish(self) -> list[bool]:
+        """The same of what is left, with silence behind it."""
+        return self.add(np.zeros(-len(self._rest) % self.size, np.float32))
+
+    def _read(self, audio: np.ndarray) -> bool:
+        feeds = {"input": np.concatenate([self._context, audio])[None], "state": self._state}
+        feeds["sr"] = np.array(self.rate, np.int64)
+        probability, self._state = self.detector.session.run(None, feeds)
+        self._context = audio[-len(self._context) :]
+        least = self.detector.threshold - (0.15 if self._speech else 0.0)
+        self._speech = float(probability[0, 0]) > least
+        return self._speech
+
+
+class LiveSilero:
+    """A `LiveDetector` of Silero VAD: each frame is what its last chunk was, so speech is found up to 32 ms late."""
+
+    def __init__(self, detector: SileroDetector, rate: int):
+        self.hop = round(rate * FRAME)
+        self._chunks = SileroChunks(detector, rate if rate in (8000, 16000) else 16000)
+        self._resampler: Any = None
+        if rate != self._chunks.rate:
+            import soxr
+
+            self._resampler = soxr.ResampleStream(rate, self._chunks.rate, 1, dtype="float32")
+        self._speech = False
+
+    def add(self, block: np.ndarray) -> list[bool]:
+        frames = []
+        for frame in block.reshape(-1, self.hop):
+            heard = frame if self._resampler is None else self._resampler.resample_chunk(frame)
+            self._speech = (self._chunks.add(heard) or [self._speech])[-1]
+            frames.append(self._speech)
+        return frames
 
 
 def cut(

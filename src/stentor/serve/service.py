@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stentor.audio.activity import EnergyDetector
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
 from stentor.serve.client_secrets import ClientSecrets
@@ -29,6 +30,8 @@ LARGE = 4 * 2**20
 """Bytes of a file that may not take the last place where files are read: small ones do not wait for large ones."""
 SLOW_CODEC = 16_000
 """Bytes of a second of audio, as a guess while nobody has read the file."""
+TURN_MARGIN = 12.0
+"""Decibels above the noise for a threshold of 1 in turns."""
 
 
 @dataclass
@@ -108,6 +111,12 @@ class Service:
         other = copy.copy(self.detector)
         other.threshold = threshold
         return other
+
+    def turn_detector(self, threshold: float) -> Detector:
+        """What finds the turns of a session, from 0 (all is speech) to 1."""
+        if isinstance(self.detector, SileroDetector):
+            return self.detector_at(threshold)
+        return EnergyDetector(TURN_MARGIN * threshold)
 
     def recording(self, upload: Form, rate: int) -> UploadedRecording:
         """The form's file at a rate. Raises ApiError where it has none."""

@@ -16,6 +16,7 @@ from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.base import Recogniser
+from stentor.inference.vad import Detector
 from stentor.serve.errors import report
 from stentor.serve.scheduler import JobQueue, Piece, QueuedJob
 from stentor.tasks.diarize import Diarize
@@ -30,6 +31,7 @@ class StreamOptions(NamedTuple):
     delay: float | None = None
     prompt: str | None = None
     hotwords: tuple[str, ...] = ()
+    detector: Detector | None = None
 
 
 class Worker:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stentor.inference.load import Model
     from stentor.inference.stream.base import Recogniser
     from stentor.inference.stream.chunked import ChunkedRecogniser
+    from stentor.inference.vad import Detector
 
 DELAY = 1.0
 """Seconds from one answer to the next of LocalAgreement, where nothing else is asked for."""
@@ -25,14 +26,30 @@ def open_recogniser(
     policy: Literal["agreement", "ctc"] | None = None,
     prompt: str | None = None,
     hotwords: Sequence[str] = (),
+    detector: Detector | None = None,
 ) -> Recogniser:
     """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
     after it was said, for others LocalAgreement, and for all with the policy `agreement`. `ctc`: its CTC head alone.
 
     `delay`: seconds of a chunk, or that delay; with LocalAgreement from one answer to the next. `prompt` and `hotwords`
-    are for models that LocalAgreement asks, as `Transcriber` takes them. Raises ConfigError for a model of another
-    task, for a delay that it was not trained with, and for what it cannot take.
+    are for models that LocalAgreement asks, as `Transcriber` takes them; `detector`: what finds speech and its end
+    (None: its energy). Raises ConfigError for a model of another task, for a delay that it was not trained with, and
+    for what it cannot take.
     """
+    recogniser = _recogniser(model, language, delay, policy, prompt, hotwords)
+    if detector is not None:
+        recogniser.detector = detector
+    return recogniser
+
+
+def _recogniser(
+    model: Model,
+    language: str | None,
+    delay: float | None,
+    policy: Literal["agreement", "ctc"] | None,
+    prompt: str | None,
+    hotwords: Sequence[str],
+) -> Recogniser:
     from stentor.inference.stream.agreement import AgreementRecogniser
     from stentor.inference.stream.ctc import CTCHeadRecogniser, CTCRecogniser
     from stentor.inference.stream.delayed import DelayedRecogniser

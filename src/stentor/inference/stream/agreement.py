@@ -43,7 +43,7 @@ class AgreedHypothesis(Hypothesis):
         self._new = 0
         """Samples since the last answer."""
         self._flush = False
-        self._activity = Endpointer(recogniser.rate)
+        self._activity = Endpointer(recogniser.detector.live(recogniser.rate))
         self._speech = False
         """Whether anybody speaks in the buffer: models write words for silence, too."""
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio.activity import EnergyDetector
+from stentor.inference.vad import Detector
+
 Event = dict[str, Any]
 """One of these, each with `time`, the seconds of audio that had come when it was known:
 
@@ -64,6 +67,8 @@ class Recogniser(ABC):
     """Whether it can be told which language is spoken."""
     policy = "chunks"
     """How it decides that a word stays, as figures are labelled."""
+    detector: Detector = EnergyDetector()
+    """What finds speech and its end."""
 
     def nearest(self, delay: float) -> float:
         """The delay that such a recogniser can have which comes nearest to this one."""

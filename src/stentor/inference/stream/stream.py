@@ -30,7 +30,7 @@ class Stream:
         if silence is not None and not 0 < silence < math.inf:
             raise ConfigError(f"A silence of {silence:g} s is none: give seconds, such as 0.8.")
         self.recogniser, self.hypothesis = recogniser, recogniser.open()
-        self._endpointer = None if silence is None else Endpointer(recogniser.rate, silence)
+        self._endpointer = None if silence is None else Endpointer(recogniser.detector.live(recogniser.rate), silence)
         self._resampler: Any = None
         if rate not in (None, recogniser.rate):
             import soxr

@@ -51,7 +51,8 @@ class Hearing:
         if asked is None or not asked.model:
             return None
         served = service.model(asked.model, "transcribe")
-        options = StreamOptions(asked.language or None, None, asked.prompt or None, tuple(asked.keywords))
+        hints = asked.language or None, None, asked.prompt or None, tuple(asked.keywords)
+        options = StreamOptions(*hints, service.detector)
         worker, delay = secrets.choice(served.workers), asked.delay
         try:
             usual = worker.recogniser(options)

@@ -245,7 +245,9 @@ class Session:
 
     def _new_turns(self) -> Turns | None:
         vad = self.settings.input.turn_detection
-        return None if vad is None else Turns(self._rate, vad, self.seconds)
+        if vad is None:
+            return None
+        return Turns(self._rate, vad, self.seconds, self.service.turn_detector(vad.threshold))
 
     @property
     def _rate(self) -> int:

@@ -12,25 +12,23 @@ import numpy as np
 from stentor.audio.activity import FRAME
 from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.stream.stream import BLOCK
+from stentor.inference.vad import Detector
 from stentor.serve.realtime.settings import TurnDetection
 
 ONSET = 0.08
 """Seconds of speech after which an utterance has begun."""
-MARGIN = 12.0
-"""Decibels above the noise for a threshold of 1."""
-
 Part = Literal["silence", "begin", "speech", "end"]
 
 
 class Turns:
     """Finds where utterances begin and end. Where they are does not depend on the pieces."""
 
-    def __init__(self, rate: int, vad: TurnDetection, seconds: float):
-        """`seconds`: of the session before it."""
+    def __init__(self, rate: int, vad: TurnDetection, seconds: float, detector: Detector):
+        """`seconds`: of the session before it; `detector`: what finds speech, with the threshold of `vad`."""
         self.seconds = seconds
         """Of the session, up to the end of the last block."""
         self._rate = rate
-        self._endpointer = Endpointer(rate, vad.silence_duration_ms / 1000, MARGIN * vad.threshold)
+        self._endpointer = Endpointer(detector.live(rate), vad.silence_duration_ms / 1000)
         self._block = round(BLOCK / FRAME) * self._endpointer.hop
         before = math.ceil((vad.prefix_padding_ms / 1000 + ONSET) / BLOCK)
         self._before: deque[np.ndarray] = deque(maxlen=before)

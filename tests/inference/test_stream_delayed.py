@@ -159,9 +159,8 @@ class Written:
 
     def __init__(self, at_end=True):
         audio = type("Audio", (), {"ended": False, "ready": True, "samples": 0})()
-        model = type("Model", (), {"open_audio": lambda *_: audio})
         processor = type("Processor", (), {"decode": staticmethod(self.decode)})
-        recogniser = type("Grid", (), {"model": model, "processor": processor, "frames": 0, "conditions": {}})
+        recogniser = type("Grid", (), {"open_audio": lambda *_: audio, "processor": processor, "conditions": {}})
         recogniser.grid, recogniser.start, recogniser.rate = FrameGrid(12.5, P, W, at_end), [9], RATE
         self.hypothesis = DelayedHypothesis(recogniser)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import soundfile
-import soxr
 
+from stentor.audio.resampler import Resampler
 from stentor.audio.writer import quantised, wav_header
 from stentor.errors import ConfigError
 
@@ -37,7 +37,7 @@ class Encoder:
         rates = RATES.get(kind, (rate,))
         self.kind, self.at_once = kind, at_once or kind == "flac"
         self.rate = next((known for known in rates if known >= rate), rates[-1])
-        self._resampler = None if self.rate == rate else soxr.ResampleStream(rate, self.rate, 1, dtype="float32")
+        self._resampler = Resampler(rate, self.rate)
         self._sink = _Sink(skips_first=kind == "mp3")
         self._file: Any = None
         if kind in CODED:
@@ -56,8 +56,7 @@ class Encoder:
 
     def add(self, audio: np.ndarray, last: bool = False) -> bytes:
         """What can be sent after so many more float [samples]. Raises AudioError (`not_finite`)."""
-        if self._resampler is not None:
-            audio = self._resampler.resample_chunk(np.asarray(audio, np.float32), last)
+        audio = self._resampler.add(audio, last)
         samples = quantised(audio)
         if self._file is None:
             self._sink.write(samples.astype("<i2").tobytes())

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from stentor.audio.activity import FRAME, Activity, EnergyDetector, frame_levels, runs
+from stentor.audio.resampler import Resampler
 from stentor.errors import ConfigError
 
 
@@ -159,18 +160,13 @@ class LiveSilero:
     def __init__(self, detector: SileroDetector, rate: int):
         self.hop = round(rate * FRAME)
         self._chunks = SileroChunks(detector, rate if rate in (8000, 16000) else 16000)
-        self._resampler: Any = None
-        if rate != self._chunks.rate:
-            import soxr
-
-            self._resampler = soxr.ResampleStream(rate, self._chunks.rate, 1, dtype="float32")
+        self._resampler = Resampler(rate, self._chunks.rate)
         self._speech = False
 
     def add(self, block: np.ndarray) -> list[bool]:
         frames = []
         for frame in block.reshape(-1, self.hop):
-            heard = frame if self._resampler is None else self._resampler.resample_chunk(frame)
-            self._speech = (self._chunks.add(heard) or [self._speech])[-1]
+            self._speech = (self._chunks.add(self._resampler.add(frame)) or [self._speech])[-1]
             frames.append(self._speech)
         return frames
 

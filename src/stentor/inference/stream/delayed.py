@@ -18,7 +18,7 @@ class DelayedHypothesis(Hypothesis):
 
     def __init__(self, recogniser: DelayedRecogniser):
         self.recogniser = recogniser
-        self.audio = recogniser.model.open_audio(recogniser.processor, recogniser.frames)
+        self.audio = recogniser.open_audio()
         self.row = Row(recogniser.conditions)
         self.words: list[Event] = []
         self._written: int | None = None
@@ -118,13 +118,14 @@ class DelayedRecogniser(Recogniser):
         self.rate, self.grid = self.processor.sample_rate, self.processor.grid
         self.frames, self.delays = self.processor.asked_delay(delay), self.processor.known_delays
         self.delay = self.frames / self.grid.rate
+        self.open_audio = self.model.audio_opener(self.processor, self.frames)
         self.start = self.processor.start(self.frames)
         self.conditions = self.model.conditions(self.frames)
 
     @classmethod
     def serves(cls, bundle: Bundle) -> bool:
         """Whether it is for such a model."""
-        return hasattr(bundle.model, "open_audio")
+        return hasattr(bundle.model, "audio_opener")
 
     def open(self) -> DelayedHypothesis:
         return DelayedHypothesis(self)

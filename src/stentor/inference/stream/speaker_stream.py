@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stentor.audio.resampler import Resampler
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event
 from stentor.inference.stream.stream import BLOCK, Stream
@@ -31,11 +32,7 @@ class SpeakerStream:
             )
         self.stream, self.diarizer = stream, diarizer
         self.rate = rate or stream.recogniser.rate
-        self._resampler: Any = None
-        if self.rate != diarizer.rate:
-            import soxr
-
-            self._resampler = soxr.ResampleStream(self.rate, diarizer.rate, 1, dtype="float32")
+        self._resampler = Resampler(self.rate, diarizer.rate)
         self._block = round(self.rate * BLOCK)
         self._fed = np.zeros(0, np.float32)
         self._samples = 0
@@ -62,7 +59,7 @@ class SpeakerStream:
 
     def _diarize(self, samples: np.ndarray, last: bool = False) -> None:
         self._samples += len(samples)
-        self.diarizer.feed(samples if self._resampler is None else self._resampler.resample_chunk(samples, last))
+        self.diarizer.feed(self._resampler.add(samples, last))
 
     def _known(self, events: list[Event], ended: bool = False) -> list[Event]:
         """Of these events and those that waited the ones that can come now, in their order."""

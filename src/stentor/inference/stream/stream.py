@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stentor.audio.io import check_finite
+from stentor.audio.resampler import Resampler
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.inference.stream.endpoint import Endpointer
@@ -31,11 +32,7 @@ class Stream:
             raise ConfigError(f"A silence of {silence:g} s is none: give seconds, such as 0.8.")
         self.recogniser, self.hypothesis = recogniser, recogniser.open()
         self._endpointer = None if silence is None else Endpointer(recogniser.detector.live(recogniser.rate), silence)
-        self._resampler: Any = None
-        if rate not in (None, recogniser.rate):
-            import soxr
-
-            self._resampler = soxr.ResampleStream(rate, recogniser.rate, 1, dtype="float32")
+        self._resampler = Resampler(rate or recogniser.rate, recogniser.rate)
         self._block = round((rate or recogniser.rate) * BLOCK)
         self._hop = round(recogniser.rate * BLOCK)
         self._fed = np.zeros(0, np.float32)
@@ -59,11 +56,11 @@ class Stream:
         self._fed = np.concatenate([self._fed, self.checked(samples)])
         while len(self._fed) >= self._block:
             block, self._fed = self._fed[: self._block], self._fed[self._block :]
-            yield from self._hear(self._resampled(block))
+            yield from self._hear(self._resampler.add(block))
 
     def last_steps(self) -> Iterator[Event | Hypothesis]:
         """The same as `finish`."""
-        yield from self._hear(self._resampled(self.checked(self._fed), last=True))
+        yield from self._hear(self._resampler.add(self.checked(self._fed), last=True))
         self._finished = True
         rest, self._waiting = self._waiting, self._waiting[:0]
         self._samples += len(rest)
@@ -92,9 +89,6 @@ class Stream:
             else:
                 events.append(step)
         return events
-
-    def _resampled(self, block: np.ndarray, last: bool = False) -> np.ndarray:
-        return block if self._resampler is None else self._resampler.resample_chunk(block, last)
 
     def _hear(self, audio: np.ndarray) -> Iterator[Event | Hypothesis]:
         self._waiting = np.concatenate([self._waiting, audio])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,10 +64,10 @@ class VoxtralRealtimeModel(GridModel):
         embedded = self.time_embedding(self.lm_head.weight.new_tensor([delay]))
         return {"t_cond": embedded[None, None]}
 
-    def open_audio(self, processor: Any, delay: int) -> FrameStream:
+    def audio_opener(self, processor: Any, delay: int) -> Callable[[], FrameStream]:
         from stentor.models.audio_llm.grid_stream import RealtimeAudio
 
-        return RealtimeAudio(self, processor, delay)
+        return partial(RealtimeAudio, self, processor, delay)
 
 
 class KyutaiModel(GridModel):
@@ -96,10 +98,10 @@ class KyutaiModel(GridModel):
         """[B, T, codebooks] to [B, T, width]."""
         return self.token_embeddings(codes + self.language_model.embed_tokens.audio_tokens_offsets[1:]).sum(2)
 
-    def open_audio(self, processor: Any, delay: int) -> FrameStream:
+    def audio_opener(self, processor: Any, delay: int) -> Callable[[], FrameStream]:
         from stentor.models.audio_llm.grid_stream import KyutaiAudio
 
-        return KyutaiAudio(self, processor)
+        return partial(KyutaiAudio, self, processor)
 
     def read(self, embeds: Tensor, cache: Any = None, **conditions: Any) -> Tensor:
         if cache is None:  # transformers looks back over the window only where there is a cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ _NO_END = {-1}
 
 class DelayedModel:
     """What models on the frame grid share, a mixin of their modules: decoding of whole clips, and of streams position
-    by position (`open_audio`, `encode`, `Row`, `read_position`)."""
+    by position (`audio_opener`, `encode`, `Row`, `read_position`)."""
 
     grid: FrameGrid
     times_tokens = True
@@ -53,8 +53,8 @@ class DelayedModel:
         """Further inputs of the language model [1, ...] for a recording of this delay in frames."""
         return {}
 
-    def open_audio(self, processor: Any, delay: int) -> FrameStream:
-        """The audio of a recording while it comes, written after this delay in frames."""
+    def audio_opener(self, processor: Any, delay: int) -> Callable[[], FrameStream]:
+        """What opens the audio of another recording that comes, to be written after this delay in frames."""
         raise NotImplementedError
 
     def encode(self, recordings: Sequence[FrameStream]) -> None:

@@ -3,7 +3,8 @@ audio, added, and is told the delay."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from stentor.models.delayed.modeling import DelayedModel, FrameStream
 from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
 from stentor.models.speech_llm.modeling import SpeechLLMModel
-from stentor.models.streaming.encoder_stream import AudioStream, encode_chunks
+from stentor.models.streaming.encoder_stream import AudioStream, ChunkEncoder, encode_chunks
 
 
 class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # whose generate takes fewer options
@@ -82,8 +83,9 @@ class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # w
 
     # Streams
 
-    def open_audio(self, processor: Any, delay: int) -> FrameStream:
-        return ChunkedAudio(self, processor, delay)
+    def audio_opener(self, processor: Any, delay: int) -> Callable[[], FrameStream]:
+        seconds = (processor.streaming.chunk[0], processor.streaming.reach[1])
+        return partial(ChunkedAudio, self, processor, delay, self.chunk_encoder(processor, seconds))
 
     def encode(self, recordings: Sequence[Any]) -> None:
         chunks = encode_chunks([recording.audio for recording in recordings])
@@ -94,13 +96,10 @@ class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # w
 class ChunkedAudio(FrameStream):
     """Audio of a recording while it comes, through an encoder that hears chunk by chunk, and the projector."""
 
-    def __init__(self, model: DelayedSpeechLLM, processor: DelayedSpeechProcessor, delay: int):
+    def __init__(self, model: DelayedSpeechLLM, processor: DelayedSpeechProcessor, delay: int, encoder: ChunkEncoder):
         super().__init__()
         self.model, self.processor, self.delay = model, processor, delay
-        assert processor.streaming is not None
-        self.audio = AudioStream(
-            model.chunk_encoder(processor, (processor.streaming.chunk[0], processor.streaming.reach[1]))
-        )
+        self.audio = AudioStream(encoder)
         self._delays = torch.tensor([delay], device=self.audio.encoder.device)
         self._hidden: Tensor | None = None
 

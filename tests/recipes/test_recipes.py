@@ -51,6 +51,7 @@ SLOW = (
     "stream_transducer",
     "stream_delayed",
     "stream_ctc",
+    "librispeech_stream",
 )
 """Recipes like others that are always run."""
 SMALL = {

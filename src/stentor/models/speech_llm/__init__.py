@@ -138,6 +138,9 @@ class SpeechLLMStream(DelayedStream):
 
     reach: float = Field(20.48, gt=0)
     """Seconds back that the language model sees."""
+    token_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of the written tokens that it reads as pauses in training (word dropout, Bowman et al. 2016), so that it
+    listens and does not guess from what it wrote."""
 
 
 class SpeechLLMLora(Lora):

@@ -1,5 +1,5 @@
-"""Speech LLM as a delayed stream: at each position the language model reads the token before and a frame of projected
-audio, added, and is told the delay."""
+"""Speech LLM as a delayed stream: at each position the language model reads the token before, the frame of projected
+audio that came last and the one whose words are due, a delay before it, added, and is told the delay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from stentor.models.streaming.encoder_stream import AudioStream, ChunkEncoder, e
 
 
 class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # whose generate takes fewer options
-    """See `SpeechLLMModel`; `delay_embedding` is added at every position."""
+    """See `SpeechLLMModel`; `due` projects the frames whose words are due, so that the language model need not learn to
+    look back by each delay; `delay_embedding` is added at every position."""
 
     def __init__(self, parts: tuple[Any, Any, Any], processor: DelayedSpeechProcessor, ctc_classes: int | None = None):
         """`parts`: encoder, projector and language model."""
@@ -28,11 +29,23 @@ class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # w
         width = llm.get_input_embeddings().weight.shape[1]
         self.delay_embedding = nn.Embedding(processor.delays[1] + 1, width)
         nn.init.normal_(self.delay_embedding.weight, std=0.02)
+        self.due = nn.Linear(width, width, bias=False)
 
     def project(self, hidden: Tensor, delays: Tensor) -> Tensor:
         """What is added to the token embeddings [B, positions, width], from encoder frames and delays [B]."""
-        audio: Tensor = self.projector(hidden.to(next(self.projector.parameters()).dtype))
-        return audio + self.delay_embedding(delays)[:, None]
+        audio = self.audio_embeddings(hidden)
+        position = torch.arange(audio.shape[1], device=audio.device) - delays[:, None]
+        earlier = audio.gather(1, position.clamp(min=0)[..., None].expand_as(audio)) * (position >= 0)[..., None]
+        return self.position_embeddings(audio, earlier, delays[:, None])
+
+    def audio_embeddings(self, hidden: Tensor) -> Tensor:
+        """Projected audio [B, positions, width] of encoder frames."""
+        return self.projector(hidden.to(next(self.projector.parameters()).dtype))  # type: ignore[no-any-return]
+
+    def position_embeddings(self, audio: Tensor, due: Tensor, delays: Tensor) -> Tensor:
+        """What is added to the token embeddings [..., width], of audio [..., width] that came last, of that a delay
+        before it (zeros before the recording), and delays [...]."""
+        return audio + self.due(due) + self.delay_embedding(delays)  # type: ignore[no-any-return]
 
     def listen(  # type: ignore[override]
         self, features: Tensor, feature_lengths: Tensor, delays: Tensor, chunks: Tensor | None = None
@@ -100,8 +113,10 @@ class ChunkedAudio(FrameStream):
         super().__init__()
         self.model, self.processor, self.delay = model, processor, delay
         self.audio = AudioStream(encoder)
-        self._delays = torch.tensor([delay], device=self.audio.encoder.device)
+        self._delays = torch.tensor(delay, device=self.audio.encoder.device)
         self._hidden: Tensor | None = None
+        self._earlier: Tensor | None = None
+        """Projected audio [delay, width] of the last positions."""
 
     @property
     def ready(self) -> bool:
@@ -122,5 +137,8 @@ class ChunkedAudio(FrameStream):
         count = len(hidden) // self.processor.factor
         self._hidden = hidden[count * self.processor.factor :]
         if count:
-            used = hidden[: count * self.processor.factor]
-            self.frames.extend(self.model.project(used[None], self._delays)[0])
+            audio = self.model.audio_embeddings(hidden[None, : count * self.processor.factor])[0]
+            earlier = audio.new_zeros(self.delay, audio.shape[1]) if self._earlier is None else self._earlier
+            earlier = torch.cat([earlier, audio])
+            self._earlier = earlier[count:].clone()
+            self.frames.extend(self.model.position_embeddings(audio, earlier[:count], self._delays))

@@ -30,6 +30,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
     window: int
     """Positions that the language model sees."""
     samples_a_position: int
+    token_dropout: float
 
     @classmethod
     def of(cls, processor: SpeechLLMProcessor, stream: SpeechLLMStream) -> DelayedSpeechProcessor:
@@ -46,6 +47,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         delayed.delays = in_frames(stream.limits[0], rate), in_frames(stream.limits[1], rate)
         delayed.delay = delayed.delays[1]
         delayed.window = round(stream.reach * rate)
+        delayed.token_dropout = stream.token_dropout
         delayed.samples_a_position = round(SAMPLE_RATE / rate)
         return delayed
 
@@ -92,7 +94,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         inputs["delays"] = torch.tensor(delays)
         starts = [self.start(delay) for delay in delays]
         written = [self.place(e)[0] if labels else [] for e in examples]
-        rows = [torch.tensor(start + tokens) for start, tokens in zip(starts, written)]
+        rows = [torch.tensor(start + self._read(e, tokens)) for e, start, tokens in zip(examples, starts, written)]
         inputs["input_ids"] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         counts = {}
         if labels:
@@ -113,6 +115,13 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
             num_positions=inputs["input_ids"].numel(),
             dropped=dropped,
         )
+
+    def _read(self, example: Example, tokens: list[int]) -> list[int]:
+        """What is read of the tokens that were written: some are pauses in training."""
+        if example.rng is None or not self.token_dropout:
+            return tokens
+        dropped = example.rng.random(len(tokens)) < self.token_dropout
+        return [self.grid.pause_id if drop else token for token, drop in zip(tokens, dropped)]
 
     def _with_silence(self, example: Example, delay: int) -> Example:
         samples = num_samples(example)

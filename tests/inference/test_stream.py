@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import wave
 from itertools import chain, pairwise
 from types import SimpleNamespace
@@ -299,6 +300,25 @@ def test_the_last_words_come_when_it_is_interrupted(run, export, tone, monkeypat
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(Microphone(content))))
         code, out, err = run("transcribe", model, "-", "--stream", "--device", "cpu")
         assert (code, out, err) == (130, expected, "")
+
+
+def test_an_interrupt_ends_no_step_in_its_middle(run, export, tone, monkeypatch):
+    """Ctrl-C while the model computes: what it computes is written, and nothing is read after it."""
+    audio = soundfile.read(tone("a.wav", (6.0, -20)), dtype="int16")[0]
+    answers = []
+    real = AgreementRecogniser.advance
+
+    def interrupted(recogniser, hypotheses):
+        answers.append(len(hypotheses[0].buffer))
+        if len(answers) == 2:
+            signal.raise_signal(signal.SIGINT)
+        real(recogniser, hypotheses)
+
+    monkeypatch.setattr(AgreementRecogniser, "advance", interrupted)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(audio.tobytes()))))
+    code, out, err = run("transcribe", export(), "-", "--stream", "--device", "cpu")
+    assert (code, out, err) == (130, "level 20\n", "")
+    assert len(answers) == 3 and answers[2] < 3 * RATE, "a last answer about what had come, and no more"
 
 
 @pytest.mark.parametrize(

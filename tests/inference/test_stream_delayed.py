@@ -186,6 +186,18 @@ def test_words_stay_when_they_are_written_out():
     assert written.write(P, 12) == [] and written.write(P) == ["c"]
 
 
+def test_letters_of_several_tokens_stay_whole():
+    """As byte-level tokenizers write them: 你 and 世 are one token each, 好 is three bytes."""
+    written = Written()
+    pieces = {10: "你".encode(), 11: b"\xe5", 12: b"\xa5", 13: b"\xbd", 14: "世".encode()}
+    written.hypothesis.recogniser.processor.decode = lambda ids: b"".join(pieces[i] for i in ids).decode(
+        errors="replace"
+    )
+    assert written.write(W, 10, 11, 12) == []
+    assert written.write(13) == ["你"] and written.hypothesis.partial == "好"
+    assert written.write(14) == ["好"] and written.write(P) == ["世"]
+
+
 @pytest.mark.parametrize("at_end", [True, False])
 def test_times_are_those_of_the_grid(at_end):
     written = Written(at_end)

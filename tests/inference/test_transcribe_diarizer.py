@@ -53,15 +53,24 @@ def test_windows_are_cut_between_two_speakers():
 
 def test_a_segment_is_divided_where_the_speaker_changes():
     text = "- Hello, you! «Yes» — really? No."
-    spans = [u["span"] for u in units(text, "en")]
+    names = [u["word"] for u in units(text, "en")]
     speakers = ["A", "A", "B", "B", "A"]
-    words = [{"start": i, "end": i + 0.5, "speaker": name} for i, name in enumerate(speakers)]
-    parts = split_by_speaker({"start": 0, "end": 5, "text": text, "log_prob": -0.1}, words, spans)
+    words = [
+        {"word": word, "start": i, "end": i + 0.5, "speaker": name}
+        for i, (word, name) in enumerate(zip(names, speakers, strict=True))
+    ]
+    parts = split_by_speaker({"start": 0, "end": 5, "text": text, "log_prob": -0.1}, words)
     assert [p["speaker"] for p in parts] == ["A", "B", "A"]
     assert [p["text"] for p in parts] == ["- Hello, you!", "«Yes» — really?", "No."]
     assert [(p["start"], p["end"]) for p in parts] == [(0, 1.5), (2, 3.5), (4, 4.5)]
     assert " ".join(p["text"] for p in parts) == text
     assert list(parts[0]) == ["start", "end", "speaker", "text", "log_prob"]
+
+
+def test_a_segment_without_spaces_is_divided_at_a_letter():
+    words = [{"word": word, "start": i, "end": i + 0.5, "speaker": "AABB"[i]} for i, word in enumerate("你好世界")]
+    parts = split_by_speaker({"start": 0, "end": 4, "text": "你好，世界"}, words)
+    assert [(p["speaker"], p["text"]) for p in parts] == [("A", "你好，"), ("B", "世界")]
 
 
 TWO = {

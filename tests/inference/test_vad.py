@@ -233,6 +233,14 @@ def test_silero_refuses_other_rates_and_other_files(tmp_path):
         SileroDetector(str(tmp_path / "x.onnx"))
 
 
+def test_speech_ends_with_a_low_threshold_too():
+    audio, _ = joined(1)
+    activity = SileroDetector(str(shared(SILERO.relative_to(SHARED))), 0.1).activity(
+        [np.pad(audio, (0, 3 * RATE))], RATE
+    )
+    assert not activity.speech[-100:].any()
+
+
 def test_silero_knows_noise_from_speech():
     detector = SileroDetector(str(shared(SILERO.relative_to(SHARED))))
     audio, _ = joined(2)

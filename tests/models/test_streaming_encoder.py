@@ -1,5 +1,6 @@
 """Encoders that hear chunk by chunk: the same for any pieces of the audio, and what a pass under the mask gives."""
 
+import copy
 from functools import cache
 
 import numpy as np
@@ -140,6 +141,17 @@ def test_states_of_any_pieces(kind, lookahead, samples, chunk, reach, data):
     together = masked(bundle, audio, chunk, reach)
     assert together.shape == states.shape
     assert torch.allclose(together, states, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["transducer", "ctc", "whisper"])
+def test_encoders_in_bfloat16(kind):
+    """Parameters alone, as a frozen encoder is held: statistics of norms stay float32."""
+    bundle = copy.deepcopy(build(kind))
+    exact = encode_pieces(bundle, noise(16_000), [], 4, 8)
+    for parameter in bundle.model.parameters():
+        parameter.data = parameter.data.bfloat16()
+    states = encode_pieces(bundle, noise(16_000), [700], 4, 8)
+    assert states.dtype == torch.bfloat16 and (states - exact).abs().mean() < 0.05 * exact.abs().mean()
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS[:2], "whisper"])

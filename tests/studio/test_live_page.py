@@ -155,6 +155,9 @@ def test_words_are_joined_as_elsewhere(alone):
         ("ครับ", "ที่"),
         ("ラ", "ー"),
         ("한국어", "문장"),
+        ("他说“", "你"),
+        ("𠮷", "野家"),
+        ("ジョン・", "スミ"),
     ):
         assert alone.js(f"spaced({json.dumps(before)}, {json.dumps(word)})") == spaced(before, word)
 

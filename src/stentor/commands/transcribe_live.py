@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -59,19 +60,53 @@ def transcribe_live(options: TranscribeOptions) -> None:
     else:
         blocks = open_recording(name, rate, channel=options.channel).blocks()
     stream = model.stream(rate, options.language, options.delay, diarizer=diarizer, vad=detector)
-    shown, any_audio, interrupt = LiveLine(options.format == "json"), False, None
-    try:
-        for block in blocks:
+    shown, any_audio = LiveLine(options.format == "json"), False
+    with Interrupt() as interrupt:
+        for block in interrupt.until(blocks):
             any_audio = any_audio or len(block) > 0
             shown.show(stream.feed(block))
-    except KeyboardInterrupt as error:  # as one stops to speak: the last words are still to come
-        interrupt = error
-    if not any_audio and interrupt is None:
-        raise AudioError(f"{label(name)} is empty: there is no audio to transcribe.", "empty")
-    shown.show(stream.finish())
-    shown.close()
-    if interrupt is not None:
-        raise interrupt
+        if not any_audio and interrupt.error is None:
+            raise AudioError(f"{label(name)} is empty: there is no audio to transcribe.", "empty")
+        shown.show(stream.finish())
+        shown.close()
+    if interrupt.error is not None:
+        raise interrupt.error
+
+
+class Interrupt:
+    """Ctrl-C as one stops to speak: the last words are still to come. It ends the wait for audio, and no step of the
+    model in its middle; a second one ends everything."""
+
+    def __init__(self) -> None:
+        self.error: KeyboardInterrupt | None = None
+        self._waiting = False
+
+    def __enter__(self) -> Interrupt:
+        self._before = signal.signal(signal.SIGINT, self._come)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _come(self, *_: object) -> None:
+        second, self.error = self.error is not None, KeyboardInterrupt()
+        if self._waiting or second:
+            raise self.error
+
+    def until(self, blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        """The blocks that come before it."""
+        try:
+            while self.error is None:
+                self._waiting = True
+                block = next(blocks, None)
+                self._waiting = False
+                if block is None:
+                    return
+                yield block
+        except KeyboardInterrupt as error:
+            self.error = error
+        finally:
+            self._waiting = False
 
 
 def read_standard_input(

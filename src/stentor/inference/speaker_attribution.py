@@ -84,16 +84,18 @@ def _part(window: Window, start: int, end: int) -> Window:
     return Window(start, end, speech_start, max(speech_start, min(window.speech_end, end)))
 
 
-def split_by_speaker(
-    segment: dict[str, Any], words: Sequence[dict[str, Any]], spans: Sequence[tuple[int, int]]
-) -> list[dict[str, Any]]:
-    """A segment as one for each run of words of one speaker. `words` have times and `speaker`; `spans` are their
-    characters [start, end) in the segment's text."""
+def split_by_speaker(segment: dict[str, Any], words: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A segment as one for each run of words of one speaker. `words` are those of its text, in order, with times and
+    `speaker`."""
+    starts, end = [], 0
+    for word in words:
+        starts.append(segment["text"].index(word["word"], end))
+        end = starts[-1] + len(word["word"])
     firsts = [i for i in range(len(words)) if i == 0 or words[i]["speaker"] != words[i - 1]["speaker"]]
     parts = []
     for first, after in pairwise([*firsts, len(words)]):
-        begin = 0 if first == 0 else spans[first][0]
-        end = len(segment["text"]) if after == len(words) else spans[after][0]
+        begin = 0 if first == 0 else starts[first]
+        end = len(segment["text"]) if after == len(words) else starts[after]
         part = {**segment, "speaker": words[first]["speaker"], "text": segment["text"][begin:end].strip()}
         if len(firsts) > 1:
             part |= {"start": words[first]["start"], "end": words[after - 1]["end"]}

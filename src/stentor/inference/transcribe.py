@@ -9,7 +9,6 @@ from typing import Any
 
 from stentor.data.batch import Example
 from stentor.data.trained_speech import TrainedSpeech
-from stentor.data.word_units import units
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.decoding_options import hints, with_hotwords, with_search, with_translation
 from stentor.inference.recording import Recording
@@ -327,8 +326,7 @@ class Transcriber:
             if turns is None:
                 segments.append(segment)
             elif i in of_window:
-                spans = [unit["span"] for unit in units(output["text"], language)]
-                segments += split_by_speaker(segment, of_window[i], spans)
+                segments += split_by_speaker(segment, of_window[i])
             else:
                 segments.append(with_speaker(segment, turns, segments[-1]["speaker"] if segments else None))
         space = "" if language_code(language) in SPACELESS else " "

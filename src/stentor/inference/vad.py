@@ -149,7 +149,7 @@ class SileroChunks:
         feeds["sr"] = np.array(self.rate, np.int64)
         probability, self._state = self.detector.session.run(None, feeds)
         self._context = audio[-len(self._context) :]
-        least = self.detector.threshold - (0.15 if self._speech else 0.0)
+        least = max(self.detector.threshold - 0.15, 0.01) if self._speech else self.detector.threshold
         self._speech = float(probability[0, 0]) > least
         return self._speech
 

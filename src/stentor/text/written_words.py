@@ -12,7 +12,8 @@ _LETTERS = (
 """Of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Han, kana."""
 _LETTER = rf"(?:(?=\w)[{_LETTERS}])"
 _WORD = re.compile(rf"[^\w\s]*{_LETTER}[^\w\s]*|(?:(?!{_LETTER})\S)+")
-_UNSPACED = re.compile(rf"[{_LETTERS}\u3001-\u303f\uff01-\uff65]")
+_UNSPACED = re.compile(rf"[{_LETTERS}\u00b7\u2010-\u2027\u3001-\u303f\uff01-\uff65]")
+"""Beside them what stands without spaces, too: their punctuation."""
 
 
 def written_words(text: str) -> list[str]:

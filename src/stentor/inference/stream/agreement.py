@@ -155,7 +155,7 @@ class AgreementRecogniser(Recogniser):
         prompted = "prompt" in t.bundle.family.decoding_options()
         examples = []
         for hypothesis in hypotheses:
-            prompt = " ".join([*filter(None, [t.prompt]), *hypothesis.before]) if prompted else None
+            prompt = joined([*filter(None, [t.prompt]), *hypothesis.before]) if prompted else None
             extra: dict[str, Any] = {"prompt": prompt} if prompt else {}
             examples.append(Example("stream", hypothesis.buffer, language=t.language, context=t.context, extra=extra))
         for hypothesis, output in zip(hypotheses, t.predict(examples), strict=True):

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
+from stentor.inference.stream.words import tokens_before_last_word
 from stentor.models.base import Bundle
 from stentor.models.delayed.modeling import Row, read_position
-from stentor.tasks.decode_checks import word_confidences, word_tokens
+from stentor.tasks.decode_checks import word_confidences
 
 
 class DelayedHypothesis(Hypothesis):
@@ -89,21 +90,22 @@ class DelayedHypothesis(Hypothesis):
         elif token == grid.pause_id:
             self.end()
         else:
-            if len(word_tokens([*(earlier for earlier, _ in self._word), token], decode)) > 1:
-                self.end()  # it is late, and has no word-start token
             self._begun = self._moment if self._begun is None else self._begun
             self._word.append((token, log_prob))
+            if count := tokens_before_last_word([earlier for earlier, _ in self._word], decode):
+                self.end(count)  # the next word is late, and has no word-start token
 
-    def end(self) -> None:
-        """The word that is being written stays."""
-        if not self._word:
+    def end(self, count: int | None = None) -> None:
+        """The word that is being written stays, or those of its first `count` tokens."""
+        written, self._word = self._word[:count], [] if count is None else self._word[count:]
+        if not written:
             return
-        ids, log_probs = ([*column] for column in zip(*self._word))
+        ids, log_probs = ([*column] for column in zip(*written))
         assert self._begun is not None
         spans = self.recogniser.grid.spans(len(ids), (self._before, self._begun, self._moment))
         for word in word_confidences(ids, log_probs, self.recogniser.processor.decode, spans):
             self.words.append({key: word[key] for key in ("word", "start", "end", "confidence")})
-        self._word, self._before, self._begun = [], self._begun, None
+        self._before, self._begun = self._begun, self._moment if self._word else None
 
 
 class DelayedRecogniser(Recogniser):

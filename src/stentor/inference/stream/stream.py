@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio.activity import FRAME
 from stentor.audio.io import check_finite
 from stentor.audio.resampler import Resampler
 from stentor.errors import ConfigError
@@ -34,7 +35,7 @@ class Stream:
         self._endpointer = None if silence is None else Endpointer(recogniser.detector.live(recogniser.rate), silence)
         self._resampler = Resampler(rate or recogniser.rate, recogniser.rate)
         self._block = round((rate or recogniser.rate) * BLOCK)
-        self._hop = round(recogniser.rate * BLOCK)
+        self._hop = round(BLOCK / FRAME) * round(recogniser.rate * FRAME)
         self._fed = np.zeros(0, np.float32)
         self._waiting = np.zeros(0, np.float32)
         self._samples = 0

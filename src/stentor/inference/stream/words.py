@@ -23,6 +23,13 @@ Seconds = Callable[[list[tuple[int, int]]], Sequence[tuple[float, float]]]
 """The first and the last second of tokens with these frames."""
 
 
+def tokens_before_last_word(ids: Sequence[int], decode: Callable[[list[int]], str]) -> int:
+    """How many of the first tokens spell words that others follow. A token that reaches into two words is of the last:
+    more of that one may come."""
+    places = [positions for _, positions in word_tokens(ids, decode)]
+    return max((after[0] for before, after in pairwise(places) if before[-1] < after[0]), default=0)
+
+
 class TokenWords:
     """The tokens of the word that is being said, and the words before it."""
 
@@ -68,10 +75,8 @@ class TokenWords:
         if self.text and self.decode([token.id]).isspace():
             self.end()
         self.tokens.append(token)
-        places = [positions for _, positions in word_tokens([t.id for t in self.tokens], self.decode)]
-        # a token may reach into the next word
-        if ends := [after[0] for before, after in pairwise(places) if before[-1] < after[0]]:
-            self.end(ends[-1])
+        if count := tokens_before_last_word([t.id for t in self.tokens], self.decode):
+            self.end(count)
 
     def end(self, count: int | None = None) -> None:
         """The word has ended, or those of the first `count` tokens."""

@@ -97,8 +97,8 @@ class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # w
     # Streams
 
     def audio_opener(self, processor: Any, delay: int) -> Callable[[], FrameStream]:
-        seconds = (processor.streaming.chunk[0], processor.streaming.reach[1])
-        return partial(ChunkedAudio, self, processor, delay, self.chunk_encoder(processor, seconds))
+        encoder = self.chunk_encoder(processor, processor.streaming.soonest)
+        return partial(ChunkedAudio, self, processor, delay, encoder)
 
     def encode(self, recordings: Sequence[Any]) -> None:
         chunks = encode_chunks([recording.audio for recording in recordings])

@@ -71,8 +71,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         if drawn := super().chunks(examples, training):
             return drawn
         assert self.streaming is not None
-        seconds = (self.streaming.chunk[0], self.streaming.reach[1])
-        frames = [max(1, round(s * self.shape.frame_rate)) for s in seconds]
+        frames = [max(1, round(s * self.shape.frame_rate)) for s in self.streaming.soonest]
         return {"chunks": torch.tensor([[*frames, 0]] * len(examples))}
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:

@@ -276,7 +276,7 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
     if config.model_type == "whisper":
         encoder.embed_positions.requires_grad_(False)  # fixed sinusoids; loading makes them trainable
         if streaming is not None:
-            encoder.conv1 = CausalConv.of(encoder.conv1)  # so all comes 10 ms later; the second one looks back anyway
+            encoder.conv1 = CausalConv.of(encoder.conv1)  # so it hears 10 ms earlier; the second one looks back anyway
             encoder.lookahead = _lookahead(streaming, config.d_model, 50)
     if config.model_type in WAVE:
         if getattr(encoder, "masked_spec_embed", None) is not None:  # only for masking, so it never gets a gradient
@@ -333,3 +333,10 @@ class FrozenBatchNorm(nn.BatchNorm1d):
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
         return super().train(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In the precision of the statistics, which stay float32 where weights are bfloat16."""
+        assert self.running_mean is not None and self.running_var is not None
+        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+        shift = self.bias - self.running_mean * scale
+        return (x * scale[:, None] + shift[:, None]).to(x.dtype)

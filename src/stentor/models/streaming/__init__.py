@@ -52,6 +52,11 @@ class Streaming(Section):
         """The chunks that it is trained with."""
         return "{:g} to {:g}".format(*self.chunk)
 
+    @property
+    def soonest(self) -> tuple[float, float]:
+        """Seconds of the shortest chunk and of the longest reach."""
+        return self.chunk[0], self.reach[1]
+
     def nearest(self, seconds: float) -> float:
         """That of them that comes nearest to so many seconds."""
         least, most = self.chunk

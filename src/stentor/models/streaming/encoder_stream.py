@@ -37,8 +37,13 @@ class ChunkEncoder(ABC):
 
     @property
     @abstractmethod
+    def weight(self) -> Tensor:
+        """One of its parameters: where it computes, and in what precision."""
+
+    @property
     def device(self) -> torch.device:
         """Where it computes."""
+        return self.weight.device
 
     def open_features(self) -> Any:
         """The features of another recording while it comes, with the methods of `FeatureStream`."""
@@ -108,7 +113,7 @@ def encode_chunks(recordings: Sequence[AudioStream], encoder: ChunkEncoder | Non
     taken = [recording.take() for recording in recordings]
     counts = torch.tensor([len(features) for features in taken])
     room = torch.zeros((encoder.chunk + encoder.ahead) * encoder.factor, taken[0].shape[1])
-    features = pad_sequence([*taken, room], batch_first=True)[:-1].to(encoder.device)
+    features = pad_sequence([*taken, room], batch_first=True)[:-1].to(encoder.device, encoder.weight.dtype)
     groups = zip(*(recording.states for recording in recordings))
     joined = [[torch.cat(tensors) for tensors in zip(*group)] for group in groups]
     hidden, states = encoder.encode(features, counts.to(encoder.device), joined)

@@ -47,14 +47,14 @@ class FastConformerChunks(ChunkEncoder):
     @cached_property
     @torch.no_grad()
     def _positions(self) -> list[Tensor]:
-        frames = torch.empty(1, self.reach + self.chunk, self.encoder.config.hidden_size, device=self.device)
+        frames = self.weight.new_empty(1, self.reach + self.chunk, self.encoder.config.hidden_size)
         positions = self.encoder.encode_positions(frames)[:, : self.reach + 2 * self.chunk - 1]
         return [layer.self_attn.relative_k_proj(positions) for layer in self.encoder.layers]
 
     @property
-    def device(self) -> torch.device:
-        device: torch.device = self.encoder.subsampling.linear.weight.device
-        return device
+    def weight(self) -> Tensor:
+        weight: Tensor = self.encoder.subsampling.linear.weight
+        return weight
 
     def start(self) -> States:
         config, subsampling = self.encoder.config, self.encoder.subsampling

@@ -30,9 +30,9 @@ class WhisperChunks(ChunkEncoder):
         self.ahead = 0 if encoder.lookahead is None else encoder.lookahead.frames
 
     @property
-    def device(self) -> torch.device:
-        device: torch.device = self.encoder.conv1.weight.device
-        return device
+    def weight(self) -> Tensor:
+        weight: Tensor = self.encoder.conv1.weight
+        return weight
 
     def start(self) -> States:
         config, conv = self.encoder.config, self.encoder.conv1

@@ -21,9 +21,9 @@ class TransformerChunks(ChunkEncoder):
         self.ahead = 0 if model.lookahead is None else model.lookahead.frames
 
     @property
-    def device(self) -> torch.device:
-        device: torch.device = self.model.input.weight.device
-        return device
+    def weight(self) -> Tensor:
+        weight: Tensor = self.model.input.weight
+        return weight
 
     def start(self) -> States:
         return [layer.start_chunks(self.reach).tensors for layer in self.model.encoder.layers]

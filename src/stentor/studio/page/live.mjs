@@ -9,8 +9,8 @@ const MOST_PIECES = 240;  // of the microphone in a request: 10 s at 48 kHz, 1 M
 const BEHIND = 3;  // seconds from which on the page says how late the model is
 const MOST_LINES = 50;
 const MOST_WORDS = 500;
-const SCRIPTS = ["Han", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt"].map((name) => `\\p{Script=${name}}`);
-const UNSPACED = new RegExp(`[${SCRIPTS.join("")}ー\\u3001-\\u303f\\uff01-\\uff65]`, "u");
+// As in stentor.text.written_words: letters of scripts without spaces, and their punctuation.
+const UNSPACED = /[\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\u{20000}-\u{3ffff}\u00b7\u2010-\u2027\u3001-\u303f\uff01-\uff65]/u;
 const COLUMNS = ["word", "start", "end", "confidence", "known"];
 
 async function post(path, body, keepalive = false) {
@@ -25,7 +25,7 @@ async function post(path, body, keepalive = false) {
 
 /** A word behind a text, as `stentor.text.written_words` has it: scripts without spaces have none between words. */
 export function spaced(before, word) {
-  const letters = [before.at(-1) ?? "", [...word][0] ?? ""];
+  const letters = [[...before].at(-1) ?? "", [...word][0] ?? ""];
   return letters.includes("") || letters.every((letter) => UNSPACED.test(letter)) ? word : ` ${word}`;
 }
 

@@ -63,7 +63,8 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     offline = diarizer is not None and [diarizer.diarize(samples, rate).segments for samples in audio]
     rows: dict[str, Any] = {}
     for delay in delays:
-        opened = (open_recogniser(loaded, language_of(cut), delay, asked) for cut in cuts)
+        recognisers = {tag: open_recogniser(loaded, tag, delay, asked) for tag in set(map(language_of, cuts))}
+        opened = (recognisers[language_of(cut)] for cut in cuts)
         recordings = [_stream(*parts, diarizer) for parts in zip(opened, cuts, audio, strict=True)]
         predictions = [
             Prediction(cut.id, task.reference(cut), {"text": _text(recording)})

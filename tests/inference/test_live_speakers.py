@@ -135,9 +135,6 @@ class ScriptedHypothesis(Hypothesis):
         self.seconds += len(samples) / RATE
         self.partial = self.script[0]["word"] if self.script and self.script[0]["start"] <= self.seconds else ""
 
-    def flush(self, ago=0.0):
-        pass
-
     def finish(self):
         self.seconds = 1e9
 

@@ -454,3 +454,24 @@ def test_speech_that_has_ended_has_ended_at_the_end_too():
     stream = Stream(recogniser, silence=0.5)
     events = stream.feed(np.pad(spoken([50], 0.6), (RATE // 2, 0))) + stream.finish()
     assert [e["type"] for e in events] == ["word", "end_of_speech"]
+
+
+def test_the_last_word_stays_before_speech_has_ended():
+    """Once nobody has spoken for half the time after which speech has ended: no word goes on behind so long a pause."""
+    writer = TokenWords(lambda ids: "".join(" ab"[i] for i in ids), lambda spans: spans)
+    encoder = SimpleNamespace(frame_seconds=0.01, rate=RATE)
+    audio = SimpleNamespace(encoder=encoder, ended=False, ready=False, seconds=0.0)
+
+    def add(samples):
+        audio.seconds += len(samples) / RATE
+        writer.reach(round(100 * audio.seconds))
+
+    audio.add = add
+    hypothesis = ChunkedHypothesis(audio, writer)
+    stream = Stream(SimpleNamespace(rate=RATE, detector=EnergyDetector(), open=lambda: hypothesis), silence=0.8)
+    writer.add(Token(1, 0.0, 10, 20))
+    events = stream.feed(np.pad(spoken([50], 1.0), (RATE // 2, 0)))
+    assert [(e["type"], round(e["time"], 1)) for e in events if e["type"] != "partial"] == [
+        ("word", round(0.5 + WORD + 0.4, 1)),
+        ("end_of_speech", round(0.5 + WORD + 0.8, 1)),
+    ]

@@ -219,7 +219,7 @@ def test_speech_ends_when_all_that_was_said_is_written():
     written = Written()
     hypothesis = written.hypothesis
     hypothesis.audio.samples = RATE // 2
-    hypothesis.flush()
+    hypothesis.pause()
     written.write(P, P, P, W, 36)
     assert not hypothesis.settled  # five frames are 0.4 s
     written.write(10)

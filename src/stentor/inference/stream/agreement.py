@@ -56,7 +56,7 @@ class AgreedHypothesis(Hypothesis):
         if not self._speech:
             self._let_go(max(0, len(self.buffer) - round(LEAD * self.recogniser.rate)), ())
 
-    def flush(self, ago: float = 0.0) -> None:
+    def flush(self) -> None:
         self._flush = self._speech
         self._activity.end()
 

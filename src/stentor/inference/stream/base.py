@@ -31,16 +31,18 @@ class Hypothesis(ABC):
     seconds: float = 1.0
     """Of audio that its next step reads: what it costs, where many take turns."""
     settled: bool = True
-    """Whether all that came before the last `flush` is among the words."""
+    """Whether all that came before the last pause is among the words."""
 
     @abstractmethod
     def add(self, samples: np.ndarray) -> None:
         """More audio: float32 [samples] at the recogniser's rate."""
 
-    @abstractmethod
-    def flush(self, ago: float = 0.0) -> None:
-        """Speech has ended before the last `ago` seconds: what was said becomes words, at once or once it is `settled`;
-        more may come."""
+    def pause(self) -> None:  # noqa: B027  # nothing, for recognisers whose words stay at other times
+        """Nobody has spoken for a while, and perhaps speech has ended: no word goes on behind this moment."""
+
+    def flush(self) -> None:  # noqa: B027
+        """Speech has ended with the last pause: what was said becomes words, at once or once it is `settled`; more may
+        come."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -38,8 +38,8 @@ class ChunkedHypothesis(Hypothesis):
     def add(self, samples: np.ndarray) -> None:
         self.audio.add(samples)
 
-    def flush(self, ago: float = 0.0) -> None:
-        self.writer.end_at(round((self.audio.seconds - ago) / self.audio.encoder.frame_seconds))
+    def pause(self) -> None:
+        self.writer.end_at(round(self.audio.seconds / self.audio.encoder.frame_seconds))
 
     @property
     def settled(self) -> bool:  # type: ignore[override]

@@ -30,8 +30,8 @@ class DelayedHypothesis(Hypothesis):
         """That of this one."""
         self._word: list[tuple[int, float]] = []
         """Tokens of the word that is being written, and their log-probabilities."""
-        self._flushed = 0.0
-        """Second by which speech had ended."""
+        self._paused = 0.0
+        """Second of the last pause."""
 
     @property
     def partial(self) -> str:  # type: ignore[override]
@@ -44,12 +44,12 @@ class DelayedHypothesis(Hypothesis):
     def add(self, samples: np.ndarray) -> None:
         self.audio.add(samples)
 
-    def flush(self, ago: float = 0.0) -> None:
-        self._flushed = self.audio.samples / self.recogniser.rate - ago
+    def pause(self) -> None:
+        self._paused = self.audio.samples / self.recogniser.rate
 
     @property
     def settled(self) -> bool:  # type: ignore[override]
-        return not self._word and self._moment >= self._flushed
+        return not self._word and self._moment >= self._paused
 
     def finish(self) -> None:
         self.audio.finish()

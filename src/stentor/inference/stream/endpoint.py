@@ -17,11 +17,8 @@ class Endpointer:
     def __init__(self, detector: LiveDetector, silence: float = 0.8):
         self.detector, self.hop, self.silence = detector, detector.hop, max(1, round(silence / FRAME))
         self._spoken, self._quiet = 0, 0
-
-    @property
-    def seconds(self) -> float:
-        """Of silence after which speech has ended."""
-        return self.silence * FRAME
+        self.paused = False
+        """Whether half of that time has passed in the last block."""
 
     @property
     def speaking(self) -> bool:
@@ -34,10 +31,11 @@ class Endpointer:
 
     def add(self, block: np.ndarray) -> bool:
         """Whether speech has ended in this block, float32 of some frames of 10 ms."""
-        ended = False
+        ended = self.paused = False
         for speech in self.detector.add(block):
             self._spoken += speech
             self._quiet = 0 if speech else self._quiet + 1
+            self.paused = self.paused or (self.speaking and self._quiet == (self.silence + 1) // 2)
             if self._quiet == self.silence:
                 ended = ended or self.speaking
                 self._spoken = 0

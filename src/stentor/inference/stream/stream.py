@@ -97,9 +97,13 @@ class Stream:
             block, self._waiting = self._waiting[: self._hop], self._waiting[self._hop :]
             self._samples += len(block)
             self.hypothesis.add(block)
-            if self._endpointer is not None and self._endpointer.add(block):
-                self.hypothesis.flush(self._endpointer.seconds / 2)
-                self._ends = True
+            if self._endpointer is not None:
+                ended = self._endpointer.add(block)
+                if self._endpointer.paused:
+                    self.hypothesis.pause()
+                if ended:
+                    self.hypothesis.flush()
+                    self._ends = True
             yield from self._advanced()
 
     def _advanced(self) -> Iterator[Event | Hypothesis]:

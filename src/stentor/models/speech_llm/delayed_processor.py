@@ -18,6 +18,7 @@ from stentor.models.delayed.processor import DelayedProcessor
 from stentor.models.speech_llm import SpeechLLMStream
 from stentor.models.speech_llm.encoders import SAMPLE_RATE
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
+from stentor.models.streaming import Streaming
 
 PAUSE, WORD = "<pause>", "<word>"
 ROOM = 10
@@ -70,7 +71,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
     def chunks(self, examples: Sequence[Example], training: bool) -> dict[str, Tensor]:
         if drawn := super().chunks(examples, training):
             return drawn
-        assert self.streaming is not None
+        assert isinstance(self.streaming, Streaming)
         frames = [max(1, round(s * self.shape.frame_rate)) for s in self.streaming.soonest]
         return {"chunks": torch.tensor([[*frames, 0]] * len(examples))}
 

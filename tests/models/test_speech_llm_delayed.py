@@ -9,14 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stentor.audio.synth import say
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
+from stentor.inference.load import Model
 from stentor.inference.stream.delayed import DelayedRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.losses.base import Loss
 from stentor.models.base import Family
+from stentor.sources.base import Source
+from stentor.tasks.base import Task
 
 RATE = 16000
+SPEECH = say("turn on the kitchen light", voice="en-us+f3")
 STREAMING = {"chunk": [0.08, 0.16], "reach": [0.64, 1.28], "offline_ratio": 0.0}
 ENCODER = {"config": {**tiny.ENCODERS["parakeet"], "num_mel_bins": 80}, "streaming": STREAMING}
 
@@ -149,3 +154,17 @@ def test_language_models_without_rotary_positions_are_refused():
         tiny.build(ENCODER, "gpt2", prompt=None, stream={"delay": 0.48})
     with pytest.raises(ConfigError, match="layout padded"):
         build().processor.collate(ITEMS, packed=True)
+
+
+def test_a_file_gets_the_transcript_of_a_stream(bundle, tmp_path):
+    """Whatever the training clips were like: nobody puts room around the speech of a stream."""
+    trained = bundle.processor.trained_speech
+    trained.measure(list(Source.model_validate({"type": "synth", "texts": "digits", "count": 9}).cuts()))
+    assert trained.room is None and trained.longest > 1
+    audio = SPEECH.audio_at(RATE)
+    stream = Stream(DelayedRecogniser(bundle), RATE)
+    events = stream.feed(audio) + stream.finish()
+    words = [event["word"] for event in events if event["type"] == "word"]
+    model = Model("tiny", bundle, Task.model_validate({"type": "transcribe"}), tmp_path)
+    transcript = model.transcribe(audio, RATE, keep_failed=True, temperature=[0.0])  # random words fail the checks
+    assert words and transcript.text.split() == words

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import soundfile
+from pydantic import ValidationError
 
 from stentor.data.cut import language_of, record_from_cut, set_language, speaker_of, text_of, words_of
 from stentor.data.load_audio import load_audio
@@ -69,6 +70,23 @@ def test_snr_of_a_track_is_obeyed():
     clean = load_audio(first.cut).astype(float)
     noise[: len(clean)] -= clean[: len(noise)]
     assert 10 * np.log10(np.mean(clean**2) / np.mean(noise**2)) == pytest.approx(10.0, abs=0.1)
+
+
+def test_clips_of_several_sources_come_together():
+    digits = {"type": "synth", "texts": ["one", "two"], "silence": None, "voices": ["en"]}
+    colours = {"type": "synth", "texts": ["red", "green", "blue"], "silence": None, "voices": ["en-us+f3"]}
+    cuts = list(join(source=[digits, colours], count=50, items=[2, 2], same=None).cuts())
+    used = Counter(word for cut in cuts for word in text_of(cut).split())
+    assert used == dict.fromkeys(["one", "two", "red", "green", "blue"], 20)
+    assert any(
+        {"one", "two"} & set(words) and {"red", "green", "blue"} & set(words)
+        for words in map(str.split, map(text_of, cuts))
+    )
+
+
+def test_no_sources_are_refused():
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        join(source=[])
 
 
 def test_record_of_a_joined_cut_names_no_single_file():

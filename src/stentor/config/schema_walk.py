@@ -41,7 +41,7 @@ def chosen(base: type[Section], value: Any) -> type[Section]:
 
 def inner(annotation: Any, value: Any, key: Key) -> Any:
     """The annotation of the value's entry, or None where the schema knows none. `value` is plain data."""
-    section = section_of(annotation, value)
+    section = None if isinstance(value, list) else section_of(annotation, value)
     if section is not None:
         field = fields(section).get(str(key))
         return field_annotation(field) if field else None

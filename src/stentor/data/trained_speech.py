@@ -74,6 +74,17 @@ class TrainedSpeech:
         return None if self.room is None or self.pause is None else max(self.room, min(self.pause, MOST_PAUSE))
 
 
+class StreamedSpeech(TrainedSpeech):
+    """Of a model whose transcript of a file is that of a stream, where nobody puts room around speech."""
+
+    def __init__(self, trained: TrainedSpeech):
+        super().__init__(None, trained.longest, trained.pause)
+
+    def measure(self, cuts: Sequence[Cut]) -> None:
+        super().measure(cuts)
+        self.room = None
+
+
 def with_room(processor: Any, examples: Sequence[Example]) -> tuple[list[Example], list[float]]:
     """The examples with as much quiet around their speech as the model heard in training, and the seconds by which
     each begins earlier. A clip that would get too long for the model stays as it is, and so do all where the processor

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -23,8 +24,8 @@ class Join(Source):
     """Utterances joined from clips of another source; texts are joined with spaces and word times move along."""
 
     type: Literal["join"] = "join"
-    source: TightSource
-    """Where the clips come from: any source."""
+    source: TightSource | Annotated[list[TightSource], Field(min_length=1)]
+    """Where the clips come from: any source, or several of them together."""
     count: int = Field(1000, ge=1)
     """How many utterances."""
     items: IntRange = (2, 6)
@@ -38,15 +39,20 @@ class Join(Source):
     seed: int = 0
     """Draws clips and pauses."""
 
+    @property
+    def sources(self) -> list[Source]:
+        """What `source` names."""
+        return self.source if isinstance(self.source, list) else [self.source]
+
     def records(self) -> Iterator[Cut | UnusableRecord]:
         groups: dict[Any, list[Cut]] = defaultdict(list)
-        for cut in self.source.cuts():
+        for cut in itertools.chain.from_iterable(source.cuts() for source in self.sources):
             if isinstance(cut, UnusableRecord):
                 yield cut
             else:
                 groups[field_of(cut, self.same) if self.same else None].append(cut)
         if not groups:
-            raise DataError(f"The {self.source.type} source of a join has no usable clip.")
+            raise DataError(f"The source of a join has no usable clip ({', '.join(s.type for s in self.sources)}).")
         if self.same and set(groups) == {None}:
             raise DataError(f"No clip of the joined source has the field `{self.same}`; set `same: null` to join any.")
         rng = random.Random(f"join/{self.seed}")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
+from stentor.data.trained_speech import StreamedSpeech
 from stentor.errors import ConfigError
 from stentor.models.collate import num_samples, split_usable
 from stentor.models.delayed import in_frames
@@ -49,6 +50,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         delayed.delay = delayed.delays[1]
         delayed.window = round(stream.reach * rate)
         delayed.token_dropout = stream.token_dropout
+        delayed.trained_speech = StreamedSpeech(processor.trained_speech)
         delayed.samples_a_position = round(SAMPLE_RATE / rate)
         return delayed
 

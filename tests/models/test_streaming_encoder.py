@@ -143,6 +143,17 @@ def test_states_of_any_pieces(kind, lookahead, samples, chunk, reach, data):
     assert torch.allclose(together, states, atol=2e-4)
 
 
+@pytest.mark.parametrize("kind", [*ENCODERS[:2], "whisper"])
+def test_a_chunk_waits_for_what_it_sees_and_no_more(kind):
+    """Long chunks with a short lookahead do not wait for another chunk."""
+    bundle = build(kind, lookahead=0.08)
+    encoder = chunks(bundle, 8, 16)
+    recording = AudioStream(encoder)
+    features = round(encoder.rate * 0.025)  # those of the last frame reach so far beyond it
+    recording.add(noise(round((8 + encoder.ahead) * encoder.frame_seconds * encoder.rate) + features))
+    assert 0 < encoder.ahead < 8 and recording.ready and len(encode_chunks([recording])[0]) == 8
+
+
 @pytest.mark.parametrize("kind", ["transducer", "ctc", "whisper"])
 def test_encoders_in_bfloat16(kind):
     """Parameters alone, as a frozen encoder is held: statistics of norms stay float32."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +48,8 @@ class ChunkEncoder(ABC):
 
     def open_features(self) -> Any:
         """The features of another recording while it comes, with the methods of `FeatureStream`."""
-        return FeatureStream(self.features, self.chunk * self.factor * self.features.subsample)
+        block = math.gcd(self.chunk, self.ahead)  # so that a chunk waits for what it sees and no more
+        return FeatureStream(self.features, block * self.factor * self.features.subsample)
 
     @abstractmethod
     def start(self) -> States:

@@ -89,7 +89,7 @@ def test_silence_is_an_empty_transcript(export, tone, run):
         (["--format", "json,srt"], "--out"),
         (["--format", "ctm"], "needs --words"),
         (["--device", "tpu9"], "Unknown device"),
-        (["--vad", "no_such.onnx"], "not a Silero VAD model"),
+        (["--vad", "no_such.onnx"], "--vad no_such.onnx: no such file"),
     ],
 )
 def test_wrong_usage(export, tone, run, options, message):

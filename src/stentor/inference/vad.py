@@ -66,6 +66,8 @@ def open_detector(vad: str = "energy", threshold: float | None = None) -> Detect
                 "silero-vad`, or give the path of a silero_vad.onnx in its place."
             )
         vad = str(Path(package.origin).parent / "data" / "silero_vad.onnx")
+    if not Path(vad).is_file():
+        raise ConfigError(f"--vad {vad}: no such file; give `energy`, `silero` or the path of a silero_vad.onnx.")
     return SileroDetector(vad, 0.5 if threshold is None else threshold)
 
 

@@ -122,7 +122,7 @@ def test_features_of_any_pieces(stack, subsample, snip_edges, samples, data):
     ends = sorted(data.draw(st.lists(st.integers(0, samples), max_size=6)))
     parts = []
     for cuts in (ends, []):
-        stream = FeatureStream(features, 8)
+        stream = FeatureStream(features, 12, 8)
         parts.append(np.concatenate([*(stream.add(piece) for piece in np.split(audio, cuts)), stream.finish()]))
     assert np.array_equal(*parts)
     whole = features.joined(features.normalized(features.raw(audio)))
@@ -141,6 +141,18 @@ def test_states_of_any_pieces(kind, lookahead, samples, chunk, reach, data):
     together = masked(bundle, audio, chunk, reach)
     assert together.shape == states.shape
     assert torch.allclose(together, states, atol=2e-4)
+
+
+@pytest.mark.parametrize(("stack", "subsample"), [(1, 1), (4, 4), (7, 4), (1, 4)])
+def test_features_come_as_soon_as_they_can(stack, subsample):
+    """Joined ones, too, which see frames behind their own."""
+    features = Features(normalize="fixed", stack=stack, subsample=subsample, snip_edges=True)
+    seen = max(0, stack + (subsample - stack) // 2 - subsample)
+    samples = (12 * subsample + seen - 1) * features.shift + features.length
+    for short, ready in ((0, 12), (1, 0)):
+        stream = FeatureStream(features, 12 * subsample, 8 * subsample)
+        assert len(stream.add(noise(samples - short))) == ready
+    assert len(stream.add(noise(1))) == 12 and len(stream.add(noise(8 * subsample * features.shift))) == 8
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS[:2], "whisper"])

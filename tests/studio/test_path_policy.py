@@ -179,6 +179,8 @@ def test_what_leads_out_is_refused_with_its_key(projects, value):
     talk = {"type": "conversation", "source": source, "cache": value}
     refused = {key for key, _ in refusals(run(data__replay={"sources": [talk]}), projects)}
     assert refused == {"data.replay.sources.0.source.path", "data.replay.sources.0.cache"}
+    strings = {"type": "join", "source": [{"type": "synth"}, source]}
+    assert refusals(run(data__train=[strings]), projects)[0][0] == "data.train.0.source.1.path"
     assert refusals(run(stages=[{"model": {"init": value}}]), projects)[0][0] == "model.init"
     assert refusals(run(stages=[{"model.init": value}]), projects)[0][0] == "model.init"
 

@@ -1,4 +1,4 @@
-"""`join`: longer utterances made by joining clips of another source, such as digit strings from single digits."""
+"""`join`: longer utterances made by joining clips of other sources, such as digit strings from single digits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Join(Source):
-    """Utterances joined from clips of another source; texts are joined with spaces and word times move along."""
+    """Utterances joined from clips of other sources; texts are joined with spaces and word times move along."""
 
     type: Literal["join"] = "join"
     source: TightSource | Annotated[list[TightSource], Field(min_length=1)]

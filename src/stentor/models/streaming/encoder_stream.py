@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -48,8 +47,8 @@ class ChunkEncoder(ABC):
 
     def open_features(self) -> Any:
         """The features of another recording while it comes, with the methods of `FeatureStream`."""
-        block = math.gcd(self.chunk, self.ahead)  # so that a chunk waits for what it sees and no more
-        return FeatureStream(self.features, block * self.factor * self.features.subsample)
+        first, unit = (n * self.factor * self.features.subsample for n in (self.chunk + self.ahead, self.chunk))
+        return FeatureStream(self.features, first, unit)
 
     @abstractmethod
     def start(self) -> States:

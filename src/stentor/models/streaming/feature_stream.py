@@ -9,11 +9,14 @@ from stentor.models.features import Features
 
 class FeatureStream:
     """Frames of a recording while it comes. They are those of `Features` but for the last bits: spectra are computed
-    for `unit` frames at a time, counted from the start of the recording."""
+    for `unit` frames at a time, behind the first ones, counted from the start of the recording."""
 
-    def __init__(self, features: Features, unit: int):
-        """`features`: without dither, and with a `normalize` that does not look ahead."""
+    def __init__(self, features: Features, first: int, unit: int):
+        """`features`: without dither, and with a `normalize` that does not look ahead. `first`: so many are computed
+        first, and those that are joined to the last one of them."""
         self.features, self.unit = features, unit
+        self._next = first + max(0, features.stack + (features.subsample - features.stack) // 2 - features.subsample)
+        """Frames that are computed next."""
         self._plain = type(features)(**{**features.model_dump(), "snip_edges": True})
         self._left = 0 if features.snip_edges else (features.length - features.shift) // 2
         self._signal = np.zeros(0, np.float32)
@@ -33,9 +36,9 @@ class FeatureStream:
         self._signal = np.concatenate([self._signal, samples])
         if not self._begun and len(self._signal) > self.features.length:
             self._begin()
-        size, before = (self.unit - 1) * self.features.shift + self.features.length, self._frames
-        while self._begun and len(self._signal) >= size:
-            self._extract(self.unit)
+        before = self._frames
+        while self._begun and len(self._signal) >= (self._next - 1) * self.features.shift + self.features.length:
+            self._extract(self._next)
         return self._join(self._frames) if self._frames > before else np.zeros((0, self.features.size), np.float32)
 
     def finish(self) -> np.ndarray:
@@ -50,7 +53,7 @@ class FeatureStream:
         if right > 0:
             self._signal = np.concatenate([self._signal, self._last[len(self._last) - right :][::-1]])
         while self._frames < total:
-            self._extract(min(self.unit, total - self._frames))
+            self._extract(min(self._next, total - self._frames))
         return self._join(total + f.stack + f.subsample)
 
     def _begin(self) -> None:
@@ -62,7 +65,7 @@ class FeatureStream:
         rows = self._plain.extract(self._signal[: (count - 1) * f.shift + f.length])
         self._rows = np.concatenate([self._rows, f.normalized(rows)])
         self._signal = self._signal[count * f.shift :]
-        self._frames += count
+        self._frames, self._next = self._frames + count, self.unit
 
     def _join(self, until: int) -> np.ndarray:
         """Output frames whose parts all come before frame `until`; beyond the end the last one stands in."""

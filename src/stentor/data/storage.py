@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import glob
 import io
 import os
 import re
@@ -62,7 +63,8 @@ class NotFound(MissingData, FileNotFoundError):
 
 def is_remote(path: Any) -> bool:
     """Whether a path or a text is an address (`s3://...`) and no local path."""
-    return not isinstance(path, Path) and bool(match := ADDRESS.match(str(path))) and match[1].lower() != "file"
+    match = None if isinstance(path, Path) else ADDRESS.match(str(path))
+    return match is not None and match[1].lower() != "file"
 
 
 def as_path(text: Any) -> Path:
@@ -110,6 +112,15 @@ StoragePath = Annotated[Path, WrapValidator(_validated), PlainSerializer(str, re
 def join(folder: Path, written: str) -> Path:
     """A path as it is written in a file of `folder`: an address, an absolute path, or one that starts in `folder`."""
     return as_path(written) if is_remote(written) else folder / written
+
+
+def find_paths(pattern: str) -> list[Path]:
+    """The files that a pattern names, `**` for any folders, in order of their names."""
+    if not is_remote(pattern):
+        return [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+    parts = pattern.split("/")
+    first = next(i for i, part in enumerate(parts) if i > 2 and glob.has_magic(part))
+    return list(as_path("/".join(parts[:first])).glob("/".join(parts[first:])))
 
 
 def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
@@ -242,7 +253,10 @@ class BlockReader(io.RawIOBase):
 
     def __init__(self, path: Any):
         self.path = path
-        size = info(path)["size"]
+        facts = info(path)
+        if facts["type"] == "directory":
+            raise DataError(f"{name_of(path)} is a folder, not a file.")
+        size = facts["size"]
         self.whole = read_whole(path) if size is None else None  # of unknown length: not in blocks
         self.size = len(self.whole) if self.whole is not None else int(size)
         self.place = 0
@@ -346,6 +360,15 @@ def upload(local: Path, remote: Path) -> None:
     if str(remote).lower().startswith(("http://", "https://")):
         raise ConfigError(f"{name_of(remote)} cannot be written: write to a folder or to s3://, gs:// or hf://.")
     retried(remote, lambda: filesystem(remote, True).put_file(str(local), key_of(remote)), "write")
+
+
+def prefetch(path: Path) -> None:
+    """Have the file at an address brought into the cache in the background: `local_copy` waits for it. What stands in
+    the way is said by `local_copy`."""
+    if is_remote(path):
+        from stentor.data.storage_cache import bring_ahead
+
+        bring_ahead(path)
 
 
 def local_copy(path: Path) -> Path:

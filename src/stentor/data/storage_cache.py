@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,17 @@ def cached(path: Any) -> Path:
                 _use(file)
         _known[address] = file
     return file
+
+
+def bring_ahead(path: Any) -> None:
+    """`cached` in a thread of this process, one file after the other."""
+    _ahead(os.getpid()).submit(cached, path)
+
+
+@functools.lru_cache(1)
+def _ahead(process: int) -> ThreadPoolExecutor:
+    """One thread for each process: threads do not survive a fork."""
+    return ThreadPoolExecutor(1, "storage")
 
 
 def _use(file: Path) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from stentor.data.jsonl import read_cuts
+from stentor.data.storage import StoragePath
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ AnySection = TypeVar("AnySection")
 
 @contextlib.contextmanager
 def with_local_files(options: Any) -> Iterator[None]:
-    """While a verb runs, its options name local files in the place of addresses. Its outputs are uploaded at the end."""
+    """While a verb runs, its options name local files in the place of addresses. Its outputs are uploaded after it."""
     with contextlib.ExitStack() as stack:
         for declared in fields(options):
             value = getattr(options, declared.name)

@@ -154,8 +154,7 @@ class Mirror:
 
     def _others(self) -> list[Path]:
         """Files outside of checkpoints; results.json last, which says that the run is finished."""
-        files = [p for p in self.local.rglob("*") if p.is_file() and p.name not in RESULTS = "results.json"
-OF_THIS_MACHINE]
+        files = [p for p in self.local.rglob("*") if p.is_file() and p.name not in OF_THIS_MACHINE]
         files = [p for p in files if CHECKPOINTS not in p.parts and p.name[0] != "." and p.suffix != ".tmp"]
         return sorted(files, key=lambda p: (p.name == RESULTS, p))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from stentor.commands.addresses import staged
 from stentor.commands.prepare.journal import write_json
 from stentor.config.prepare.base import Preparation, options_of
 
@@ -35,8 +36,9 @@ def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = ()) -> N
             continue
         print(f"Preparing {step.to} ({step.type}, {number} of {len(steps)}).", flush=True)
         verb = getattr(importlib.import_module(f"stentor.commands.prepare.{step.type}"), f"prepare_{step.type}")
-        verb(SimpleNamespace(**step.options(), plugin=list(plugins)))
-        write_json(step.marker, _settings(step))
+        with staged(step.to) as to:
+            verb(SimpleNamespace(**{**step.options(), "to": to}, plugin=list(plugins)))
+            write_json(step.model_copy(update={"to": to}).marker, _settings(step))
 
 
 def _text(step: Preparation) -> str:

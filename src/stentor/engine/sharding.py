@@ -46,7 +46,7 @@ def own_shards(tensors: Mapping[str, Tensor]) -> dict[str, TensorShard]:
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     written = [0] * world  # bytes of whole tensors by rank
     shards: dict[str, TensorShard] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].nbytes):
         if is_zero_sharded(tensor):
             whole = gather_zero(tensor)
             if rank == 0:

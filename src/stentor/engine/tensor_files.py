@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -112,15 +113,15 @@ class StoredTensors:
                 places[name] = file.tell()
                 for piece in self.pieces(name):
                     file.write(piece.contiguous().view(-1).view(torch.uint8).numpy().data)
-            size = file.tell()
-        data = torch.from_file(str(scratch), size=size, dtype=torch.uint8) if size else torch.empty(0)
         tensors = {}
         for name in self:
             if name not in places:
                 tensors[name] = self.rows(name)
                 continue
             shape, dtype = self.shape(name), self.dtype(name)
-            tensors[name] = data[places[name] :][: shape.numel() * dtype.itemsize].view(dtype).view(shape)
+            size = shape.numel() * dtype.itemsize
+            data = torch.from_numpy(np.memmap(scratch, np.uint8, "c", places[name], (size,)))
+            tensors[name] = data.view(dtype).view(shape)
         return tensors
 
 

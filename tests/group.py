@@ -6,6 +6,7 @@
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -13,15 +14,20 @@ import torch
 
 def zeroed(config: Path, overrides: list[str]) -> int:
     """0 when a trainer whose weights are all zero holds, after loading, what the newest checkpoint of its run holds."""
-    from safetensors.torch import load_file
-
     from stentor.commands.train import prepare
     from stentor.config.load import load
     from stentor.engine import ema, state
     from stentor.engine.backend import build_backend
     from stentor.engine.device import Communicator, accelerator
     from stentor.engine.run_logger import RunLogger
+    from stentor.engine.sharding import TensorShard, gather_zero, is_zero_sharded
+    from stentor.engine.tensor_files import StoredTensors, save_shards
     from stentor.engine.trainer import Trainer
+
+    def full(tensor):
+        if is_zero_sharded(tensor):
+            return gather_zero(tensor).cpu()
+        return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).cpu().clone()
 
     config = load(config, overrides).config
     device = accelerator(config.train)
@@ -33,19 +39,23 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     model = setup.bundle.model
 
     def full_tensors():
-        return ema.gather_full_tensors(ema.trained_tensors(model))
+        return {n: full(t) for n, t in ema.trained_tensors(model).items()}
 
-    ema.assign_tensors(model, {n: torch.zeros_like(t) for n, t in full_tensors().items()})
+    zeros = Path(tempfile.mkdtemp())
+    shards = {n: TensorShard(torch.zeros_like(t), t.shape) for n, t in full_tensors().items()}
+    ema.read_weights(model, StoredTensors([save_shards(zeros, "weights", shards)]))
     if any(t.count_nonzero() for t in full_tensors().values()):
         return 8
     checkpoint = state.latest_checkpoint(trainer)
     state.load(trainer, checkpoint)
-    weights = load_file(checkpoint / "resume" / "weights.safetensors")
-    moments = load_file(checkpoint / "resume" / "optimizer.safetensors")
+    weights, moments = (StoredTensors.of(checkpoint / "resume", kind) for kind in ("weights", "optimizer"))
     loaded, (tensors, _) = full_tensors(), backend.optimizer_state()
-    same_weights = loaded.keys() == weights.keys() and all(loaded[n].equal(weights[n]) for n in weights)
-    same_moments = tensors.keys() == moments.keys() and all(tensors[n].equal(moments[n]) for n in moments)
-    return 0 if weights and same_weights and same_moments else 9
+    same_weights = loaded.keys() == set(weights) and all(loaded[n].equal(weights.rows(n)) for n in weights)
+    same_moments = all(
+        s.data.equal(moments.rows(n, s.first, s.first + len(s.data) if s.data.ndim else 1)) for n, s in tensors.items()
+    )
+    written = set().union(*communicator.gather(set(tensors)))
+    return 0 if len(weights) and same_weights and same_moments and written == set(moments) else 9
 
 
 def one_after_the_other(commands: list[list[str]]) -> int:

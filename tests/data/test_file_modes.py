@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from stentor.data.file_modes import follow_umask
-from stentor.engine.checkpoint import save_tensors
+from stentor.engine.sharding import TensorShard
+from stentor.engine.tensor_files import save_shards
 from stentor.models.weights_io import write_weights
 
 SOURCES = Path(__file__).parents[2] / "src" / "stentor"
@@ -31,7 +32,7 @@ def mode_of(path: Path) -> int:
 
 def test_weights_follow_the_umask(mode, tmp_path):
     write_weights({"weight": torch.ones(3)}, tmp_path)
-    save_tensors(tmp_path / "optimizer.safetensors", {"step": torch.ones(3)})
+    save_shards(tmp_path, "optimizer", {"step": TensorShard(torch.ones(3), torch.Size([3]))})
     assert {p.name: mode_of(p) for p in tmp_path.iterdir()} == {
         "model.safetensors": mode,
         "optimizer.safetensors": mode,

@@ -2,15 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from stentor.engine.checkpoint import save_tensors
-from stentor.engine.ema import (
-    EMA,
-    assign_tensors,
-    average_checkpoints,
-    exported_weights,
-    random_buffers,
-    trained_tensors,
-)
+from stentor.engine.ema import EMA, exported_weights, random_buffers, read_weights, trained_tensors
+from stentor.engine.sharding import own_shards
+from stentor.engine.tensor_files import MeanTensors, StoredTensors, save_shards
 from stentor.models.base import RandomFeatures
 
 
@@ -87,16 +81,22 @@ def test_the_average_is_lent_and_given_back():
     assert model.weight.tolist() == [0.0, 1.0], "the optimizer still holds the model's own tensors"
 
 
-def test_put_and_load_copy_in_place():
+def test_read_and_load_copy_in_place(tmp_path):
     model = Small()
     average, before = EMA(model, 0.5), model.weight
-    new = {"weight": torch.tensor([4.0, 6.0], dtype=torch.float64), "seen": torch.tensor(8)}
-    assign_tensors(model, new)
+
+    def stored(**tensors):
+        return StoredTensors([save_shards(tmp_path, "weights", own_shards(tensors))])
+
+    new = stored(weight=torch.tensor([4.0, 6.0], dtype=torch.float64), seen=torch.tensor(8))
+    read_weights(model, new)
     average.load(new)
     assert model.weight is before and model.weight.dtype == torch.float32
     assert model.weight.tolist() == average.shadow["weight"].tolist() == [4.0, 6.0] and model.seen == 8
     with pytest.raises(KeyError):
-        assign_tensors(model, {"of another model": torch.zeros(1)})
+        read_weights(model, stored(of_another_model=torch.zeros(1)))
+    with pytest.raises(ValueError, match=r"weight is \[3\] there and \[2\] here"):
+        read_weights(model, stored(weight=torch.zeros(3)))
 
 
 @pytest.fixture
@@ -104,10 +104,15 @@ def checkpoint(tmp_path):
     def make(name, **files):
         (tmp_path / name / "resume").mkdir(parents=True)
         for file, tensors in files.items():
-            save_tensors(tmp_path / name / "resume" / f"{file}.safetensors", tensors)
+            save_shards(tmp_path / name / "resume", file, own_shards(tensors))
         return tmp_path / name
 
     return make
+
+
+def mean(folders, from_first=frozenset()):
+    tensors = MeanTensors([exported_weights(folder) for folder in folders], from_first)
+    return {name: tensors.rows(name) for name in tensors}
 
 
 def test_mean_of_checkpoints(checkpoint):
@@ -115,19 +120,19 @@ def test_mean_of_checkpoints(checkpoint):
         checkpoint(f"c{i}", weights={"w": torch.tensor([v, 0.1]), "seen": torch.tensor(10 * i)})
         for i, v in enumerate((1.0, 2.0, 6.0))
     ]
-    got = average_checkpoints(folders)
+    got = mean(folders)
     torch.testing.assert_close(got["w"], torch.tensor([3.0, 0.1], dtype=torch.float64), atol=1e-8, rtol=0)
     assert got["seen"] == 0 and got["seen"].dtype == torch.int64, "counts come from the first"
 
 
 def test_the_mean_of_checkpoints_takes_draws_from_the_first(checkpoint):
     folders = [checkpoint(f"d{v}", weights={"w": torch.tensor([v]), "draw": torch.tensor([v])}) for v in (1.0, 2.0)]
-    got = average_checkpoints(folders, {"draw"})
+    got = mean(folders, {"draw"})
     assert got["w"].tolist() == [1.5] and got["draw"].tolist() == [1.0]
 
 
 def test_what_was_evaluated_is_what_is_averaged(checkpoint):
     plain = checkpoint("plain", weights={"w": torch.tensor([1.0])})
     ema = checkpoint("ema", weights={"w": torch.tensor([100.0])}, ema={"w": torch.tensor([3.0])})
-    assert exported_weights(plain).name == "weights.safetensors" and exported_weights(ema).name == "ema.safetensors"
-    assert average_checkpoints([plain, ema])["w"].tolist() == [2.0]
+    assert exported_weights(plain).rows("w") == 1.0 and exported_weights(ema).rows("w") == 3.0
+    assert mean([plain, ema])["w"].tolist() == [2.0]

@@ -10,6 +10,8 @@ from torch import nn
 from stentor.engine.muon import Muon
 from stentor.engine.optim import Plateau, build, factor, load_optimizer_state, optimizer_state
 from stentor.engine.section import Optim, ParameterGroup, Schedule
+from stentor.engine.sharding import own_shards
+from stentor.engine.tensor_files import StoredTensors, save_shards
 from stentor.errors import ConfigError
 
 TYPES = ["adam", "adamw", "sgd", "adagrad", "rmsprop", "adamax", "muon"]
@@ -49,10 +51,8 @@ def weights(model):
 
 def through_files(tensors, plain, folder):
     """The state as a checkpoint holds it."""
-    from stentor.engine.checkpoint import load_tensors, save_tensors
-
-    save_tensors(folder / "optimizer.safetensors", tensors)
-    return load_tensors(folder / "optimizer.safetensors"), json.loads(json.dumps(plain))
+    path = save_shards(folder, "optimizer", own_shards(tensors))
+    return StoredTensors([path]), json.loads(json.dumps(plain))
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Callback(Choice):
         """After one evaluation set was scored; called once per set. `predictions` is complete on the main process."""
 
     def on_save(self, trainer: Trainer, folder: Any) -> None:
-        """After a checkpoint was written to `folder`."""
+        """When the checkpoint `folder` is complete. It is written beside the training, which may be some steps on."""
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         """When training ends, however it ends."""

@@ -19,7 +19,7 @@ import torch
 from stentor.callbacks.console import scores_text
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
-from stentor.engine.evaluate import EvalSet, breakdown
+from stentor.engine.evaluate import EvalSet, breakdown, metrics_row
 from stentor.engine.run_logger import finite
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
@@ -87,7 +87,7 @@ def score_baseline(trainer: Trainer, eval_sets: Sequence[EvalSet], folder: Path)
                 cached = {
                     "of": scored,
                     "scores": {k: s.as_dict() for k, s in scores.items()},
-                    "row": trainer.row_of(eval_set.name, scores, means),
+                    "row": metrics_row(trainer.losses, eval_set.name, scores, means),
                 }
                 if trainer.main:
                     _write(folder, eval_set.name, cached, predictions)

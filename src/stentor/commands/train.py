@@ -265,7 +265,8 @@ def summary(setup: TrainingSetup) -> list[str]:
 
 def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     """Score the selected weights on every set, then write the export, the results, the card and the report."""
-    weights = state.load_selected_weights(trainer)
+    scratch = folder / ".export.tmp"
+    weights = state.load_selected_weights(trainer, scratch)
     results = score_sets(trainer, folder)
     trainer.setup.train_data.collect(trainer.communicator.gather)
     if not trainer.main:
@@ -284,6 +285,7 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")})
     write_json(export / "eval_results.json", results["eval"])
     write_card(export, trainer.config.plain(), results)
+    shutil.rmtree(scratch, ignore_errors=True)
     write_json(folder / "results.json.tmp", finite(results))
     (folder / "results.json.tmp").replace(folder / "results.json")
     trainer.event("finished", step=trainer.step, eval=results["eval"])

@@ -19,7 +19,8 @@ from stentor.engine.deepspeed import DeepSpeedBackend
 from stentor.engine.optim import build, load_optimizer_state, optimizer_state
 from stentor.engine.section import Train
 from stentor.engine.setup import TrainingSetup
-from stentor.engine.sharding import check_shardable
+from stentor.engine.sharding import TensorShard, check_shardable, own_shards
+from stentor.engine.tensor_files import StoredTensors
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -102,11 +103,14 @@ class AccelerateBackend:
         """Inside, the model may be called bare."""
         return contextlib.nullcontext()
 
-    def optimizer_state(self, copy: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, copy)
+    def optimizer_state(self) -> tuple[dict[str, TensorShard], dict[str, Any]]:
+        """(what this rank writes of the tensors, plain values) by `PARAMETER|KEY`. The data is that which the next
+        optimizer step changes."""
+        tensors, plain = optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model)
+        return own_shards(tensors), plain
 
-    def load_optimizer_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-        load_optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, tensors, plain)
+    def load_optimizer_state(self, stored: StoredTensors, plain: Mapping[str, Any]) -> None:
+        load_optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, stored, plain)
 
 
 Backend = AccelerateBackend | DeepSpeedBackend

@@ -1,31 +1,29 @@
 """Checkpoints on disk: written under a temporary name, hashed, renamed; damaged ones are passed over.
 
 checkpoints/step-000400/export/   what others load (written by the model family)
-                        resume/   weights.safetensors optimizer.safetensors state.json: what training goes on from
+                        resume/   weights, optimizer (and ema) .safetensors, of several processes one file for each
+                                  (`tensor_files`), and state.json: what training goes on from
                         meta.json step, and a hash of every file
 checkpoints/latest, best          names of checkpoints, in one line
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError, StentorError
 
-if TYPE_CHECKING:
-    import torch
-
 META = "meta.json"
-FORMAT = 1
-"""Version of what a checkpoint holds, in meta.json; checkpoints without one are of version 1."""
+FORMATS = (1, 2)
+"""Versions of what a checkpoint holds that are read, in meta.json; checkpoints without one are of version 1. In version
+2 a tensor may lie in several files, one for each process that wrote it."""
 NAME = re.compile(r"step-(\d{6,})", re.ASCII)
 """Folders of other names, such as a copy `step-000012.old`, are the user's."""
 
@@ -40,31 +38,52 @@ def step_of(folder: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) -> Path:
-    """Make checkpoint `step` by calling `fill(temporary folder)`; it appears under its name only when complete.
+def temporary(parent: Path, step: int) -> Path:
+    """The folder in which a checkpoint is written."""
+    return parent / f".{name_of(step)}.tmp"
 
-    Raises StentorError when the disk refuses; what was there before stays.
+
+def begin(parent: Path, step: int) -> Path:
+    """The temporary folder of checkpoint `step`, empty. Raises StentorError when the disk refuses."""
+    folder = temporary(parent, step)
+    with _writing(parent, step):
+        parent.mkdir(parents=True, exist_ok=True)
+        for left in parent.glob(".step-*.tmp"):  # by a process that was killed while writing
+            shutil.rmtree(left, ignore_errors=True)
+        (folder / "resume").mkdir(parents=True)
+    return folder
+
+
+def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]], format: int = 1) -> Path:
+    """Call `fill` with the folder that `begin` made; then it appears under its name. Answers its path.
+
+    `fill` answers the hashes of files that are flushed to disk already, by their paths in the folder; all other files
+    are hashed and flushed here. Raises StentorError when the disk refuses; what was there before stays.
     """
-    parent.mkdir(parents=True, exist_ok=True)
-    target = parent / name_of(step)
-    temporary = parent / f".{target.name}.tmp"
-    for left in parent.glob(".step-*.tmp"):  # by a process that was killed while writing
-        shutil.rmtree(left, ignore_errors=True)
-    try:
-        temporary.mkdir()
-        fill(temporary)
-        files = sorted(p for p in temporary.rglob("*") if p.is_file())
-        hashes = {str(p.relative_to(temporary)): hash_of(p) for p in files}
-        (temporary / META).write_text(json.dumps({"format": FORMAT, "step": step, "files": hashes, **meta}, indent=1))
-        for path in [*files, temporary / META]:
-            _sync(path)
+    target, folder = parent / name_of(step), temporary(parent, step)
+    with _writing(parent, step):
+        hashes = dict(fill(folder))
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            if (name := str(path.relative_to(folder))) not in hashes:
+                hashes[name] = sealed(path)
+        meta = {"format": format, "step": step, "files": dict(sorted(hashes.items()))}
+        (folder / META).write_text(json.dumps(meta, indent=1))
+        _sync(folder / META)
         if target.exists():
             shutil.rmtree(target)
-        os.rename(temporary, target)
+        os.rename(folder, target)
         _sync(parent)
         point(parent, "latest", target)
+    return target
+
+
+@contextlib.contextmanager
+def _writing(parent: Path, step: int) -> Iterator[None]:
+    """What goes wrong inside removes the temporary folder, and what the disk refuses is said in one sentence."""
+    try:
+        yield
     except Exception as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary(parent, step), ignore_errors=True)
         # safetensors reports a full disk as its own error, with the system's message inside.
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
@@ -74,7 +93,6 @@ def write(parent: Path, step: int, fill: Callable[[Path], None], **meta: Any) ->
             f"The checkpoint of step {step} could not be written to {parent} ({error}); {fallback}. "
             "Make room (`df -h`) and run the same command again to go on from there."
         ) from error
-    return target
 
 
 def existing(parent: Path, complete: bool = True) -> list[Path]:
@@ -131,11 +149,12 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
         if problem := damage(folder):
             damaged[folder] = problem
             continue
-        version = json.loads((folder / META).read_text()).get("format", FORMAT)
-        if version != FORMAT:
+        version = json.loads((folder / META).read_text()).get("format", 1)
+        if version not in FORMATS:
             raise ConfigError(
-                f"{folder} was written by another version of Stentor (format {version}; this one reads {FORMAT}): go "
-                "on with that version, or start a new run under another `name` with `model.init` set to its export."
+                f"{folder} was written by another version of Stentor (format {version}; this one reads up to "
+                f"{FORMATS[-1]}): go on with that version, or start a new run under another `name` with `model.init` "
+                "set to its export."
             )
         for other, problem in damaged.items():
             say(f"Checkpoint {other.name} is damaged ({problem}); falling back to the one before.")
@@ -170,25 +189,10 @@ def prune(parent: Path, keep: int | None, also: set[str]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def save_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """One safetensors file; tensors that share memory are copied apart."""
-    from safetensors.torch import save_file
-
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        tensor = tensor.contiguous()
-        if tensor.numel() and tensor.data_ptr() in seen:
-            tensor = tensor.clone()
-        seen.add(tensor.data_ptr())
-        tensors[name] = tensor
-    save_file(tensors, path)
-    follow_umask(path)
-
-
-def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    return load_file(path)
+def sealed(path: Path) -> str:
+    """The hash of a file, after it was flushed to disk."""
+    _sync(path)
+    return hash_of(path)
 
 
 def hash_of(path: Path) -> str:

@@ -1,8 +1,9 @@
 """DeepSpeed's ZeRO: optimizer state (stage 1), gradients (2) and weights (3) divided over the processes.
 
 The engine keeps what is its own: it plans the batches, divides the sums, steps the schedule, writes and reads the
-checkpoints (whole tensors by parameter name, so that a run may go on with another number of processes, or with DDP or
-FSDP2). DeepSpeed holds the shards, adds up gradients over micro-batches and processes, clips and steps.
+checkpoints (tensors by parameter name, so that a run may go on with another number of processes, or with DDP or FSDP2;
+the main process gathers what is divided and writes it whole). DeepSpeed holds the shards, adds up gradients over
+micro-batches and processes, clips and steps.
 https://arxiv.org/abs/1910.02054
 """
 
@@ -25,7 +26,8 @@ from stentor.data.batch import Batch
 from stentor.engine.optim import build, states_by_parameter
 from stentor.engine.section import Train
 from stentor.engine.setup import TrainingSetup
-from stentor.engine.sharding import assign_zero_state, check_shardable, full_shape
+from stentor.engine.sharding import TensorShard, assign_zero_state, check_shardable, full_shape
+from stentor.engine.tensor_files import StoredTensors
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.tasks.base import Task
@@ -205,10 +207,12 @@ class DeepSpeedBackend:
 
     # State of the optimizer, by parameter name -----------------------------------------------------------------------
 
-    def optimizer_state(self, copy: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def optimizer_state(self) -> tuple[dict[str, TensorShard], dict[str, Any]]:
+        """The tensors are gathered for the main process, which writes them whole."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        tensors: dict[str, Tensor] = {}
+        main = self.accelerator.is_main_process
+        tensors: dict[str, TensorShard] = {}
         plain: dict[str, Any] = {}
         self._link()
         flat = self._flat()[0]
@@ -216,16 +220,17 @@ class DeepSpeedBackend:
             for name, parameter in self._trained():
                 if isinstance(value, Tensor) and value.shape == flat.shape:
                     moment = safe_get_full_optimizer_state(parameter, key)
-                    if copy:
-                        tensors[f"{name}|{key}"] = moment.cpu().clone()
+                    if main:
+                        tensors[f"{name}|{key}"] = TensorShard(moment.cpu().clone(), moment.shape)
                 elif isinstance(value, Tensor):
-                    tensors[f"{name}|{key}"] = value.cpu().clone()
+                    if main:
+                        tensors[f"{name}|{key}"] = TensorShard(value.cpu().clone(), value.shape)
                 else:
                     plain[f"{name}|{key}"] = value
         return tensors, plain
 
-    def load_optimizer_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-        states = states_by_parameter(tensors, plain)
+    def load_optimizer_state(self, stored: StoredTensors, plain: Mapping[str, Any]) -> None:
+        states = states_by_parameter({n: stored.rows(n) for n in stored} | dict(plain))
         if not states:
             return
         trained = self._trained()

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,14 +56,19 @@ def accelerator(train: Train) -> Accelerator:
     return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
 
 
+PATIENCE = timedelta(hours=2)
+"""How long a rank that has written its part of a checkpoint waits for the others."""
+
+
 class Communicator:
     """Small exact messages between ranks, over gloo on the CPU so that no GPU has to be waited for."""
 
     def __init__(self, world: int):
-        self.world = world
-        self.group = None
+        self.world, self.rank = world, dist.get_rank() if world > 1 else 0
+        self.group = self.background_group = None
         if world > 1:
             self.group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+            self.background_group = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Element-wise sums over all ranks."""
@@ -72,12 +78,13 @@ class Communicator:
         dist.all_reduce(tensor, group=self.group)
         return tensor.tolist()
 
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's plain value, in order of rank."""
+    def gather(self, value: Any, background: bool = False) -> list[Any]:
+        """Every rank's plain value, in order of rank. `background`: for a thread beside that of the training, in which
+        ranks wait long for each other."""
         if self.world == 1:
             return [value]
         everyone: list[Any] = [None] * self.world
-        dist.all_gather_object(everyone, value, group=self.group)
+        dist.all_gather_object(everyone, value, group=self.background_group if background else self.group)
         return everyone
 
     def on_main(self, act: Callable[[], Any]) -> Any:

@@ -1,14 +1,14 @@
-"""Weight averages: over time (EMA) and over the best checkpoints; and the trained tensors of a model by name."""
+"""Moving average of the weights (EMA), and the trained tensors of a model by name."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from stentor.engine.checkpoint import load_tensors
-from stentor.engine.sharding import assign_zero_parameter, gather_full, is_zero_sharded, shard_like, trained_by_zero
+from stentor.engine.sharding import assign_zero_parameter, is_zero_sharded, trained_by_zero
+from stentor.engine.tensor_files import StoredTensors, read_into
 from stentor.models.base import Bundle, RandomFeatures
 
 
@@ -33,26 +33,17 @@ def exported_frozen_tensors(bundle: Bundle) -> dict[str, torch.Tensor]:
     return {n: state_dict[n] for n in sorted(names) if n in state_dict}
 
 
-def gather_full_tensors(tensors: Mapping[str, torch.Tensor], copy: bool = True) -> dict[str, torch.Tensor]:
-    """Unsharded copies on the CPU. All ranks must call; those with `copy` False get nothing."""
-    full_tensors = {}
-    for name, tensor in tensors.items():
-        full = gather_full(tensor, copy)
-        if copy:
-            full_tensors[name] = full.clone()
-    return full_tensors
-
-
 @torch.no_grad()
-def assign_tensors(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Copy whole tensors into the model's (possibly sharded) parameters and buffers."""
+def read_weights(model: nn.Module, stored: StoredTensors) -> None:
+    """Read stored tensors into the model's parameters and buffers, each rank the rows that it has. Raises KeyError and
+    ValueError where they are of another model."""
     targets = trained_tensors(model)
     parameters = dict(model.named_parameters())
-    for name, value in tensors.items():
+    for name in stored:
         if name in parameters and trained_by_zero(parameters[name]):
-            assign_zero_parameter(parameters[name], value)
+            assign_zero_parameter(parameters[name], stored.rows(name))
         else:
-            targets[name].copy_(shard_like(value, targets[name]))
+            read_into(targets[name], stored, name)
 
 
 class EMA:
@@ -71,20 +62,23 @@ class EMA:
             else:
                 self.shadow[name].copy_(tensor)
 
+    def load(self, stored: StoredTensors) -> None:
+        """Restore the average from a checkpoint."""
+        for name in stored:
+            read_into(self.shadow[name], stored, name)
+
     @torch.no_grad()
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Restore the average from whole tensors of a checkpoint."""
-        for name, value in tensors.items():
-            self.shadow[name].copy_(shard_like(value, self.shadow[name]))
+    def assign(self) -> None:
+        """Put the average into the model."""
+        for name, tensor in trained_tensors(self.model).items():
+            tensor.copy_(self.shadow[name])
 
     @contextlib.contextmanager
     @torch.no_grad()
     def applied(self) -> Iterator[None]:
         """The model holds the average inside the block."""
-        tensors = trained_tensors(self.model)
-        weights = {n: t.clone() for n, t in tensors.items()}
-        for name, tensor in tensors.items():
-            tensor.copy_(self.shadow[name])
+        weights = {n: t.clone() for n, t in trained_tensors(self.model).items()}
+        self.assign()
         try:
             yield
         finally:
@@ -93,23 +87,7 @@ class EMA:
                 tensor.copy_(weights[name])
 
 
-def average_checkpoints(checkpoints: Sequence[Path], from_first: Set[str] = frozenset()) -> dict[str, torch.Tensor]:
-    """The mean of the checkpoints' exported weights (of their EMA where there is one); counters and the names in
-    `from_first` (random draws) are those of the first checkpoint."""
-    total: dict[str, torch.Tensor] = {}
-    averaged: set[str] = set()
-    for number, folder in enumerate(checkpoints):
-        for name, tensor in load_tensors(exported_weights(folder)).items():
-            if number == 0:
-                if tensor.is_floating_point() and name not in from_first:
-                    averaged.add(name)
-                total[name] = tensor.double() if name in averaged else tensor
-            elif name in averaged:
-                total[name] += tensor.double()
-    return {n: t / len(checkpoints) if n in averaged else t for n, t in total.items()}
-
-
-def exported_weights(checkpoint: Path) -> Path:
+def exported_weights(checkpoint: Path) -> StoredTensors:
     """The weights that the checkpoint was evaluated with: the EMA's if there is one."""
-    ema = checkpoint / "resume" / "ema.safetensors"
-    return ema if ema.exists() else checkpoint / "resume" / "weights.safetensors"
+    averaged = StoredTensors.of(checkpoint / "resume", "ema")
+    return averaged if len(averaged) else StoredTensors.of(checkpoint / "resume", "weights")

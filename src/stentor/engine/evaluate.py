@@ -190,6 +190,15 @@ MOST_GROUPS = 200
 """Values of a field by which scores are broken down; with more, each would rest on too little to say anything."""
 
 
+def metrics_row(
+    losses: Mapping[str, Loss], name: str, scores: Mapping[str, Score], means: Mapping[str, float]
+) -> dict[str, float]:
+    """What metrics.jsonl says of one scored set; `means`: the mean of each term of the loss."""
+    row = {f"eval/{name}/{k}": s.value for k, s in scores.items()}
+    row |= {f"eval/{name}/loss": sum(losses[t].weight * v for t, v in means.items())}
+    return row | {f"eval/{name}/loss_{t}": v for t, v in means.items()}
+
+
 class Scores(Protocol):
     """What scores predictions: a task, or what stands for it."""
 

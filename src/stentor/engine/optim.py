@@ -10,7 +10,7 @@ from torch import nn
 
 from stentor.engine.muon import Muon
 from stentor.engine.section import Optim, ParameterGroup, Schedule
-from stentor.engine.sharding import gather_full, shard_like
+from stentor.engine.tensor_files import StoredTensors, read_into
 from stentor.errors import ConfigError
 
 
@@ -132,55 +132,55 @@ class Plateau:
 
 
 def optimizer_state(
-    optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, copy: bool = True
+    optimizers: Sequence[torch.optim.Optimizer], model: nn.Module
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """(tensors, plain values) by `PARAMETER|KEY`, whole and on the CPU. All ranks must call; those with `copy` False
-    get no tensors."""
+    """(tensors as they lie on this rank, plain values) by `PARAMETER|KEY`."""
     names = {id(p): n for n, p in model.named_parameters()}
     tensors: dict[str, torch.Tensor] = {}
     plain: dict[str, Any] = {}
     for optimizer in optimizers:
         for parameter, state in optimizer.state.items():
             for key, value in state.items():
-                name = f"{names[id(parameter)]}|{key}"
-                if not isinstance(value, torch.Tensor):
-                    plain[name] = value
-                    continue
-                full = gather_full(value, copy)
-                if copy:
-                    tensors[name] = full.clone()
+                values = tensors if isinstance(value, torch.Tensor) else plain
+                values[f"{names[id(parameter)]}|{key}"] = value
     return tensors, plain
 
 
-def states_by_parameter(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The values of `optimizer_state` as `{parameter: {key: value}}`."""
+def states_by_parameter(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Values by `PARAMETER|KEY` as `{parameter: {key: value}}`."""
     states: dict[str, dict[str, Any]] = {}
-    for name, value in [*tensors.items(), *plain.items()]:
+    for name, value in values.items():
         parameter, _, key = name.rpartition("|")
         states.setdefault(parameter, {})[key] = value
     return states
 
 
 def load_optimizer_state(
-    optimizers: Sequence[torch.optim.Optimizer],
-    model: nn.Module,
-    tensors: Mapping[str, torch.Tensor],
-    plain: Mapping[str, Any],
+    optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, stored: StoredTensors, plain: Mapping[str, Any]
 ) -> None:
-    """Restore what `optimizer_state` returned, resharded for this run's processes."""
-    states = states_by_parameter(tensors, plain)
+    """Restore what `optimizer_state` returned, of tensors the rows that are on this rank. Raises ValueError where they
+    have another shape than their parameter."""
+    states = states_by_parameter(dict.fromkeys(stored) | dict(plain))
     names = {id(p): n for n, p in model.named_parameters()}
     for optimizer in optimizers:
         is_fused = bool(optimizer.defaults.get("fused"))
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if (state := states.get(names[id(parameter)])) is not None:
-                    optimizer.state[parameter] = {k: _placed(k, v, parameter, is_fused) for k, v in state.items()}
+                name = names[id(parameter)]
+                if (state := states.get(name)) is not None:
+                    for key in state:
+                        if (stored_name := f"{name}|{key}") in stored:
+                            state[key] = _placed(stored, stored_name, parameter, is_fused)
+                    optimizer.state[parameter] = state
 
 
-def _placed(key: str, value: Any, parameter: nn.Parameter, is_fused: bool) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.ndim:  # moments follow the parameter's device and sharding, in their own type
-        return shard_like(value, parameter).to(value.dtype)
-    return value.to(parameter.device) if key != "step" or is_fused else value
+def _placed(stored: StoredTensors, name: str, parameter: nn.Parameter, is_fused: bool) -> torch.Tensor:
+    """A stored tensor on the parameter's device, divided like it."""
+    shape, dtype = stored.shape(name), stored.dtype(name)
+    if shape == parameter.shape and shape:
+        target = torch.empty_like(parameter, dtype=dtype)
+    else:
+        on_host = not shape and name.endswith("|step") and not is_fused
+        target = torch.empty(shape, dtype=dtype, device="cpu" if on_host else parameter.device)
+    read_into(target, stored, name)
+    return target

@@ -1,11 +1,13 @@
-"""Sharded tensors: whole copies of what FSDP2 (DTensor) and DeepSpeed's ZeRO divide over the processes, and back."""
+"""Sharded tensors: the parts that FSDP2 (DTensor) and DeepSpeed's ZeRO divide over the processes."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from stentor.errors import ConfigError
 
@@ -16,23 +18,58 @@ def check_shardable(model: nn.Module, key: str = "train.shard") -> None:
         raise ConfigError(f"Weights kept in 8 or 4 bits cannot be sharded: leave out `model.quantize` or `{key}`.")
 
 
-def gather_full(tensor: Tensor, copy: bool = True) -> Tensor:
-    """The whole tensor, gathered from all ranks when it is sharded (then every rank must call), on the CPU. With `copy`
-    False, for ranks that only take part, it stays on its device."""
-    if is_zero_sharded(tensor):
-        import deepspeed
+class TensorShard(NamedTuple):
+    """Rows of a tensor, all of them where it is not divided."""
 
-        with deepspeed.zero.GatheredParameters([tensor]):
-            value = tensor.detach().clone()
-    else:
-        value = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
-    return value.cpu() if copy else value
+    data: Tensor  # [rows, ...]; a number without dimensions is as it is
+    shape: torch.Size  # of the whole tensor
+    first: int = 0  # the first row
 
 
-def shard_like(value: Tensor, target: Tensor) -> Tensor:
-    """The whole tensor `value` with the type, device and sharding of `target`."""
-    value = value.to(target.device, target.dtype)
-    return distribute_tensor(value, target.device_mesh, target.placements) if isinstance(target, DTensor) else value
+def local_shard(tensor: Tensor) -> TensorShard:
+    """The rows of a tensor that lie on this rank, as FSDP2 divided it."""
+    tensor = tensor.detach()
+    if not isinstance(tensor, DTensor):
+        return TensorShard(tensor, tensor.shape)
+    _, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return TensorShard(tensor.to_local(), tensor.shape, offsets[0])
+
+
+def is_divided(tensor: Tensor) -> bool:
+    """Whether only a part of this tensor is here."""
+    return isinstance(tensor, DTensor) or is_zero_sharded(tensor)
+
+
+def own_shards(tensors: Mapping[str, Tensor]) -> dict[str, TensorShard]:
+    """What this rank writes of tensors: its rows of those that are divided, and some of the others, of which each is
+    written by one rank. What ZeRO-3 divides is gathered for the main rank. All ranks must call."""
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    written = [0] * world  # bytes of whole tensors by rank
+    shards: dict[str, TensorShard] = {}
+    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].nbytes):
+        if is_zero_sharded(tensor):
+            whole = gather_zero(tensor)
+            if rank == 0:
+                shards[name] = TensorShard(whole.cpu(), whole.shape)
+            continue
+        shard = local_shard(tensor)
+        if isinstance(tensor, DTensor):
+            if shard.data.numel():
+                shards[name] = shard
+            continue
+        writer = written.index(min(written))
+        written[writer] += tensor.nbytes
+        if writer == rank:
+            shards[name] = shard
+    return shards
+
+
+def gather_zero(parameter: Tensor) -> Tensor:
+    """A copy of the whole parameter that stage 3 of ZeRO divides. All ranks must call."""
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters([parameter]):
+        return parameter.detach().clone()
 
 
 def is_zero_sharded(tensor: Tensor) -> bool:

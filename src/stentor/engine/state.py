@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,10 @@ import torch
 
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.engine import checkpoint, ema
-from stentor.errors import ConfigError, StentorError, without_secrets
+from stentor.engine.checkpoint_writer import PendingCheckpoint, assembled, write_divided
+from stentor.engine.sharding import is_divided, own_shards
+from stentor.engine.tensor_files import MeanTensors, StoredTensors
+from stentor.errors import ConfigError, without_secrets
 from stentor.section.contract import violation
 
 if TYPE_CHECKING:
@@ -69,36 +74,48 @@ class TrainState:
 
 
 def save(trainer: Trainer) -> None:
-    """Write a checkpoint; all ranks call, the main one writes. Raises StentorError when the disk refuses."""
-    main = trainer.main  # the others only take part: a copy on each rank could fill the machine's memory
-    weights = ema.gather_full_tensors(ema.trained_tensors(trainer.bundle.model), main)
-    averaged = ema.gather_full_tensors(trainer.ema.shadow, main) if trainer.ema else None
-    frozen = ema.gather_full_tensors(ema.exported_frozen_tensors(trainer.bundle), main)
-    moments, plain = trainer.backend.optimizer_state(main)
-    state = _state_of(trainer, plain)
+    """Begin to write a checkpoint, after the one that is being written; all ranks call. It is complete, and a failure
+    known, when `settle` comes back. Raises StentorError when the disk refuses."""
+    settle(trainer)
+    model = trainer.bundle.model
+    parameters = {name for name, _ in model.named_parameters()}
+    weights = ema.trained_tensors(model)  # of which the buffers may change in the next forward
+    shards = {"weights": own_shards({n: t if n in parameters else t.clone() for n, t in weights.items()})}
+    if trainer.ema:
+        shards["ema"] = own_shards(trainer.ema.shadow)
+    shards["optimizer"], plain = trainer.backend.optimizer_state()
+    frozen = ema.exported_frozen_tensors(trainer.bundle)
+    whole = {n: t.detach() for n, t in frozen.items() if not is_divided(t)}
+    best = [checkpoint.name_of(b["step"]) for b in trainer.progress.best]
+    pending = PendingCheckpoint(
+        step=trainer.step,
+        state=json.dumps(_state_of(trainer, plain).as_dict()),
+        shards=shards,
+        frozen=own_shards({n: t for n, t in frozen.items() if is_divided(t)}),
+        whole=whole if trainer.main else {},
+        export=partial(export, trainer),
+        then=partial(_complete, trainer, best),
+    )
+    trainer.writer.start(pending)
 
-    def fill(folder: Path) -> None:
-        (folder / "resume").mkdir()
-        checkpoint.save_tensors(folder / "resume" / "weights.safetensors", dict(weights))
-        if averaged is not None:
-            checkpoint.save_tensors(folder / "resume" / "ema.safetensors", dict(averaged))
-        checkpoint.save_tensors(folder / "resume" / "optimizer.safetensors", moments)
-        (folder / "resume" / "state.json").write_text(json.dumps(state.as_dict()))
-        (folder / "export").mkdir()
-        export(trainer, folder / "export", frozen | (averaged if averaged is not None else weights))
 
-    def write() -> None:
-        best = [checkpoint.name_of(b["step"]) for b in trainer.progress.best]
-        try:
-            target = checkpoint.write(trainer.checkpoints, trainer.step, fill)
-            trainer.event("saved", step=trainer.step, folder=target.name)
-            if best and (trainer.checkpoints / best[0]).exists():
-                checkpoint.point(trainer.checkpoints, "best", trainer.checkpoints / best[0])
-            checkpoint.prune(trainer.checkpoints, trainer.train.keep, set(best[: trainer.train.keep_best]))
-        except OSError as error:
-            raise StentorError(str(error)) from error
+def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
+    """What follows a complete checkpoint, in the background of the main process. `best`: names, best first."""
+    parent = folder.parent
+    if best and (parent / best[0]).exists():
+        checkpoint.point(parent, "best", parent / best[0])
+    checkpoint.prune(parent, trainer.train.keep, set(best[: trainer.train.keep_best]))
+    if trainer.after_checkpoint is not None:
+        trainer.after_checkpoint(folder)
 
-    trainer.communicator.on_main(write)
+
+def settle(trainer: Trainer) -> None:
+    """Wait for the checkpoint that is being written and tell the callbacks. All ranks call; raises on all of them what
+    kept it from being written."""
+    if (folder := trainer.writer.wait()) is not None:
+        trainer.event("saved", step=checkpoint.step_of(folder), folder=folder.name)
+        for callback in trainer.callbacks:
+            callback.on_save(trainer, folder)
 
 
 def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
@@ -147,12 +164,12 @@ def load(trainer: Trainer, folder: Path) -> None:
             "means nothing here. Put the data settings back, or start a new run under another `name` (and "
             f"`model.init` set to {folder / 'export'} to go on from these weights)."
         )
-    weights = checkpoint.load_tensors(resume / "weights.safetensors")
+    weights = StoredTensors.of(resume, "weights")
     try:
         if missing := set(ema.trained_tensors(trainer.bundle.model)) - set(weights):
             raise KeyError(min(missing))
-        ema.assign_tensors(trainer.bundle.model, weights)
-    except (KeyError, RuntimeError) as error:
+        ema.read_weights(trainer.bundle.model, weights)
+    except (KeyError, ValueError) as error:
         raise ConfigError(
             f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start a "
             "new run under another `name`."
@@ -162,10 +179,9 @@ def load(trainer: Trainer, folder: Path) -> None:
             f"The checkpoint {folder} holds the state of optim.type {state.optim}, not {trainer.config.optim.type}. "
             "Put it back, or start a new run under another `name`."
         )
-    trainer.backend.load_optimizer_state(checkpoint.load_tensors(resume / "optimizer.safetensors"), state.optimizer)
+    trainer.backend.load_optimizer_state(StoredTensors.of(resume, "optimizer"), state.optimizer)
     if trainer.ema is not None:  # an average that was not taken so far begins with the weights as they are
-        averaged = resume / "ema.safetensors"
-        trainer.ema.load(checkpoint.load_tensors(averaged) if averaged.exists() else weights)
+        trainer.ema.load(ema.exported_weights(folder))
     _restore(trainer, state)
     _warn_of_changed_audio(trainer, state.audio)
     trainer.logger.forget_after(trainer.step)
@@ -221,7 +237,8 @@ def latest_checkpoint(trainer: Trainer) -> Path | None:
 
 
 def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> None:
-    """An export folder from whole weights: the family's files and the config they were trained with."""
+    """An export folder from whole weights: the family's files and the config they were trained with. In checkpoints it
+    is written beside the training."""
     trainer.bundle.family.save(trainer.bundle, weights, folder)
     text = json.dumps(trainer.config.plain(), indent=1, ensure_ascii=False)
     (folder / "training_config.json").write_text(without_secrets(text), encoding="utf-8")
@@ -246,21 +263,30 @@ def _best_checkpoints(trainer: Trainer) -> list[Path]:
 
 def restore_best(trainer: Trainer) -> None:
     """Put the weights of the best checkpoint into the model."""
+    settle(trainer)
     if checkpoints := _best_checkpoints(trainer):
         trainer.ema = None  # it has gone on past the best, and would take its place
-        ema.assign_tensors(trainer.bundle.model, checkpoint.load_tensors(ema.exported_weights(checkpoints[0])))
+        ema.read_weights(trainer.bundle.model, ema.exported_weights(checkpoints[0]))
 
 
-def load_selected_weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """The weights that `train.use` names, put into the model; whole and on the CPU for the main one. All ranks call."""
+def load_selected_weights(trainer: Trainer, scratch: Path) -> dict[str, torch.Tensor]:
+    """Put the weights that `train.use` names into the model, and answer those of an export: whole and on the CPU for
+    the main process, for which divided ones are put together in files of the folder `scratch`. All ranks call."""
     use = trainer.train.use if trainer.progress.best else "last"
     checkpoints = _best_checkpoints(trainer)
     model = trainer.bundle.model
-    if use == "average" and len(checkpoints) > 1:
-        ema.assign_tensors(model, ema.average_checkpoints(checkpoints, ema.random_buffers(model)))
-    elif use in ("best", "average") and checkpoints:
-        ema.assign_tensors(model, checkpoint.load_tensors(ema.exported_weights(checkpoints[0])))
+    stored = [ema.exported_weights(folder) for folder in checkpoints]
+    if use == "average" and len(stored) > 1:
+        ema.read_weights(model, MeanTensors(stored, ema.random_buffers(model)))
+    elif use in ("best", "average") and stored:
+        ema.read_weights(model, stored[0])
     elif trainer.ema:
-        ema.assign_tensors(model, ema.gather_full_tensors(trainer.ema.shadow))
-    exported = ema.trained_tensors(model) | ema.exported_frozen_tensors(trainer.bundle)
-    return ema.gather_full_tensors(exported, trainer.main)
+        trainer.ema.assign()
+    tensors = ema.trained_tensors(model) | ema.exported_frozen_tensors(trainer.bundle)
+    weights = {n: t.detach().cpu() for n, t in tensors.items() if not is_divided(t)} if trainer.main else {}
+    if divided := {n: t for n, t in tensors.items() if is_divided(t)}:
+        trainer.communicator.on_main(lambda: shutil.rmtree(scratch, ignore_errors=True))
+        write_divided(scratch, own_shards(divided), trainer.rank, trainer.world)
+        trainer.communicator.barrier()
+        weights |= assembled(scratch) if trainer.main else {}
+    return weights

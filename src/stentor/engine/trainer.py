@@ -16,12 +16,13 @@ from stentor.data.audio_hashes import audio_hashes
 from stentor.data.batch import Batch, Prediction
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
-from stentor.engine import bad_records, checkpoint, state
+from stentor.engine import bad_records, state
 from stentor.engine.backend import Backend
+from stentor.engine.checkpoint_writer import CheckpointWriter
 from stentor.engine.device import Communicator, give_back_memory
 from stentor.engine.dry_run import dry_run
 from stentor.engine.ema import EMA
-from stentor.engine.evaluate import EvalOptions, EvalSet, evaluate
+from stentor.engine.evaluate import EvalOptions, EvalSet, evaluate, metrics_row
 from stentor.engine.metric_accumulator import MetricAccumulator
 from stentor.engine.optim import Plateau, factor
 from stentor.engine.run_logger import RunLogger
@@ -54,6 +55,9 @@ class Trainer:
     ):
         self.config, self.train, self.setup, self.backend = config, config.train, setup, backend
         self.communicator, self.logger, self.checkpoints = communicator, logger, checkpoints
+        self.writer = CheckpointWriter(communicator, checkpoints, backend.accelerator.device)
+        self.after_checkpoint: Callable[[Path], None] | None = None
+        """Called beside the training, on the main process, with the folder of each checkpoint that is complete."""
         self.task, self.losses, self.bundle, self.evals = setup.task, setup.losses, setup.bundle, setup.evals
         self.batch_sampler, self.dropped = setup.batch_sampler, setup.train_data.dropped
         self.num_records = setup.train_data.all_records
@@ -166,8 +170,11 @@ class Trainer:
                     self.save()
                 if self.step < self.total_steps:
                     self._loop()
+                state.settle(self)
             except BaseException as caught:
                 error = caught
+                with contextlib.suppress(StentorError):  # the first error matters more
+                    state.settle(self)  # what is being written need not be lost
                 raise
             finally:
                 if error is not None and not isinstance(error, Stopped):
@@ -199,6 +206,8 @@ class Trainer:
             totals = self._train_step(self._micro_batches(loader, saved_step))
             if totals is None:
                 break
+            if totals.saved == self.world:
+                state.settle(self)
             self.progress.seconds = seconds_before + time.monotonic() - started
             self._call("on_step")
             if self.step % self.train.log_every == 0 or self.step == self.total_steps:
@@ -207,6 +216,7 @@ class Trainer:
             if totals.signalled:
                 if saved_step != self.step:
                     self.save()
+                state.settle(self)
                 self.event("stopped", step=self.step)
                 raise Stopped(
                     f"Stopped by a signal at step {self.step} of {self.total_steps}; everything is saved in "
@@ -276,6 +286,7 @@ class Trainer:
         rank_batches = [batch for _, batch in micro_batches]
         dropped = [d for batch in rank_batches for d in batch.dropped if d[0] not in self.progress.bad]
         totals = StepTotals.of(rank_batches, self.task, self.losses)
+        totals.saved = float(self.writer.finished)
         totals.signalled, totals.num_dropped = float(self._signalled), float(len(dropped))
         # The first process has the first batch of the step, whose epoch is that of all.
         totals.epoch = float(micro_batches[0][0].epoch) if self.rank == 0 else 0.0
@@ -305,6 +316,7 @@ class Trainer:
     def _optimizer_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals) -> None:
         lr_factor = factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
         self.lr = self.config.optim.lr * lr_factor
+        self.writer.wait_for_copy()
         norm = self.backend.optimizer_step(lr_factor, lambda: self._call("before_optimizer"))
         if not math.isfinite(norm):
             bad_records.report_skipped_step(self, losses)
@@ -341,7 +353,7 @@ class Trainer:
             for eval_set in self.evals:
                 scores, means, predictions = self.score(eval_set)
                 scores_of[eval_set.name] = scores
-                row |= self.row_of(eval_set.name, scores, means)
+                row |= metrics_row(self.losses, eval_set.name, scores, means)
                 self._call("on_evaluate", eval_set.name, scores, predictions)
         metric, mode = self.task.main_metric()
         first = scores_of[self.evals[0].name]
@@ -367,12 +379,6 @@ class Trainer:
         with self.backend.evaluating():
             return evaluate(self.bundle, self.task, self.losses, eval_set, self.accelerator, self.communicator, options)
 
-    def row_of(self, name: str, scores: Mapping[str, Score], means: Mapping[str, float]) -> dict[str, float]:
-        """What metrics.jsonl says of one scored set."""
-        row = {f"eval/{name}/{k}": s.value for k, s in scores.items()}
-        row |= {f"eval/{name}/loss": sum(self.losses[t].weight * v for t, v in means.items())}
-        return row | {f"eval/{name}/loss_{t}": v for t, v in means.items()}
-
     def _evaluation_due(self) -> bool:
         return bool(self.evals) and (self.step % self.eval_every == 0 or self.step == self.total_steps)
 
@@ -383,9 +389,8 @@ class Trainer:
         return is_regular or (self.progress.evaluated == self.step and is_best)
 
     def save(self) -> None:
-        """Write a checkpoint; all ranks call."""
+        """Begin to write a checkpoint; all ranks call. `on_save` follows when it is complete."""
         state.save(self)
-        self._call("on_save", self.checkpoints / checkpoint.name_of(self.step))
 
     def _call(self, hook: str, *arguments: Any) -> None:
         for callback in self.callbacks:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import write
-from stentor.commands.prepare.executor import LocalExecutor, Worker
+from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
 from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects, reject, summarize
 from stentor.config.load import load, parse_source
@@ -56,7 +56,7 @@ def prepare_mixtures(options: MixturesOptions) -> None:
         worker=worker,
         writer=JournalWriter(journal, lambda index: cuts[index].id in journal and worker.is_written(index)),
         # A forked process has the cuts, and the voices that were generated, in memory.
-        executor=LocalExecutor(options.jobs, plugins=options.plugin, fork=True),
+        executor=make_executor(options, fork=True),
         title="mixing",
         saved=lambda: f"{len(journal):,} of {len(cuts):,} mixtures are in {options.to}",
         unit="mixtures",
@@ -97,7 +97,7 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-class MixturesWorker(Worker[list[int], tuple[list[dict[str, Any]], list[UnusableRecord]]]):
+class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[dict[str, Any]], list[UnusableRecord]]]):
     """Writes the audio of mixtures, which are named by their index, and gives their manifest records."""
 
     def __init__(self, cuts: Sequence[Cut | UnusableRecord], folder: Path):
@@ -110,6 +110,9 @@ class MixturesWorker(Worker[list[int], tuple[list[dict[str, Any]], list[Unusable
 
     def is_written(self, index: int) -> bool:
         return isinstance(self.cuts[index], UnusableRecord) or (self.folder / self.audio_path(index)).exists()
+
+    def name(self, group: list[int]) -> str:
+        return self.cuts[group[0]].id
 
     def process(self, group: list[int]) -> tuple[list[dict[str, Any]], list[UnusableRecord]]:
         return divided(self._mix(index) for index in group)

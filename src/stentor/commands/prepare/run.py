@@ -14,7 +14,7 @@ from typing import Any
 from stentor.commands.prepare.journal import write_json
 from stentor.config.prepare.base import Preparation, options_of
 
-PLACE_ALONE = {"jobs", "device"}
+PLACE_ALONE = {"jobs", "device", "ray", "gpus_per_worker"}
 """Keys that change nothing in what is made."""
 
 
@@ -28,14 +28,18 @@ def listing(steps: Sequence[Preparation]) -> list[str]:
     return [f"{'prepared' if _is_done(step) else 'to be prepared'}: {step.to} ({_text(step)})" for step in steps]
 
 
-def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = ()) -> None:
-    """Do what is not done. Raises what the verbs raise: `Stopped` at a signal, DataError, ConfigError."""
+def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = (), ray: str | None = None) -> None:
+    """Do what is not done, on the cluster `ray` unless a step names another.
+
+    Raises what the verbs raise: `Stopped` at a signal, DataError, ConfigError.
+    """
     for number, step in enumerate(steps, 1):
         if _is_done(step):
             continue
         print(f"Preparing {step.to} ({step.type}, {number} of {len(steps)}).", flush=True)
         verb = getattr(importlib.import_module(f"stentor.commands.prepare.{step.type}"), f"prepare_{step.type}")
-        verb(SimpleNamespace(**step.options(), plugin=list(plugins)))
+        options = step.options()
+        verb(SimpleNamespace(**options | {"plugin": list(plugins), "ray": options.get("ray") or ray}))
         write_json(step.marker, _settings(step))
 
 

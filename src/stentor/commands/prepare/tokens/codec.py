@@ -39,12 +39,8 @@ def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
         assert isinstance(codec, Codec)
         print(f"{options.codec} is fitted on the data, into {folder}.", flush=True)
         fitted = codec.fit(_audios(plan, codec.rate), options.seed)
-        try:
-            with atomic_path(folder) as part:
-                fitted.save(part)
-        except OSError:
-            if not folder.is_dir():  # another machine was faster: its codec is the one
-                raise
+        with atomic_path(folder) as part:
+            fitted.save(part)
     return str(folder)
 
 

@@ -63,7 +63,7 @@ class Shard:
 
 
 class ShardWriter(Writer[SampleGroup, Member]):
-    """Writer of the shards of a machine, one after the other.
+    """Writer of the shards, one after the other.
 
     The journal gets a line for each group after its members are in the tar: where the tar ends then (`end`, in bytes),
     the `labels`, and the `errors`, which are lines of errors.jsonl.

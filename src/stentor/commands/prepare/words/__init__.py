@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import LocalExecutor
+from stentor.commands.prepare.executor import make_executor
 from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, first_of, format_table, summarize
 from stentor.commands.prepare.words.worker import WordsWorker, batches
@@ -56,7 +56,7 @@ def prepare_words(options: WordsOptions) -> None:
     Pipeline(
         worker=WordsWorker(options, engine),
         writer=JournalWriter(journal, lambda cut: cut.id in journal),
-        executor=LocalExecutor(options.jobs, (options.device,), options.plugin),
+        executor=make_executor(options, (options.device,)),
         title="aligning",
         saved=lambda: f"{len(journal):,} of {len(cuts):,} records are in {journal.path}",
     ).run(list(batches(cuts)))

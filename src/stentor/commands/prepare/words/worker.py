@@ -12,6 +12,7 @@ from lhotse.cut import Cut, MixedCut, PaddingCut
 
 from stentor.audio.io import read, write
 from stentor.audio.synth import say
+from stentor.commands.prepare.executor import RecordWorker
 from stentor.commands.prepare.pipeline import reject
 from stentor.data.cut import (
     RATE,
@@ -63,7 +64,7 @@ def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[Cut | Unusabl
             yield batch
 
 
-class WordsWorker:
+class WordsWorker(RecordWorker):
     """Batches of cuts to manifest records with `words`."""
 
     def __init__(self, options: WordsOptions, engine: str):

@@ -1,0 +1,358 @@
+"""Storage: paths that are local files or addresses (`s3://`, `gs://`, `hf://`, `https://`), through fsspec.
+
+A local path is a plain `pathlib.Path`. An address is a `UPath`, which has the same interface (`/`, `.name`,
+`.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader
+(`open_read`), brought whole into the cache (`local_copy`, in stentor.data.storage_cache), and written whole
+(`upload`). Connections that break are made again and go on where they were.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import os
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar, cast
+
+from pydantic import PlainSerializer, WrapValidator
+
+from stentor.errors import ConfigError, DataError, MissingData, StentorError, without_secrets
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+BLOCK = 8 * 2**20
+"""Bytes of one request of a sequential read."""
+AHEAD = 3
+"""Blocks that are fetched ahead of the reader."""
+SMALLEST = 2**18
+"""Bytes below which the pieces of a block do not become smaller when connections break."""
+ATTEMPTS = 10
+"""Attempts in a row without a byte, with longer and longer waits (51 seconds in all), after which a read fails."""
+LONGEST_WAIT = 26.0
+"""Seconds between two attempts, at most."""
+SAID_AFTER = 5
+"""Failed attempts (of 3 seconds) after which the waiting is told."""
+ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+EXTRAS = {
+    "s3": "pip install 'stentor[s3]'",
+    "gs": "pip install gcsfs",
+    "gcs": "pip install gcsfs",
+    "hf": "pip install huggingface_hub",
+    "http": "pip install aiohttp",
+    "https": "pip install aiohttp",
+}
+Result = TypeVar("Result")
+
+
+class NotFound(MissingData, FileNotFoundError):
+    """Nothing lies at an address. It is an `OSError` too: code for local files need not know where a file lies."""
+
+    def __init__(self, message: str, path: Path):
+        super().__init__(message, path)
+        self.strerror = "nothing is there"
+
+
+def is_remote(path: Any) -> bool:
+    """Whether a path or a text is an address (`s3://...`) and no local path."""
+    return not isinstance(path, Path) and bool(match := ADDRESS.match(str(path))) and match[1].lower() != "file"
+
+
+def as_path(text: Any) -> Path:
+    """A local path as `pathlib.Path`, an address as `UPath` with the same interface. Nothing is asked of a server.
+    Raises ConfigError for an address of a kind that is not known."""
+    if isinstance(text, Path):
+        return text
+    if not is_remote(text):
+        return Path(str(text).removeprefix("file://"))
+    if not isinstance(text, str):  # already one
+        return cast(Path, text)
+    protocol = text.partition("://")[0].lower()
+    return cast(Path, _class_of(protocol)(protocol + text[len(protocol) :]))
+
+
+@functools.cache
+def _class_of(protocol: str) -> Any:
+    """The class of the addresses of a protocol."""
+    from fsspec.registry import known_implementations
+    from upath.registry import get_upath_class, register_implementation
+
+    from stentor.data.remote_path import RemotePath
+
+    base = get_upath_class(protocol) if protocol in known_implementations else None
+    if base is None:
+        raise ConfigError(f"{protocol}:// is no kind of address that is known: s3, gs, hf and https are.")
+    address = type("Address", (RemotePath, base), {"__slots__": ()})
+    register_implementation(protocol, address, clobber=True)  # paths made of it, such as its parent, are of it too
+    return address
+
+
+def _validated(value: Any, handler: Callable[[Any], Any]) -> Any:
+    if not is_remote(value):
+        return handler(value)
+    try:
+        return as_path(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+StoragePath = Annotated[Path, WrapValidator(_validated), PlainSerializer(str, return_type=str, when_used="json")]
+"""Type of the fields of sections, and of options of verbs, that may name an address."""
+
+
+def join(folder: Path, written: str) -> Path:
+    """A path as it is written in a file of `folder`: an address, an absolute path, or one that starts in `folder`."""
+    return as_path(written) if is_remote(written) else folder / written
+
+
+def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
+    """fsspec's file system of an address, one for each process: connections do not survive a fork. Raises ConfigError
+    where its package is missing."""
+    import fsspec
+
+    protocol = str(path).partition("://")[0].lower()
+    # What lies there may be changed by other machines: folders are listed anew.
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if protocol in ("http", "https"):
+        options["encoded"] = True  # or a signature would be encoded twice
+    elif protocol in ("s3", "s3a") and not writing:
+        options["default_block_size"] = BLOCK
+    try:
+        system = fsspec.filesystem(protocol, **options)
+    except ImportError:
+        mend = EXTRAS.get(protocol, "install fsspec's package for it")
+        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {mend}.") from None
+    if "default_block_size" in options:
+        system.retries = 1  # `retried` tries again, and in smaller pieces
+    return system
+
+
+def key_of(path: Any) -> str:
+    """An address as its fsspec file system takes it."""
+    text = str(path)
+    if text.lower().startswith(("http://", "https://")):
+        from urllib.parse import quote
+
+        return quote(text, safe="%/:=&?~#+!$,;'@()*[]")
+    return text
+
+
+def name_of(path: Any) -> str:
+    """An address for messages: without signature, user and password."""
+    text = without_secrets(str(path))
+    return text.partition("?")[0] if is_remote(path) else text
+
+
+def retried(path: Any, call: Callable[[], Result], doing: str = "read", attempts: int = 0) -> Result:
+    """The result of a call to a server, made again while connections break.
+
+    Raises NotFound where nothing lies at the address. For the rest: DataError where `doing` is "read", StentorError
+    otherwise, with what stands in the way and the mend.
+    """
+    tries = attempts or ATTEMPTS
+    for attempt in range(tries):
+        try:
+            return call()
+        except StentorError:
+            raise
+        except Exception as error:  # each file system has its own
+            if isinstance(error, (TypeError, AttributeError, NameError)):
+                raise
+            if (final := _final(error, path, doing)) is not None:
+                raise final from error
+            if attempt == SAID_AFTER:
+                print(f"Waiting for {name_of(path)} ({_short(error)}).", file=sys.stderr)
+            if attempt == tries - 1:
+                raise _failure(
+                    doing,
+                    f"{name_of(path)} cannot be {_DONE[doing]}: the connection failed {tries} times in a row "
+                    f"({_short(error)}). Check the network and the address, then run the same command again.",
+                ) from error
+        time.sleep(min(LONGEST_WAIT, 0.1 * 2**attempt))
+    raise AssertionError("unreachable")
+
+
+_DONE = {"read": "read", "write": "written", "delete": "deleted"}
+
+
+def _final(error: BaseException, path: Any, doing: str) -> StentorError | None:
+    """What to say when another attempt cannot help; None when it may."""
+    cause: Any = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
+    status, kind = getattr(cause, "status", None), type(error).__name__
+    problem = f"{name_of(path)} cannot be {_DONE[doing]}"
+    if status in (401, 403) or isinstance(error, PermissionError) or "Credential" in kind or kind == "ProfileNotFound":
+        return _failure(
+            doing,
+            f"{problem}: access is denied ({_short(error)}). Check the credentials (docs/storage.md says where each "
+            "kind of storage looks for them) and their permissions.",
+        )
+    if isinstance(error, FileNotFoundError):
+        # fsspec's HTTP says so of every failure.
+        if type(cause).__module__.partition(".")[0] == "aiohttp" and status not in (404, 410):
+            return None
+        return NotFound(f"{name_of(path)} does not exist: check the bucket and the path.", path)
+    if isinstance(error, NotImplementedError):
+        return ConfigError(f"{problem}: this kind of storage does not allow it.")
+    if isinstance(error, IsADirectoryError) or getattr(error, "errno", None) == errno.EINVAL or "Param" in kind:
+        return _failure(doing, f"{problem}: {_short(error)}.")
+    return None
+
+
+def _failure(doing: str, message: str) -> StentorError:
+    return DataError(message) if doing == "read" else StentorError(message)
+
+
+def _short(error: BaseException) -> str:
+    text = without_secrets(" ".join(str(error).split()))[:200].rstrip(".")
+    return text or type(error).__name__
+
+
+def info(path: Any) -> dict[str, Any]:
+    """What a server says of an address: `size` in bytes (None: it does not say), `type` (file or directory), and what
+    tells versions apart. Raises NotFound."""
+    return retried(path, lambda: filesystem(path).info(key_of(path)))
+
+
+def read_whole(path: Any) -> bytes:
+    """All bytes of a small file, of an address in one request. Raises NotFound, DataError."""
+    if not is_remote(path):
+        return Path(path).read_bytes()
+    return retried(path, lambda: cast(bytes, filesystem(path).cat_file(key_of(path))))
+
+
+def open_read(path: Any) -> BinaryIO:
+    """A file for reading bytes, from front to back or by `seek`. Of an address, the next blocks are fetched in the
+    background while one is used, and a block whose connection breaks goes on where it was. Raises NotFound, or
+    FileNotFoundError of a local path; DataError, also from reads."""
+    if not is_remote(path):
+        return open(path, "rb")
+    blocks = BlockReader(path)
+    return cast(BinaryIO, io.BufferedReader(blocks, buffer_size=min(BLOCK, 2**20)))
+
+
+class BlockReader(io.RawIOBase):
+    """The bytes at an address in blocks of `BLOCK` bytes, `AHEAD` of them under way."""
+
+    def __init__(self, path: Any):
+        self.path = path
+        size = info(path)["size"]
+        self.whole = read_whole(path) if size is None else None  # of unknown length: not in blocks
+        self.size = len(self.whole) if self.whole is not None else int(size)
+        self.place = 0
+        self.pool = ThreadPoolExecutor(AHEAD)
+        self.under_way: deque[tuple[int, Future[bytes]]] = deque()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.size}[whence]
+        self.place = max(0, start + offset)
+        return self.place
+
+    def readinto(self, buffer: Any) -> int:
+        if self.place >= self.size or not len(buffer):
+            return 0
+        start, block = self._block()
+        data = memoryview(block)[self.place - start :][: len(buffer)]
+        buffer[: len(data)] = data
+        self.place += len(data)
+        return len(data)
+
+    def _block(self) -> tuple[int, bytes]:
+        """The block that holds the place, and where it starts; those behind it are asked for."""
+        if self.whole is not None:
+            return 0, self.whole
+        start = self.place - self.place % BLOCK
+        if not any(at == start for at, _ in self.under_way):
+            self._drop()
+        while self.under_way and self.under_way[0][0] != start:
+            self.under_way.popleft()[1].cancel()
+        following = self.under_way[-1][0] + BLOCK if self.under_way else start
+        while len(self.under_way) <= AHEAD and following < self.size:
+            end = min(following + BLOCK, self.size)
+            self.under_way.append((following, self.pool.submit(fetch, self.path, following, end)))
+            following = end
+        return start, self.under_way[0][1].result()
+
+    def _drop(self) -> None:
+        while self.under_way:
+            self.under_way.popleft()[1].cancel()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._drop()
+            self.pool.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+
+def fetch(path: Any, start: int, end: int) -> bytes:
+    """The bytes from `start` to `end` of the file at an address. When a connection breaks, what is there is kept, and
+    the rest is asked for in smaller pieces. Raises NotFound, DataError."""
+    parts: list[bytes] = []
+    size, broken = end - start, 0
+
+    def piece() -> bytes:
+        data = cast(bytes, filesystem(path).cat_file(key_of(path), start=start, end=min(start + size, end)))
+        if len(data) > size:  # the server answers with the whole file
+            data = data[start : start + size]
+        if not data:
+            raise ConnectionError(f"the answer ends at byte {start:,}")
+        return data
+
+    while start < end:
+        try:
+            data = retried(path, piece, attempts=1)
+        except DataError as error:
+            if error.__cause__ is None or _final(error.__cause__, path, "read") is not None:
+                raise
+            broken += 1
+            if broken == SAID_AFTER:
+                print(f"Waiting for {name_of(path)} ({_short(error.__cause__)}).", file=sys.stderr)
+            if broken == ATTEMPTS:
+                raise DataError(
+                    str(error).replace("failed 1 times in a row", f"failed {broken} times in a row")
+                ) from error
+            time.sleep(min(LONGEST_WAIT, 0.1 * 2 ** (broken - 1)))
+            size = max(SMALLEST, size // 2)
+            continue
+        parts.append(data)
+        start, broken = start + len(data), 0
+    return b"".join(parts)
+
+
+def upload(local: Path, remote: Path) -> None:
+    """Copy a local file to an address, where it appears whole or not at all, or to another local path. Raises
+    StentorError, ConfigError for a kind of storage that cannot be written."""
+    if not is_remote(remote):
+        from stentor.data.atomic_write import atomic_path
+
+        with atomic_path(remote) as part:
+            part.write_bytes(local.read_bytes())
+        return
+    if str(remote).lower().startswith(("http://", "https://")):
+        raise ConfigError(f"{name_of(remote)} cannot be written: write to a folder or to s3://, gs:// or hf://.")
+    retried(remote, lambda: filesystem(remote, True).put_file(str(local), key_of(remote)), "write")
+
+
+def local_copy(path: Path) -> Path:
+    """A local path with the contents of the file at an address, which is brought into the cache unless it is there; of
+    a local path itself. Raises NotFound, DataError."""
+    if not is_remote(path):
+        return path
+    from stentor.data.storage_cache import cached
+
+    return cached(path)

@@ -5,9 +5,12 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import typer
+
+from stentor.data.storage import as_path
 
 REQUIRED: Any = MISSING
 """Default of an option that must be given."""
@@ -112,8 +115,11 @@ def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
         flags = declared.metadata["flags"]
         if default is False and flags is None:  # without the --no-... that Typer would add
             flags = f"--{declared.name.replace('_', '-')}"
-        info = declared.metadata["kind"](default, *([flags] if flags else []), **declared.metadata["settings"])
         kind, annotation = inspect.Parameter.KEYWORD_ONLY, types[declared.name]
+        settings = dict(declared.metadata["settings"])
+        if Path in (annotation, *get_args(annotation)):  # it may be an address
+            settings |= {"parser": as_path, "metavar": "PATH"}
+        info = declared.metadata["kind"](default, *([flags] if flags else []), **settings)
         parameters.append(inspect.Parameter(declared.name, kind, default=info, annotation=annotation))
     vars(call).update(__signature__=inspect.Signature(parameters), __annotations__=types)
     return call

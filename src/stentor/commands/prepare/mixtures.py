@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import write
 from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
+from stentor.commands.prepare.journal import Journal, fingerprint, remove_journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects, reject, summarize
 from stentor.config.load import load, parse_source
 from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
@@ -68,7 +68,7 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     write_rttm(options.to / "reference.rttm", {r["id"]: r.get("segments", []) for r in records})
     summary = {**_summary(records), "dropped": summarize(rejects)}
     write_json(summary_path, {**summary, "settings": settings})
-    journal.path.unlink()
+    remove_journal(journal.path)
     print(
         f"{summary['records']:,} mixtures, {summary['hours']:.2f} hours, {summary['speakers']:,} speakers, "
         f"{summary['overlap']:.1%} of the speech overlaps\nwritten: {manifest} and {options.to / 'reference.rttm'}",

@@ -60,6 +60,9 @@ class JournalWriter(Writer[list[Any], dict[str, Any]]):
         records = [{"id": record["id"], "record": record} for record in outputs]
         self.journal.add([*records, *({"id": r.id, "dropped": r.reason, "message": r.message} for r in rejects)])
 
+    def close(self) -> None:
+        self.journal.publish()
+
 
 @dataclass(frozen=True)
 class Pipeline(Generic[GroupT, OutputT]):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Journal, write_json
+from stentor.commands.prepare.journal import Journal, remove_journal, write_json
 from stentor.commands.prepare.pipeline import Pipeline, Stop
 from stentor.commands.prepare.tokens.codec import codec_facts, is_fitted_here, ready_codec
 from stentor.commands.prepare.tokens.lists import conclude
@@ -44,10 +44,9 @@ def prepare_tokens(options: TokensOptions) -> None:
         plan = plan_shards(list(source.cuts()), options)
         settings = _settings(options, plan)
         _check_settings(options.to, settings)
-        journal_path = options.to / "tokens.part"
         if (options.to / "summary.json").is_file():
             print(f"{options.to} is complete; delete it to make it anew.", flush=True)
-            journal_path.unlink(missing_ok=True)
+            remove_journal(options.to / "tokens.part")
             return
         codec = None
         if options.codec != RAW and plan.shards:
@@ -57,7 +56,7 @@ def prepare_tokens(options: TokensOptions) -> None:
             settings["codec_found"] = codec_facts(codec)
         _check_settings(options.to, settings, write=True)
         devices = [] if codec is None else device_names(options.device) if options.ray is None else [options.device]
-        journal = Journal(journal_path, settings)
+        journal = Journal(options.to / "tokens.part", settings)
         Pipeline(
             worker=TokensWorker(options, codec),
             writer=ShardWriter(options.to, plan.shards, journal),

@@ -11,7 +11,8 @@ import numpy as np
 
 from stentor.commands.prepare.tokens.worker import read_audio
 from stentor.data.atomic_write import atomic_path
-from stentor.errors import AudioError
+from stentor.data.storage import is_remote
+from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
     if not is_fitted_here(options):
         return options.codec
     folder = options.to / "codec"
+    if is_remote(folder):
+        raise ConfigError(
+            f"--codec {options.codec} is fitted on the data: fit it into a folder first, with `stentor prepare codec`, "
+            "and give that folder."
+        )
     if not folder.is_dir():
         codec = Codec.choices()[options.codec].model_validate({"type": options.codec})
         assert isinstance(codec, Codec)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import Journal, write_json, write_jsonl, write_lines
+from stentor.commands.prepare.journal import Journal, remove_journal, write_json, write_jsonl, write_lines
 from stentor.commands.prepare.pipeline import format_table, refuse_rejects
 from stentor.commands.prepare.tokens.shards import Shard
 from stentor.data.cut import UnusableRecord
@@ -26,7 +26,7 @@ def conclude(plan: ShardPlan, options: TokensOptions, journal: Journal) -> None:
     shards = [_facts(shard, journal) for shard in plan.shards]
     rejects = _rejects(plan.rejects, shards)
     _write_lists(plan, options, shards, rejects)
-    journal.path.unlink()
+    remove_journal(journal.path)
     _report(shards, rejects, options)
 
 
@@ -66,7 +66,7 @@ def _write_lists(
     }
     write_lines(options.to / "data.lst", lines)
     write_jsonl(options.to / "errors.jsonl", [vars(reject) for reject in rejects])
-    write_json(options.to / "summary.json", summary)
+    write_json(options.to / "summary.json", summary)  # the last one: with it the folder is complete
 
 
 def _report(shards: Sequence[ShardFacts], rejects: Sequence[UnusableRecord], options: TokensOptions) -> None:

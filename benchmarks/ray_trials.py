@@ -1,9 +1,9 @@
-"""`stentor prepare tokens --ray` while a node and the driver are killed at random: the bytes must be those of a local run.
+"""`stentor prepare tokens --ray` while a node and the driver are killed at random: the bytes are those of a local run.
 
 Each trial starts a Ray cluster of two nodes of one CPU, kills one node (SIGKILL) and the command (SIGKILL) at random
-times, starts the command again until it ends, and compares shards, labels, data.lst, errors.jsonl and summary.json with
-those of a run without Ray. Ten of 106 records have broken audio. With --s3 the output goes to an S3 stand-in (moto), and
-the command that goes on has lost its local work folder.
+times, starts the command again, and compares shards, labels, data.lst, errors.jsonl, summary.json and settings.json
+with those of a run without Ray. Ten of 106 records have broken audio. With --s3 the output goes to an S3 stand-in
+(moto), and the command that goes on has lost its local work folder.
 
     python benchmarks/ray_trials.py --trials 10 --seed 0 [--s3]
 """
@@ -171,7 +171,9 @@ def main() -> int:
             files, happened = trial(seed, arguments, folder / str(seed), storage)
             different = sorted(n for n in expected.keys() | files.keys() if expected.get(n) != files.get(n))
             differing += bool(different)
-            print(f"seed {seed}: {happened}; {'differs: ' + ', '.join(different) if different else 'equal'}", flush=True)
+            print(
+                f"seed {seed}: {happened}; {'differs: ' + ', '.join(different) if different else 'equal'}", flush=True
+            )
     print(f"{options.trials - differing} of {options.trials} trials equal")
     return int(differing > 0)
 

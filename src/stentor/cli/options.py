@@ -29,6 +29,7 @@ RAY = "Work on a Ray cluster: auto (the one that runs here, or one for this comm
 TRANSCRIPT_FORMATS = (
     "json, txt, srt, vtt, ctm, textgrid, rttm, stm or seglst; several with commas, or all, together with --out."
 )
+WORKERS = "With --ray: workers. Default: as many as the cluster offers."
 
 
 # Named as Typer's, whose work they do.

@@ -162,7 +162,7 @@ class _Actors:
         if gpus is None:
             gpus = float(device == "cuda" or (device == "auto" and ray.cluster_resources().get("GPU", 0) > 0))
         self.gpus = gpus
-        self.remote = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0)(_actor_class())
+        self.remote: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0)(_actor_class())
         plugins = {path.name: path.expanduser().read_text("utf-8") for path in map(Path, executor.plugins)}
         content = ray.put(cloudpickle.dumps(worker))
         self.setup = (content, plugins, __version__, "cuda" if gpus > 0 else "cpu")
@@ -231,7 +231,8 @@ class _Schedule:
     """Which groups are where: those that died with their actor come first again."""
 
     def __init__(self, actors: _Actors, worker: Worker[Any, Any], groups: Sequence[Any], stopping: Callable[[], bool]):
-        self.actors, self.worker, self.groups, self.stopping = actors, worker, groups, stopping
+        self.actors, self.groups, self.stopping = actors, groups, stopping
+        self.worker: Any = worker
         self.next = self.begun = 0
         """The group whose result comes next, and the first one that was never given to an actor."""
         self.again: list[Unit] = []
@@ -289,8 +290,11 @@ class _Schedule:
     def _collect(self) -> None:
         """Wait until something is done, or for half a second."""
         refs = list(self.actors.of)
-        finished, _ = self.actors.ray.wait(refs, timeout=0.5) if refs else (time.sleep(0.1), [])
-        for ref in finished or ():
+        if not refs:
+            time.sleep(0.1)
+            return
+        finished, _ = self.actors.ray.wait(refs, timeout=0.5)
+        for ref in finished:
             if ref in self.actors.of:
                 self._finish(ref)
 

@@ -112,5 +112,5 @@ class TokensStep(ClusterStep):
     """Order of the samples."""
 
     def options(self) -> dict[str, Any]:
-        rest = {"noise": [], "reverb": [], "rate": None}
+        rest: dict[str, Any] = {"noise": [], "reverb": [], "rate": None}
         return {**super().options(), **rest}

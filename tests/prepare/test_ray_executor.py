@@ -49,20 +49,8 @@ def once(path, action):
     return act
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """The address of a cluster of two nodes of one CPU each."""
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    cluster.add_node(**node)
-    yield cluster.address
-    cluster.shutdown()
-
-
 @pytest.fixture
-def run(cluster, tmp_path):
+def run(ray_cluster, tmp_path):
     """Runs the pipeline of a worker; gives the outcomes in the journal."""
 
     def run(worker, jobs=None, finish_groups=False, **settings):
@@ -70,7 +58,7 @@ def run(cluster, tmp_path):
         Pipeline(
             worker=worker,
             writer=JournalWriter(journal, lambda number: str(number) in journal),
-            executor=RayExecutor(cluster, jobs, **settings),
+            executor=RayExecutor(ray_cluster, jobs, **settings),
             title="squaring",
             saved=lambda: f"{len(journal)} numbers are in the journal",
             finish_groups=finish_groups,

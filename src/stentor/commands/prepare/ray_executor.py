@@ -12,6 +12,7 @@ import importlib.util
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -21,6 +22,7 @@ from typing import Any
 
 from stentor import __version__
 from stentor.commands.prepare.executor import GroupT, RecordWorker, ResultT, Worker
+from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError, StentorError
 
 DEATHS = 3
@@ -101,6 +103,14 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
         ray.shutdown()
 
 
+def load_sent_plugins(contents: dict[str, str]) -> None:
+    """Load plug-ins of the driver's machine, whose contents came by their file names. Raises ConfigError."""
+    folder = Path(tempfile.mkdtemp(prefix="stentor-plugins-"))
+    for name, content in contents.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    load_plugins([folder / name for name in contents])
+
+
 def _actor_class() -> type:
     """A class inside a function is sent to the nodes as code, so that one without Stentor can say so."""
 
@@ -110,8 +120,6 @@ def _actor_class() -> type:
         def setup(self, worker: bytes, plugins: dict[str, str], version: str, device: str) -> str | None:
             """What is wrong with this node, or None."""
             import importlib
-            import tempfile
-            from pathlib import Path
 
             try:
                 found = importlib.import_module("stentor").__version__
@@ -122,14 +130,10 @@ def _actor_class() -> type:
             import torch
             from ray import cloudpickle
 
-            from stentor.config.plugins import load_plugins
+            from stentor.commands.prepare.ray_executor import load_sent_plugins
 
             torch.set_num_threads(1)
-            folder = Path(tempfile.mkdtemp(prefix="stentor-plugins-"))
-            files = [folder / name for name in plugins]
-            for file in files:
-                file.write_text(plugins[file.name], encoding="utf-8")
-            load_plugins(files)
+            load_sent_plugins(plugins)
             self.worker = cloudpickle.loads(worker)
             self.worker.setup(device)
             return None

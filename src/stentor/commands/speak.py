@@ -54,8 +54,9 @@ def _check(options: SpeakOptions) -> None:
         )
     if options.save_voice is not None and options.reference is None and options.voice is None:
         raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
-    if options.processes > 1 and options.from_ is None:
-        raise ConfigError("--processes share the lines of a file: give one with --from.")
+    for option, given in (("--processes", (options.processes or 1) > 1), ("--ray", options.ray is not None)):
+        if given and options.from_ is None:
+            raise ConfigError(f"{option} share{'s' * (option == '--ray')} the lines of a file: give one with --from.")
     if options.stream and options.text is None:
         raise ConfigError("--stream is for one TEXT: --from speaks many at a time.")
     known = PIPED if options.text is not None and options.out == PIPE else tuple(WRITTEN)

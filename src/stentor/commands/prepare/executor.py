@@ -65,19 +65,20 @@ class Executor(Protocol):
         after those of the groups that were begun. Closing the generator releases the processes."""
 
 
-def make_executor(options: Any, devices: Sequence[str] = (), fork: bool = False) -> Executor:
+def make_executor(options: Any, devices: Sequence[str] = (), fork: bool = False, jobs: int | None = None) -> Executor:
     """Where the work of a verb is done, by its options `ray`, `gpus_per_worker`, `jobs` and `plugin`: on a cluster, or
     in processes of this machine, one for each of `devices` unless `jobs` says otherwise. Without `devices` no GPU is
     needed; `fork` is as `LocalExecutor` takes it. Raises ConfigError."""
+    jobs = jobs or getattr(options, "jobs", None)
     gpus = getattr(options, "gpus_per_worker", None)
     if options.ray is not None:
         from stentor.commands.prepare.ray_executor import RayExecutor
 
         device, gpus = (options.device, gpus) if devices else ("cpu", 0.0)
-        return RayExecutor(options.ray, options.jobs, gpus, device, options.plugin)
+        return RayExecutor(options.ray, jobs, gpus, device, options.plugin)
     if gpus is not None:
         raise ConfigError("--gpus-per-worker goes with --ray.")
-    return LocalExecutor(options.jobs or len(devices) or 1, devices or ("cpu",), options.plugin, fork)
+    return LocalExecutor(jobs or len(devices) or 1, devices or ("cpu",), options.plugin, fork)
 
 
 def device_names(device: str) -> list[str]:

@@ -26,7 +26,7 @@ class DiarizeOptions:
     model: str = Argument("Run folder, export folder or Hub id.")
     audio: list[str] = Argument(AUDIO_FILES)
     format: str = Option("rttm or json; both with a comma, or all, together with --out.", "rttm")
-    out: str | None = Option("Folder for the files (made when missing). Without: standard output.")
+    out: str | None = Option("Folder for the files (made when missing). Without: standard output.", output=True)
     skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.")
     speakers: int | None = Option("Number of speakers in each file, if known.", min=1)
     min_speakers: int | None = Option("Least number of speakers in each file.", min=1)

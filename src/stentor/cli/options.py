@@ -4,20 +4,21 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
 
-from stentor.data.storage import as_path
-
+PATHS: Any = {Path: str, list[Path]: list[str], Path | None: str | None}
+"""Types of fields that are paths or addresses, and how Typer reads them."""
 REQUIRED: Any = MISSING
 """Default of an option that must be given."""
 
 AUDIO_FILES = (
-    "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), http(s) addresses, or - for standard "
-    "input."
+    "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), addresses (s3://, gs://, hf://, "
+    "https://), or - for standard input."
 )
 CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
 DEVICE = "auto, cpu, cuda, cuda:N or mps."
@@ -33,9 +34,10 @@ WORKERS = "With --ray: workers. Default: as many as the cluster offers."
 
 
 # Named as Typer's, whose work they do.
-def Option(help: str, default: Any = None, flags: str | None = None, **settings: Any) -> Any:
-    """A field that is an option, `--` and its name unless `flags` says otherwise; `settings` are Typer's, as `min`."""
-    return _field(default, typer.Option, flags, help=help, **settings)
+def Option(help: str, default: Any = None, flags: str | None = None, output: bool = False, **settings: Any) -> Any:
+    """A field that is an option, `--` and its name unless `flags` says otherwise; `settings` are Typer's, as `min`. An
+    `output` is a file or folder that the verb writes: at an address it is uploaded when the verb is done."""
+    return _field(default, typer.Option, flags, output, help=help, **settings)
 
 
 def Flag(help: str) -> Any:
@@ -48,8 +50,8 @@ def Argument(help: str, default: Any = REQUIRED, **settings: Any) -> Any:
     return _field(default, typer.Argument, None, help=help, **settings)
 
 
-def _field(default: Any, kind: Callable[..., Any], flags: str | None, **settings: Any) -> Any:
-    metadata = {"kind": kind, "flags": flags, "settings": settings}
+def _field(default: Any, kind: Callable[..., Any], flags: str | None, output: bool = False, **settings: Any) -> Any:
+    metadata = {"kind": kind, "flags": flags, "output": output, "settings": settings}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -93,20 +95,21 @@ def verb(group: typer.Typer, name: str, function: str) -> Callable[[type], type]
 def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
     """A function with one parameter for each field of the dataclass that `verb` takes, as Typer reads them.
 
-    Where there is a field `plugin`, it loads those plug-ins and the installed ones; then it calls `verb` with the
-    options as one object.
+    Paths may be addresses, which `verb` sees as local files (stentor.commands.addresses). Where there is a field
+    `plugin`, it loads those plug-ins and the installed ones; then it calls `verb` with the options as one object.
     """
     (options_class,) = (p.annotation for p in inspect.signature(verb).parameters.values())
     types = get_type_hints(options_class)
 
     @functools.wraps(verb)
     def call(**values: Any) -> None:
-        options = options_class(**values)
-        if hasattr(options, "plugin"):
-            from stentor.config.plugins import load_plugins
+        options = options_class(**{name: _as_declared(value, types[name]) for name, value in values.items()})
+        with _local_files(options):
+            if hasattr(options, "plugin"):
+                from stentor.config.plugins import load_plugins
 
-            load_plugins(options.plugin)
-        verb(options)
+                load_plugins(options.plugin)
+            verb(options)
 
     parameters = []
     for declared in fields(options_class):
@@ -116,11 +119,33 @@ def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
         flags = declared.metadata["flags"]
         if default is False and flags is None:  # without the --no-... that Typer would add
             flags = f"--{declared.name.replace('_', '-')}"
-        kind, annotation = inspect.Parameter.KEYWORD_ONLY, types[declared.name]
-        settings = dict(declared.metadata["settings"])
-        if Path in (annotation, *get_args(annotation)):  # it may be an address
-            settings |= {"parser": as_path, "metavar": "PATH"}
+        annotation, settings = types[declared.name], declared.metadata["settings"]
+        if annotation in PATHS:  # as text, which Typer does not change
+            annotation, default = PATHS[annotation], str(default) if isinstance(default, Path) else default
+            if declared.metadata["kind"] is typer.Option:
+                settings = {"metavar": "PATH", **settings}
         info = declared.metadata["kind"](default, *([flags] if flags else []), **settings)
+        kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(declared.name, kind, default=info, annotation=annotation))
-    vars(call).update(__signature__=inspect.Signature(parameters), __annotations__=types)
+    annotations = {parameter.name: parameter.annotation for parameter in parameters}
+    vars(call).update(__signature__=inspect.Signature(parameters), __annotations__=annotations)
     return call
+
+
+def _as_declared(value: Any, annotation: Any) -> Any:
+    """The value of an option as its field declares it: paths, of which addresses are some."""
+    if value is None or annotation not in PATHS:
+        return value
+    from stentor.data.storage import as_path
+
+    return [as_path(text) for text in value] if isinstance(value, list) else as_path(value)
+
+
+def _local_files(options: Any) -> AbstractContextManager[None]:
+    """Nothing to do where no option is an address."""
+    values = [part for value in vars(options).values() for part in (value if isinstance(value, list) else [value])]
+    if not any("://" in str(value) for value in values):
+        return nullcontext()
+    from stentor.commands.addresses import with_local_files
+
+    return with_local_files(options)

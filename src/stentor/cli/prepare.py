@@ -20,7 +20,7 @@ class CorpusOptions:
     """Write manifests of a known corpus, on disk or downloaded."""
 
     name: str = Argument("Name of the lhotse recipe, such as librispeech or commonvoice.")
-    to: Path = Option("Folder for the manifests: one PART.jsonl for each part.", REQUIRED)
+    to: Path = Option("Folder for the manifests: one PART.jsonl for each part.", REQUIRED, output=True)
     source: Path | None = Option("Folder of the corpus as it was unpacked.", None, "--from")
     split: str | None = Option("Only this part, such as dev-clean. Default: all.")
     download: bool = Flag("Download what is missing (into TO/download).")
@@ -35,7 +35,7 @@ class CheckOptions:
 
     data: list[str] = Argument("Manifest paths, or type=...,key=value. Several are compared.")
     model: str | None = Option("Compare the texts with this model's tokenizer.")
-    to: Path = Option("Folder for check.html and check.json.", Path("data-check"))
+    to: Path = Option("Folder for check.html and check.json.", Path("data-check"), output=True)
     jobs: int | None = Option("Processes that decode audio. Default: all cores.", min=1)
     ray: str | None = Option(RAY)
     plugin: list[Path] = Option(PLUGINS, [])
@@ -47,7 +47,7 @@ class WordsOptions:
     """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
 
     data: str = Argument(DATA)
-    to: Path = Option("The manifest to write (.jsonl), with `words`.", REQUIRED)
+    to: Path = Option("The manifest to write (.jsonl), with `words`.", REQUIRED, output=True)
     engine: str | None = Option(
         "aligner, transducer, ctc, whisper or voice (built-in). Default: what the model is for."
     )
@@ -66,7 +66,7 @@ class WordsOptions:
 class FeaturesOptions:
     """Compute the features of a data set and store them for training. The same command goes on after a kill."""
 
-    to: Path = Option("Folder to fill; train with `model.features.store: TO`.", REQUIRED)
+    to: Path = Option("Folder to fill; train with `model.features.store: TO`.", REQUIRED, output=True)
     data: str | None = Argument(
         "A manifest path, or type=...,key=value. Default: what the run of --config trains on.", None
     )
@@ -85,7 +85,7 @@ class CodecOptions:
     """Fit an audio codec on a data set (or take a published one), and report what speech loses in it."""
 
     data: str = Argument("A manifest path, or type=...,key=value: speech.")
-    to: Path = Option("Folder for the codec: a new one.", REQUIRED)
+    to: Path = Option("Folder for the codec: a new one.", REQUIRED, output=True)
     codec: str = Option(
         "mel_rvq (fitted on the data), higgs_audio_v2, mimi, dac, encodec, xcodec2 or another.", "mel_rvq"
     )
@@ -132,7 +132,7 @@ class MixturesOptions:
     """Store simulated conversations with who speaks when. The same command goes on after a kill."""
 
     data: str | None = Argument("What to mix, as type=conversation,source.type=...,count=1000.", None)
-    to: Path = Option("Folder for manifest.jsonl, reference.rttm and the audio.", Path("mixtures"))
+    to: Path = Option("Folder for manifest.jsonl, reference.rttm and the audio.", Path("mixtures"), output=True)
     config: Path | None = Option("A YAML file with the keys of the source, instead of the argument.")
     jobs: int | None = Option(JOBS, min=1)
     ray: str | None = Option(RAY)

@@ -22,7 +22,7 @@ class PublishOptions:
     private: bool | None = Option(
         "Who can see it. Default: private; --public makes it for everybody.", None, "--private/--public"
     )
-    dry_run: Path | None = Option("Write everything that would be sent into this folder; send nothing.")
+    dry_run: Path | None = Option("Write everything that would be sent into this folder; send nothing.", output=True)
     message: str | None = Option("First line of the commit.")
 
 

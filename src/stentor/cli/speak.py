@@ -14,7 +14,9 @@ class SpeakOptions:
 
     model: str = Argument("Run folder, export folder or Hub id.")
     text: str | None = Argument("What to say, of any length; `-` reads it from standard input.", None)
-    out: str | None = Option("The file to write: .wav, .flac or .ogg; `-` is a pipe. With --from: a folder.")
+    out: str | None = Option(
+        "The file to write: .wav, .flac or .ogg; `-` is a pipe. With --from: a folder.", output=True
+    )
     stream: bool = Flag("The first words early: short pieces first, each written as it is made.")
     reference: str | None = Option("A recording of the voice to speak in, 3 to 10 s.")
     reference_text: str | None = Option("What is said in the reference.")

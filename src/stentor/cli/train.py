@@ -20,7 +20,7 @@ class TrainOptions:
     plugin: list[Path] = Option(PLUGINS, [])
     plan_only: bool = Flag("Show parameters, batches and memory, and stop.")
     processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1)
-    json: Path | None = Option("With --plan-only: write the plan of each stage to this file.")
+    json: Path | None = Option("With --plan-only: write the plan of each stage to this file.", output=True)
 
 
 @dataclass
@@ -28,7 +28,7 @@ class EvaluateOptions:
     data: str = Option("A manifest or evaluation list, or type=...,key=value of one data source.", REQUIRED)
     model: str | None = Argument(f"{FINISHED_MODEL} None with --audio-from.", None)
     task: str | None = Option("Task type. Default: the one the model was trained for.")
-    json: Path | None = Option("Write the scores (and predictions beside it) to this file.")
+    json: Path | None = Option("Write the scores (and predictions beside it) to this file.", output=True)
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1)
     tune: bool = Flag("Diarization: search the thresholds with the least errors on the data and store them.")
     diarizer: str | None = Option("A second model, that says who speaks: score text and speakers (cpWER).")
@@ -52,7 +52,7 @@ class EvaluateOptions:
         "the evaluation list.",
         "auto",
     )
-    audio: Path | None = Option("Of models that speak: write their speech to this folder.")
+    audio: Path | None = Option("Of models that speak: write their speech to this folder.", output=True)
     audio_from: Path | None = Option("Without a MODEL: score the speech in this folder, files ID.wav.")
     processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1)
     plugin: list[Path] = Option(PLUGINS, [])
@@ -61,7 +61,7 @@ class EvaluateOptions:
 @dataclass
 class ExportOptions:
     model: str = Argument(FINISHED_MODEL)
-    to: Path = Option("Folder to write.", REQUIRED)
+    to: Path = Option("Folder to write.", REQUIRED, output=True)
     merge: bool = Flag("Fold adapters into the weights and write them whole.")
     format: str = Option(
         "hf: safetensors and JSON in the Hub's layout. onnx: graphs. ct2: CTranslate2 (Whisper). Several with commas.",
@@ -109,10 +109,12 @@ def train(options: TrainOptions) -> None:
         raise ConfigError(f"The launcher comes too early: `stentor prepare run {options.config}` first, once.")
     if not launched(options.processes) and options.processes > 1:
         raise typer.Exit(launch(options.processes, ["train", *command_line(options)]))
+    from stentor.commands.remote_run import local_run
     from stentor.commands.train import train
+    from stentor.data.storage import as_path
 
-    folder = Path(loaded.config.output) / loaded.config.name
-    with located(loaded.root):
+    run_folder = as_path(loaded.config.output) / loaded.config.name
+    with located(loaded.root), local_run(run_folder) as folder:
         train(stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
 
 

@@ -29,7 +29,7 @@ class TranscribeOptions:
     model: str = Argument("Run folder, export folder or Hub id.")
     audio: list[str] = Argument(AUDIO_FILES)
     format: str = Option(TRANSCRIPT_FORMATS, "txt")
-    out: str | None = Option("Folder for the files (made when missing). Without: standard output.")
+    out: str | None = Option("Folder for the files (made when missing). Without: standard output.", output=True)
     stream: bool = Flag("Write words as they are said: of standard input (-), or of a file as if it came just now.")
     delay: float | None = Option("Seconds of audio that --stream waits for at a time; short: early, long: better.")
     rate: int | None = Option("Hz of bare 16-bit samples on standard input (default: the model's).", min=1)

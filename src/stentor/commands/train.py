@@ -23,6 +23,7 @@ from stentor.callbacks.base import Callback
 from stentor.callbacks.console import Console
 from stentor.callbacks.memory import Memory
 from stentor.callbacks.samples import Samples
+from stentor.commands.addresses import with_local_models
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
 from stentor.config.schema import Config
@@ -113,7 +114,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
 def build_model(config: Config, requirements: TaskRequirements) -> Bundle:
     """The model of the config. Raises ConfigError for sizes that torch or transformers refuse."""
     try:
-        return config.model.build(requirements)
+        return with_local_models(config.model).build(requirements)
     except torch.OutOfMemoryError:
         raise
     except (ValueError, RuntimeError, ArithmeticError, MemoryError) as error:

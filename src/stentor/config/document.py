@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stentor.data.storage import is_remote
 from stentor.errors import ConfigError
 
 Key = str | int
@@ -329,6 +330,8 @@ def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:
 
 def _similar(path: Path) -> str:
     folder = path.parent
+    if is_remote(path):
+        return ": check the bucket and the path"
     names = os.listdir(folder) if folder.is_dir() else []
     configs = [name for name in names if name.endswith((".yaml", ".yml", ".json"))]
     matches = difflib.get_close_matches(path.name, configs, 1, 0.6)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved, parse
 from stentor.config.merge import override, read, stage
 from stentor.config.schema import Config
+from stentor.data.storage import as_path, is_remote, name_of
 from stentor.section import Section
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section]
     mistakes: list[Mistake] = []
     text, root = "", Node({}, Place(0, 0, "config"))
     if path is not None:
-        root, text = read(Path(path), schema, mistakes)
+        root, text = read(as_path(path), schema, mistakes)
     root = override(root, overrides, schema, mistakes)
     mistakes += _secrets(root)
     return _loaded(root, text, path, overrides, schema, mistakes)
@@ -110,11 +111,11 @@ def parse_source(spec: str) -> Source:
     # Unlike that of Path, this `exists` is not an error for a text that is too long for a path.
     first, *keys = [spec] if os.path.exists(spec) else _split_list(spec)
     root = Node({}, place)
-    if "=" in first and not os.path.exists(first):
+    if "=" in first and not os.path.exists(first) and not is_remote(first):
         keys = [first, *keys]
     else:
         kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}
-        kind = "speech_list" if list_format(Path(first)) else kinds.get(Path(first).suffix, "manifest")
+        kind = "speech_list" if list_format(as_path(first)) else kinds.get(Path(name_of(first)).suffix, "manifest")
         root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
     mistakes: list[Mistake] = []
     root = moved(override(root, keys, Source, mistakes), place)

@@ -24,6 +24,7 @@ from stentor.config.document import (
 )
 from stentor.config.schema_walk import at, drops_null, inner, is_open, section_of, takes_list
 from stentor.config.type_names import show
+from stentor.data.storage import is_remote, join
 from stentor.section import Choice, Section, alternatives
 
 _OVERRIDES = 1_000_000  # rank of the places of overrides: after all files
@@ -47,7 +48,8 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
         message = f"'base' must be the path of a config file, not {show(node.plain())}"
         raise Mistakes([Mistake(node.place, message, "base")])
     # Relative to the file, so that a recipe and its base can be called from anywhere.
-    target = Path(os.path.normpath(path.parent / Path(node.value).expanduser()))
+    target = join(path.parent, str(node.value if is_remote(node.value) else Path(node.value).expanduser()))
+    target = target if is_remote(target) else Path(os.path.normpath(target))
     chain = [*below, path]
     if target.resolve() in [p.resolve() for p in chain]:
         circle = " -> ".join(str(p) for p in [*chain, target])

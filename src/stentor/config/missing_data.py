@@ -26,7 +26,7 @@ def _leaves(node: Node, path: Path, keys: tuple[Key, ...] = ()) -> Iterator[tupl
     value = node.value
     entries = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
     for key, entry in entries:
-        if isinstance(entry.value, str) and Path(entry.value) == path:
+        if isinstance(entry.value, str) and (entry.value == str(path) or Path(entry.value) == path):
             yield entry.place, (*keys, key)
         yield from _leaves(entry, path, (*keys, key))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stentor.data.cut import audio_path
+from stentor.data.storage import is_remote
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -21,11 +22,11 @@ BLOCK = 65536
 
 def audio_hashes(cuts: Sequence[Cut]) -> dict[str, str]:
     """Hash of size and three blocks of the audio file, by the id of the record. Records whose audio is in no file of
-    its own (shards, parquet, made by a voice) have none."""
+    its own (shards, parquet, made by a voice) or at an address have none."""
     hashes = {}
     for cut in cuts[:: -(-len(cuts) // SAMPLE) or 1]:
         path = audio_path(cut)
-        if path is not None and (digest := _hash(Path(path))):
+        if path is not None and not is_remote(path) and (digest := _hash(Path(path))):
             hashes[cut.id] = digest
     return hashes
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from stentor.data.storage import StoragePath, as_path
 from stentor.errors import AudioError, DataError
 from stentor.section import ConfigConflict, Range, Section
 
@@ -31,7 +32,7 @@ Positive = Annotated[float, Field(gt=0.25, lt=4)]
 class Noise(Section):
     """Background noise at a drawn signal-to-noise ratio."""
 
-    paths: list[Path] = []
+    paths: list[StoragePath] = []
     """Folders with noise recordings, manifests of them, or single files."""
     builtin: list[Literal["white", "pink", "brown", "hum", "babble"]] = []
     """Kinds that need no files. Babble is made of other stretches of the same utterance, played backwards."""
@@ -70,7 +71,7 @@ class Noise(Section):
 class Reverb(Section):
     """Rooms: convolution with an impulse response. The direct sound keeps its level and its time."""
 
-    paths: list[Path] = []
+    paths: list[StoragePath] = []
     """Folders with impulse responses, manifests of them, or single files. Empty: simulated ones only."""
     simulated: bool = True
     """Also draw exponentially decaying noise as impulse responses (with `paths`, half of the time)."""
@@ -274,7 +275,7 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
             from stentor.data.cut import UnusableRecord, audio_path
 
             cuts = (c for c in read_cuts(path) if not isinstance(c, UnusableRecord))
-            audio = [Path(name) for c in cuts if (name := audio_path(c))]
+            audio = [as_path(name) for c in cuts if (name := audio_path(c))]
         else:
             audio = [path]
         if not audio:
@@ -287,9 +288,11 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
 def decoded(path: Path, rate: int) -> np.ndarray:
     """A noise or impulse-response file, float32 [samples], cached in memory. Raises `DataError`."""
     from stentor.audio.io import read
+    from stentor.data.embedded_audio import audio_file
 
     try:
-        return read(str(path), rate=rate)
+        with audio_file(path) as file:
+            return read(file, rate=rate)
     except AudioError as error:
         raise DataError(f"A file for augmentation cannot be used: {error}") from error
 

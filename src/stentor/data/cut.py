@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.fields import channel_of, list_field, seconds_field, uem_field
 from stentor.data.rttm import clip_spans
+from stentor.data.storage import as_path, join
 from stentor.errors import AudioError, DataError
 from stentor.text.languages import known_code
 
@@ -60,16 +61,18 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
     if not isinstance(path, str) or not path:
         raise DataError(f"{where}: the record has no `audio_path`; each line needs one (see docs/data.md).")
     check_text_fields(record, where)
-    file = folder / path
+    file = join(folder, path)
     start = seconds_field(record, "start", where) or 0.0
     duration = seconds_field(record, "duration", where)
     channel = "" if channel_of(record) is None else f"#{channel_of(record)}"
     name = record.get("id") or (f"{path}@{start:g}" if start else path) + channel
     if duration is None:
         from stentor.audio.io import probe
+        from stentor.data.embedded_audio import audio_file
 
         try:
-            duration = probe(file).duration - start
+            with audio_file(file) as local:
+                duration = probe(local).duration - start
         except AudioError as error:
             return UnusableRecord(name, error.reason, f"{where}: {error}")
         if duration <= 0:
@@ -146,7 +149,7 @@ def record_from_cut(cut: Cut) -> dict[str, Any]:
     None for cuts whose audio is not simply (a part of) one file. Where it can be had again, the record says how:
     `voice` for generated speech, `parts` for joined cuts, each with `at` seconds."""
     path = audio_path(cut)
-    record: dict[str, Any] = {"id": cut.id, "audio_path": path and str(Path(path).absolute())}
+    record: dict[str, Any] = {"id": cut.id, "audio_path": path and str(as_path(path).absolute())}
     if cut.start:
         record["start"] = round(cut.start, 6)
     record["duration"] = round(cut.duration, 6)

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.fields import channel_of
+from stentor.data.storage import as_path, is_remote, name_of, read_whole
 from stentor.data.tar import read_member
-from stentor.errors import AudioError
+from stentor.errors import AudioError, MissingData
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,6 +88,22 @@ def encoded_duration(data: Any, name: str) -> float:
         pass  # perhaps a format that FFmpeg knows; otherwise `probe` says what is wrong
     with as_file(data, name) as file:
         return probe(file).duration
+
+
+@contextmanager
+def audio_file(path: Path | str) -> Iterator[Path]:
+    """An audio file under a local path; one at an address is read whole in one request and lies in memory. Raises
+    AudioError (`missing`), DataError."""
+    path = as_path(path)
+    if not is_remote(path):
+        yield path
+        return
+    try:
+        data = read_whole(path)
+    except MissingData as error:
+        raise AudioError(str(error), "missing") from None
+    with as_file(data, name_of(path)) as file:
+        yield file
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from stentor.data.storage import NotFound, as_path, is_remote, name_of, open_read
 from stentor.errors import DataError, MissingData, RecordError
 
 if TYPE_CHECKING:
@@ -58,14 +59,14 @@ def each_line(
     (`RecordError`s) become `unusable("file:line", reason, message)`. Other errors of lines (`DataError`s of `make`
     included), and these too without `unusable`, are collected and raised at the end, or after `MAX_PROBLEMS`."""
     problems: dict[str, str] = {}
-    empty = True
+    empty, place = True, name_of(path)
     with open_text(path) as lines:
         for number, line in lines.numbered():
             if isinstance(line, str) and not line.strip():
                 continue
             empty = False
             try:
-                where, name = f"{path}:{number}", f"{path.name}:{number}"
+                where, name = f"{place}:{number}", f"{path.name}:{number}"
                 record = make(parse_object(line, where), number, where)
             except DataError as error:
                 if unusable is not None and isinstance(error, RecordError):
@@ -80,9 +81,9 @@ def each_line(
         for name, message in problems.items():
             yield unusable(name, "unreadable", message)
     else:
-        raise_problems(str(path), list(problems.values())[:MAX_PROBLEMS])
+        raise_problems(place, list(problems.values())[:MAX_PROBLEMS])
     if empty:
-        raise DataError(f"{path} holds no records.")
+        raise DataError(f"{place} holds no records.")
 
 
 def raise_problems(name: str, problems: list[str]) -> None:
@@ -97,8 +98,8 @@ class TextLines:
     """The lines of an open UTF-8 file, from its beginning. `next` raises `RecordError` for a line that cannot be read,
     with its number; the call after it goes on with the next line."""
 
-    def __init__(self, path: Path, file: io.BufferedIOBase):
-        self.path, self.file, self.number = path, file, 0
+    def __init__(self, path: Path, file: Any):
+        self.path, self.file, self.number = name_of(path), file, 0
         self.zipped = isinstance(file, gzip.GzipFile)
         self.damaged = False
         """Whether a gzipped file was found to be damaged: lines may be other than they were written."""
@@ -151,6 +152,15 @@ class TextLines:
 @contextmanager
 def open_text(path: Path) -> Iterator[TextLines]:
     """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` with the mend when there is none."""
+    if not is_remote(path):
+        _check_readable(path)
+    with open_read(path) as file:
+        zipped = file.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]  # both kinds are buffered
+        yield TextLines(path, gzip.GzipFile(fileobj=file) if zipped else file)
+
+
+def _check_readable(path: Path) -> None:
+    """Raise DataError for a local path that is no file to be read."""
     if not path.exists():
         raise not_found(path)
     if path.is_dir():
@@ -161,15 +171,14 @@ def open_text(path: Path) -> Iterator[TextLines]:
         raise DataError(f"{path} is a pipe or a device, which can be read only once: write it to a file first.")
     if not os.access(path, os.R_OK):
         raise DataError(f"{path} cannot be read: check its permissions.")
-    with open(path, "rb") as file:
-        zipped = file.peek(2)[:2] == b"\x1f\x8b"
-        yield TextLines(path, gzip.GzipFile(fileobj=file) if zipped else file)
 
 
 def not_found(path: Path) -> MissingData:
     """The error for a path that does not exist, with the nearest one that does."""
     import difflib
 
+    if is_remote(path):
+        return NotFound(f"{name_of(path)} does not exist: check the bucket and the path.", path)
     asked, parent = path, path.parent
     if not parent.is_dir():
         while not parent.is_dir():
@@ -207,14 +216,29 @@ class FileIndex:
     """Existing files, by listing each folder once."""
 
     def __init__(self) -> None:
-        self.folders: dict[str, set[str]] = {}
+        self.folders: dict[str, set[str] | None] = {}
 
     def exist(self, path: str) -> bool:
         folder, name = os.path.split(path)
+        if folder not in self.folders and is_remote(folder):
+            self.folders[folder] = _names_in(as_path(folder))
         if folder not in self.folders:
             try:
                 self.folders[folder] = set(os.listdir(folder or "."))
             except OSError:
                 self.folders[folder] = set()
+        names = self.folders[folder]
+        if names is None or is_remote(folder):
+            return names is None or name in names
         # The second look is for file systems that do not tell upper from lower case.
-        return name in self.folders[folder] or os.path.exists(path)
+        return name in names or os.path.exists(path)
+
+
+def _names_in(folder: Path) -> set[str] | None:
+    """What lies in a folder at an address. None for web servers, which list nothing: files are there until read."""
+    if str(folder).startswith(("http://", "https://")):
+        return None
+    try:
+        return {path.name for path in folder.iterdir()}
+    except MissingData:
+        return set()

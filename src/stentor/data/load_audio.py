@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from stentor.audio.channels import to_mono
 from stentor.data.augment import builtin_noise, decoded, simulate_response, stretch
 from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import RATE, audio_path, is_spoken, turn_of
-from stentor.data.embedded_audio import is_embedded, load_embedded
+from stentor.data.embedded_audio import audio_file, is_embedded, load_embedded
 from stentor.data.fields import channel_of
+from stentor.data.storage import as_path, local_copy
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
     if path is not None:
         from stentor.audio.io import read
 
-        return read(path, rate=rate, start=cut.start, duration=cut.duration, channel=channel_of(cut.custom))
+        with audio_file(path) as file:
+            return read(file, rate=rate, start=cut.start, duration=cut.duration, channel=channel_of(cut.custom))
     return load_with_lhotse(cut, rate)
 
 
@@ -142,7 +143,7 @@ def make_noise(noise: Mapping[str, Any], rate: int) -> np.ndarray:
     generator = np.random.default_rng(noise["seed"])
     length = round(noise["seconds"] * rate)
     if noise.get("path"):
-        audio = stretch(decoded(Path(noise["path"]), rate), length, generator)
+        audio = stretch(decoded(as_path(noise["path"]), rate), length, generator)
     else:
         audio = builtin_noise(noise["kind"], np.zeros(length, np.float32), generator, rate)
     return _at_level(audio.astype(np.float32, copy=False), noise["level"], length)
@@ -150,7 +151,7 @@ def make_noise(noise: Mapping[str, Any], rate: int) -> np.ndarray:
 
 def _impulse_response(room: dict[str, Any], rate: int) -> np.ndarray:
     if room.get("path"):
-        return decoded(Path(room["path"]), rate)
+        return decoded(as_path(room["path"]), rate)
     return simulate_response(room["rt60"], np.random.default_rng(room["seed"]), rate)
 
 
@@ -185,7 +186,7 @@ def _from_tar(cut: Cut, path: str, offset: int, size: int) -> Cut:
     """The cut with its encoded audio from a Shar tar file (see the `manifest` source)."""
     from lhotse import AudioSource
 
-    with open(path, "rb") as tar:
+    with local_copy(as_path(path)).open("rb") as tar:
         tar.seek(offset)
         source = AudioSource("memory", cut.recording.sources[0].channels, tar.read(size))
     return replace(cut, recording=replace(cut.recording, sources=[source]))

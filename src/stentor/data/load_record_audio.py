@@ -25,8 +25,10 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
         return crop(make_noise(noise, rate), start, duration, rate)
     if path := record.get("audio_path"):
         from stentor.audio.io import read
+        from stentor.data.embedded_audio import audio_file
 
-        return read(path, rate=rate, start=start, duration=duration, channel=channel_of(record))
+        with audio_file(path) as file:
+            return read(file, rate=rate, start=start, duration=duration, channel=channel_of(record))
     if voice := record.get("voice"):
         from stentor.audio.synth import say
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.storage import as_path, is_remote
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -43,8 +44,9 @@ def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> WrittenM
                 message = f"{cut.id}: its audio is one of several channels or is mixed; train on the source itself."
                 written.unusable.append(UnusableRecord(cut.id, "not_a_file", message))
                 continue
-            audio = Path(record["audio_path"])
-            record["audio_path"] = str(audio.relative_to(folder) if audio.is_relative_to(folder) else audio)
+            audio = as_path(record["audio_path"])
+            inside = not is_remote(audio) and audio.is_relative_to(folder)
+            record["audio_path"] = str(audio.relative_to(folder) if inside else audio)
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
             written.records += 1
             written.hours += cut.duration / 3600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +93,5 @@ class RemotePath:
 
 def rmtree(folder: Path) -> None:
     """Delete the folder at an address with all that it holds, if it is there."""
-    try:
+    with contextlib.suppress(MissingData):
         storage.retried(folder, lambda: storage.filesystem(folder, True).rm(str(folder), recursive=True), "delete")
-    except MissingData:
-        pass

@@ -13,6 +13,7 @@ from typing import Any
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.jsonl import MAX_PROBLEMS, open_text, raise_problems
+from stentor.data.storage import as_path
 from stentor.errors import DataError
 
 OTHER_TYPES = {"SPKR-INFO", "LEXEME", "NON-LEX", "NON-SPEECH", "SEGMENT", "NOSCORE", "NO_RT_METADATA"}
@@ -106,13 +107,13 @@ def clip_spans(spans: Iterable[Iterable[float]], duration: float) -> list[list[f
 def read_rttm_lines(path: str | Path) -> Iterator[RttmLine]:
     """The speaker lines of an RTTM file as they stand, those without a duration among them. Raises `DataError` at the
     end that names all bad lines."""
-    return _read_lines(Path(path), "RTTM", _rttm_line, "holds no SPEAKER lines; is it an RTTM file?")
+    return _read_lines(as_path(path), "RTTM", _rttm_line, "holds no SPEAKER lines; is it an RTTM file?")
 
 
 def read_uem_lines(path: str | Path) -> Iterator[RttmLine]:
     """The lines of a UEM file as they stand. Raises `DataError` at the end that names all bad lines."""
     empty = "holds no lines; a UEM has lines of `<recording> <channel> <start> <end>`."
-    return _read_lines(Path(path), "UEM", _uem_line, empty)
+    return _read_lines(as_path(path), "UEM", _uem_line, empty)
 
 
 def _read_lines(

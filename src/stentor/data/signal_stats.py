@@ -12,6 +12,7 @@ import numpy as np
 from stentor.audio.io import probe, read
 from stentor.data.codec_tokens import has_codes, load_codes
 from stentor.data.cut import audio_path
+from stentor.data.embedded_audio import audio_file
 from stentor.data.load_audio import load_audio
 from stentor.errors import StentorError
 
@@ -62,7 +63,8 @@ def measure_cut(cut: Cut) -> SignalStats:
             return SignalStats(seconds=cut.duration, digest=digest)
         rate = 16000
         if path := audio_path(cut):
-            rate = probe(path).sample_rate
+            with audio_file(path) as file:
+                rate = probe(file).sample_rate
         audio = load_audio(cut, rate)
     except StentorError as error:
         return SignalStats(getattr(error, "reason", "unreadable"), str(error))

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import errno
 import functools
+import glob
 import io
-import os
 import re
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar, cast
 
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
 
 BLOCK = 8 * 2**20
 """Bytes of one request of a sequential read."""
-AHEAD = 3
-"""Blocks that are fetched ahead of the reader."""
-SMALLEST = 2**18
-"""Bytes below which the pieces of a block do not become smaller when connections break."""
 ATTEMPTS = 10
 """Attempts in a row without a byte, with longer and longer waits (51 seconds in all), after which a read fails."""
 LONGEST_WAIT = 26.0
@@ -62,7 +56,8 @@ class NotFound(MissingData, FileNotFoundError):
 
 def is_remote(path: Any) -> bool:
     """Whether a path or a text is an address (`s3://...`) and no local path."""
-    return not isinstance(path, Path) and bool(match := ADDRESS.match(str(path))) and match[1].lower() != "file"
+    match = None if isinstance(path, Path) else ADDRESS.match(str(path))
+    return match is not None and match[1].lower() != "file"
 
 
 def as_path(text: Any) -> Path:
@@ -110,6 +105,15 @@ StoragePath = Annotated[Path, WrapValidator(_validated), PlainSerializer(str, re
 def join(folder: Path, written: str) -> Path:
     """A path as it is written in a file of `folder`: an address, an absolute path, or one that starts in `folder`."""
     return as_path(written) if is_remote(written) else folder / written
+
+
+def find_paths(pattern: str) -> list[Path]:
+    """The files that a pattern names, `**` for any folders, in order of their names."""
+    if not is_remote(pattern):
+        return [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+    parts = pattern.split("/")
+    first = next(i for i, part in enumerate(parts) if i > 2 and glob.has_magic(part))
+    return list(as_path("/".join(parts[:first])).glob("/".join(parts[first:])))
 
 
 def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
@@ -165,15 +169,15 @@ def retried(path: Any, call: Callable[[], Result], doing: str = "read", attempts
         except Exception as error:  # each file system has its own
             if isinstance(error, (TypeError, AttributeError, NameError)):
                 raise
-            if (final := _final(error, path, doing)) is not None:
+            if (final := final_error(error, path, doing)) is not None:
                 raise final from error
             if attempt == SAID_AFTER:
-                print(f"Waiting for {name_of(path)} ({_short(error)}).", file=sys.stderr)
+                print(f"Waiting for {name_of(path)} ({short(error)}).", file=sys.stderr)
             if attempt == tries - 1:
                 raise _failure(
                     doing,
                     f"{name_of(path)} cannot be {_DONE[doing]}: the connection failed {tries} times in a row "
-                    f"({_short(error)}). Check the network and the address, then run the same command again.",
+                    f"({short(error)}). Check the network and the address, then run the same command again.",
                 ) from error
         time.sleep(min(LONGEST_WAIT, 0.1 * 2**attempt))
     raise AssertionError("unreachable")
@@ -182,7 +186,7 @@ def retried(path: Any, call: Callable[[], Result], doing: str = "read", attempts
 _DONE = {"read": "read", "write": "written", "delete": "deleted"}
 
 
-def _final(error: BaseException, path: Any, doing: str) -> StentorError | None:
+def final_error(error: BaseException, path: Any, doing: str) -> StentorError | None:
     """What to say when another attempt cannot help; None when it may."""
     cause: Any = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
     status, kind = getattr(cause, "status", None), type(error).__name__
@@ -190,7 +194,7 @@ def _final(error: BaseException, path: Any, doing: str) -> StentorError | None:
     if status in (401, 403) or isinstance(error, PermissionError) or "Credential" in kind or kind == "ProfileNotFound":
         return _failure(
             doing,
-            f"{problem}: access is denied ({_short(error)}). Check the credentials (docs/storage.md says where each "
+            f"{problem}: access is denied ({short(error)}). Check the credentials (docs/storage.md says where each "
             "kind of storage looks for them) and their permissions.",
         )
     if isinstance(error, FileNotFoundError):
@@ -201,7 +205,7 @@ def _final(error: BaseException, path: Any, doing: str) -> StentorError | None:
     if isinstance(error, NotImplementedError):
         return ConfigError(f"{problem}: this kind of storage does not allow it.")
     if isinstance(error, IsADirectoryError) or getattr(error, "errno", None) == errno.EINVAL or "Param" in kind:
-        return _failure(doing, f"{problem}: {_short(error)}.")
+        return _failure(doing, f"{problem}: {short(error)}.")
     return None
 
 
@@ -209,7 +213,7 @@ def _failure(doing: str, message: str) -> StentorError:
     return DataError(message) if doing == "read" else StentorError(message)
 
 
-def _short(error: BaseException) -> str:
+def short(error: BaseException) -> str:
     text = without_secrets(" ".join(str(error).split()))[:200].rstrip(".")
     return text or type(error).__name__
 
@@ -218,6 +222,21 @@ def info(path: Any) -> dict[str, Any]:
     """What a server says of an address: `size` in bytes (None: it does not say), `type` (file or directory), and what
     tells versions apart. Raises NotFound."""
     return retried(path, lambda: filesystem(path).info(key_of(path)))
+
+
+def files_below(path: Any) -> dict[str, dict[str, Any]]:
+    """The files in the folder at an address and in its folders, by their names from there, with what `info` says of
+    them. Raises NotFound where there are none."""
+    if str(path).lower().startswith(("http://", "https://")):
+        raise ConfigError(f"{name_of(path)}: web servers list no folders; take s3://, gs:// or hf://, or a local copy.")
+    root = key_of(path).rstrip("/")
+    system = filesystem(path)
+    found = retried(path, lambda: system.find(root, detail=True))
+    start = len(system._strip_protocol(root)) + 1
+    files = {name[start:]: facts for name, facts in found.items() if name[start:] and not name.endswith("/")}
+    if not files:
+        raise NotFound(f"{name_of(path)} does not exist: check the bucket and the path.", path)
+    return files
 
 
 def read_whole(path: Any) -> bytes:
@@ -233,105 +252,18 @@ def open_read(path: Any) -> BinaryIO:
     FileNotFoundError of a local path; DataError, also from reads."""
     if not is_remote(path):
         return open(path, "rb")
+    from stentor.data.block_reader import BlockReader
+
     blocks = BlockReader(path)
     return cast(BinaryIO, io.BufferedReader(blocks, buffer_size=min(BLOCK, 2**20)))
 
 
-class BlockReader(io.RawIOBase):
-    """The bytes at an address in blocks of `BLOCK` bytes, `AHEAD` of them under way."""
-
-    def __init__(self, path: Any):
-        self.path = path
-        size = info(path)["size"]
-        self.whole = read_whole(path) if size is None else None  # of unknown length: not in blocks
-        self.size = len(self.whole) if self.whole is not None else int(size)
-        self.place = 0
-        self.pool = ThreadPoolExecutor(AHEAD)
-        self.under_way: deque[tuple[int, Future[bytes]]] = deque()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.size}[whence]
-        self.place = max(0, start + offset)
-        return self.place
-
-    def readinto(self, buffer: Any) -> int:
-        if self.place >= self.size or not len(buffer):
-            return 0
-        start, block = self._block()
-        data = memoryview(block)[self.place - start :][: len(buffer)]
-        buffer[: len(data)] = data
-        self.place += len(data)
-        return len(data)
-
-    def _block(self) -> tuple[int, bytes]:
-        """The block that holds the place, and where it starts; those behind it are asked for."""
-        if self.whole is not None:
-            return 0, self.whole
-        start = self.place - self.place % BLOCK
-        if not any(at == start for at, _ in self.under_way):
-            self._drop()
-        while self.under_way and self.under_way[0][0] != start:
-            self.under_way.popleft()[1].cancel()
-        following = self.under_way[-1][0] + BLOCK if self.under_way else start
-        while len(self.under_way) <= AHEAD and following < self.size:
-            end = min(following + BLOCK, self.size)
-            self.under_way.append((following, self.pool.submit(fetch, self.path, following, end)))
-            following = end
-        return start, self.under_way[0][1].result()
-
-    def _drop(self) -> None:
-        while self.under_way:
-            self.under_way.popleft()[1].cancel()
-
-    def close(self) -> None:
-        if not self.closed:
-            self._drop()
-            self.pool.shutdown(wait=False, cancel_futures=True)
-        super().close()
-
-
-def fetch(path: Any, start: int, end: int) -> bytes:
-    """The bytes from `start` to `end` of the file at an address. When a connection breaks, what is there is kept, and
-    the rest is asked for in smaller pieces. Raises NotFound, DataError."""
-    parts: list[bytes] = []
-    size, broken = end - start, 0
-
-    def piece() -> bytes:
-        data = cast(bytes, filesystem(path).cat_file(key_of(path), start=start, end=min(start + size, end)))
-        if len(data) > size:  # the server answers with the whole file
-            data = data[start : start + size]
-        if not data:
-            raise ConnectionError(f"the answer ends at byte {start:,}")
-        return data
-
-    while start < end:
-        try:
-            data = retried(path, piece, attempts=1)
-        except DataError as error:
-            if error.__cause__ is None or _final(error.__cause__, path, "read") is not None:
-                raise
-            broken += 1
-            if broken == SAID_AFTER:
-                print(f"Waiting for {name_of(path)} ({_short(error.__cause__)}).", file=sys.stderr)
-            if broken == ATTEMPTS:
-                raise DataError(
-                    str(error).replace("failed 1 times in a row", f"failed {broken} times in a row")
-                ) from error
-            time.sleep(min(LONGEST_WAIT, 0.1 * 2 ** (broken - 1)))
-            size = max(SMALLEST, size // 2)
-            continue
-        parts.append(data)
-        start, broken = start + len(data), 0
-    return b"".join(parts)
+def copy_to(path: Any, file: Path) -> None:
+    """Copy a file to a local one, whose folder is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open_read(path) as source, file.open("wb") as target:
+        while data := source.read(BLOCK):
+            target.write(data)
 
 
 def upload(local: Path, remote: Path) -> None:
@@ -348,6 +280,15 @@ def upload(local: Path, remote: Path) -> None:
     retried(remote, lambda: filesystem(remote, True).put_file(str(local), key_of(remote)), "write")
 
 
+def prefetch(path: Path) -> None:
+    """Have the file at an address brought into the cache in the background: `local_copy` waits for it. What stands in
+    the way is said by `local_copy`."""
+    if is_remote(path):
+        from stentor.data.storage_cache import bring_ahead
+
+        bring_ahead(path)
+
+
 def local_copy(path: Path) -> Path:
     """A local path with the contents of the file at an address, which is brought into the cache unless it is there; of
     a local path itself. Raises NotFound, DataError."""
@@ -356,3 +297,12 @@ def local_copy(path: Path) -> Path:
     from stentor.data.storage_cache import cached
 
     return cached(path)
+
+
+def local_folder(path: Path) -> Path:
+    """As `local_copy`, of a folder with all that it holds, such as a model."""
+    if not is_remote(path):
+        return path
+    from stentor.data.storage_cache import cached_folder
+
+    return cached_folder(path)

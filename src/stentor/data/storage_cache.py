@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
+import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from stentor.data.storage import BLOCK, ConfigError, StentorError, info, key_of, name_of, open_read
+from stentor.data.atomic_write import atomic_path
+from stentor.data.storage import copy_to, files_below, info, key_of, name_of
+from stentor.errors import ConfigError, StentorError
 
 FOLDER, LIMIT = "STENTOR_CACHE", "STENTOR_CACHE_GB"
 DEFAULT_GB = 100.0
@@ -25,12 +30,24 @@ LOCKS = 64
 """Files whose locks say what is being brought; a file's name picks one."""
 ABANDONED = 24 * 3600.0
 """Seconds after which a half-brought file is that of a process that was killed."""
+WHOLE = ".whole"
+"""File of a folder that was brought whole."""
 PINNED = 4
 """Files that a process has asked for last and that nobody deletes: they may not have been opened yet."""
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()
+_held: list[Any] = []
 _guard = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Another thread may have held the lock."""
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def cache_folder() -> Path:
@@ -56,8 +73,7 @@ def cached(path: Any) -> Path:
     file = _known.get(address)
     if file is None or not _use(file):
         facts = info(path)
-        version = "|".join(str(facts.get(k)) for k in ("size", "ETag", "etag", "LastModified", "mtime", "last_commit"))
-        key = hashlib.blake2b(f"{address}|{version}".encode(), digest_size=16).hexdigest()
+        key = hashlib.blake2b(f"{address}|{facts.get('size')} {_version(facts)}".encode(), digest_size=16).hexdigest()
         file = cache_folder() / "files" / (key + "".join(Path(path.path).suffixes[-2:])[:20])
         with _lock(key):
             if not _use(file):
@@ -67,8 +83,41 @@ def cached(path: Any) -> Path:
     return file
 
 
-def _use(file: Path) -> bool:
-    """Whether a file is there; it becomes the one that was used last, and this process holds it for a while."""
+def cached_folder(path: Any) -> Path:
+    """A local copy of the folder at an address. It stays while this process lives. Raises NotFound, DataError."""
+    listing = files_below(path)
+    version = "|".join(f"{name} {facts.get('size')} {_version(facts)}" for name, facts in sorted(listing.items()))
+    key = hashlib.blake2b(f"{key_of(path)}|{version}".encode(), digest_size=16).hexdigest()
+    folder = cache_folder() / "files" / key
+    with _lock(key):
+        if not (folder / WHOLE).exists():
+            make_room(sum(facts.get("size") or 0 for facts in listing.values()))
+            with atomic_path(folder) as part, ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda name: copy_to(path / name, part / name), listing))
+                (part / WHOLE).touch()
+        _use(folder / WHOLE, hold=True)
+    return folder
+
+
+def bring_ahead(path: Any) -> None:
+    """`cached` in a thread of this process, one file after the other."""
+    _ahead(os.getpid()).submit(cached, path)
+
+
+@functools.lru_cache(1)
+def _ahead(process: int) -> ThreadPoolExecutor:
+    """One thread for each process: threads do not survive a fork."""
+    return ThreadPoolExecutor(1, "storage")
+
+
+def _version(facts: dict[str, Any]) -> str:
+    """What tells the versions of a file apart."""
+    return " ".join(str(facts.get(key)) for key in ("ETag", "etag", "LastModified", "mtime", "last_commit"))
+
+
+def _use(file: Path, hold: bool = False) -> bool:
+    """Whether a file is there; it becomes the one that was used last, and this process holds it for a while, or to its
+    end."""
     try:
         handle = open(file, "rb")  # noqa: SIM115 - it is kept open
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -76,7 +125,7 @@ def _use(file: Path) -> bool:
     except FileNotFoundError:
         return False
     with _guard:
-        _pins.append(handle)
+        (_held if hold else _pins).append(handle)
         while len(_pins) > PINNED:
             _pins.popleft().close()
     return True
@@ -87,9 +136,7 @@ def _bring(path: Any, file: Path, size: int | None) -> None:
     make_room(size or 0)
     part = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
-        with open_read(path) as source, part.open("wb") as target:
-            while data := source.read(BLOCK):
-                target.write(data)
+        copy_to(path, part)
         os.replace(part, file)
     except OSError as error:
         if isinstance(error, StentorError):
@@ -108,19 +155,29 @@ def make_room(size: int) -> None:
     entries, total, allowed = [], size, limit()
     for entry in os.scandir(cache_folder() / "files"):
         with contextlib.suppress(FileNotFoundError):
-            facts = entry.stat()
-            if entry.name.endswith(".part") and time.time() - facts.st_mtime > ABANDONED:
-                os.unlink(entry.path)
-            elif not entry.name.endswith(".part"):
-                entries.append((facts.st_mtime_ns, facts.st_size, entry.path))
-            total += facts.st_size
-    for _, bytes_, name in sorted(entries):
+            path = Path(entry.path)
+            mark = path / WHOLE if entry.is_dir() else path
+            if entry.name.endswith(".part"):
+                if time.time() - entry.stat().st_mtime > ABANDONED:
+                    _delete(path)
+                continue
+            bytes_ = sum(p.stat().st_size for p in path.rglob("*")) if entry.is_dir() else entry.stat().st_size
+            entries.append((mark.stat().st_mtime_ns, bytes_, path, mark))
+            total += bytes_
+    for _, bytes_, path, mark in sorted(entries):
         if total <= allowed:
             break
-        with contextlib.suppress(OSError), open(name, "rb") as handle:
+        with contextlib.suppress(OSError), mark.open("rb") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(name)
+            _delete(path)
             total -= bytes_
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

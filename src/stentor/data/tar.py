@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stentor.data.storage import as_path, local_copy
 from stentor.errors import AudioError
 
 BLOCK = 512
@@ -39,9 +40,10 @@ class _Damaged(Exception):
 
 
 def index(path: Path | str) -> Index:
-    """The members of an uncompressed tar file. Raises OSError when it cannot be opened or read."""
+    """The members of an uncompressed tar file; one at an address is brought into the cache whole. Raises OSError when
+    it cannot be opened or read."""
     tar = Index()
-    with open(path, "rb") as file:
+    with local_copy(as_path(path)).open("rb") as file:
         end = file.seek(0, 2)
         at = 0
         extended: dict[str, str] = {}  # path and size of the next member, from an extended header
@@ -141,7 +143,7 @@ def _open(path: str) -> int:
     move nothing, so that a worker process may use the files that its parent had open."""
     descriptor = _descriptors.pop(path, None)
     if descriptor is None:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(local_copy(as_path(path)), os.O_RDONLY)
     while len(_descriptors) >= MOST_OPEN:
         os.close(_descriptors.pop(next(iter(_descriptors))))
     _descriptors[path] = descriptor  # the latest last

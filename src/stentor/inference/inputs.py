@@ -20,7 +20,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stentor.audio.io import AUDIO_SUFFIXES
-from stentor.errors import AudioError, ConfigError
+from stentor.data.storage import as_path, find_paths, is_remote, name_of, open_read
+from stentor.errors import AudioError, ConfigError, MissingData
 from stentor.inference.recording import ArrayRecording, FileRecording, Recording
 
 STDIN = "-"
@@ -40,7 +41,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
         raise ConfigError("Standard input (-) can be read once only.")
     names: list[str] = []
     for argument in arguments:
-        path = Path(argument)
+        path = as_path(argument)
         if argument == STDIN or is_url(argument):
             names.append(argument)
         elif path.is_dir():
@@ -49,7 +50,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
                 raise ConfigError(f"The folder {path} holds no audio file ({', '.join(AUDIO_SUFFIXES)}).")
             names += files
         elif glob.has_magic(argument) and not path.exists():
-            matches = sorted(m for m in glob.glob(argument, recursive=True) if os.path.isfile(m))
+            matches = [str(m) for m in find_paths(argument) if is_remote(m) or m.is_file()]
             if not matches:
                 raise ConfigError(f"The pattern {argument} matches no file.")
             names += matches
@@ -68,7 +69,7 @@ def label(name: str) -> str:
     if name == STDIN:
         return "stdin"
     if not is_url(name):
-        return name
+        return name_of(name) if is_remote(name) else name
     parts = urllib.parse.urlsplit(name)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -83,6 +84,8 @@ def open_recording(audio: Any, rate: int, source_rate: int | None = None, channe
         return StreamRecording(label(audio), rate, lambda file: shutil.copyfileobj(sys.stdin.buffer, file), channel)
     if isinstance(audio, str) and is_url(audio):
         return StreamRecording(label(audio), rate, lambda file: download(audio, file), channel)
+    if is_remote(audio):
+        return StreamRecording(name_of(audio), rate, lambda file: _copy(as_path(audio), file), channel)
     if isinstance(audio, (str, Path)):
         return FileRecording(audio, rate, channel)
     if isinstance(audio, (bytes, bytearray, memoryview)):
@@ -116,6 +119,14 @@ class StreamRecording(FileRecording):
             yield from super().blocks()
         except AudioError as error:
             raise AudioError(str(error).replace(str(self.path), self.name), error.reason) from None
+
+
+def _copy(path: Path, file: BinaryIO) -> None:
+    try:
+        with open_read(path) as source:
+            shutil.copyfileobj(source, file, 2**20)
+    except MissingData as error:
+        raise AudioError(str(error), "missing") from None
 
 
 def download(url: str, file: BinaryIO) -> None:

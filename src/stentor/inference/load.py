@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from stentor.data.storage import as_path, is_remote, local_folder, name_of
 from stentor.errors import ConfigError
 from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
 from stentor.inference.inputs import open_recording
@@ -302,9 +303,13 @@ def find_export(path: str | Path) -> Path:
     """The export folder that a run folder, a checkpoint, an export folder or a Hub id means.
 
     Of a run that is not finished: the export of its best checkpoint, else of its latest. A Hub id is downloaded, or
-    found in the local cache. Raises ConfigError.
+    found in the local cache; a folder at an address is copied into the cache. Raises ConfigError.
     """
-    folder = Path(path)
+    return local_folder(_export_folder(path))
+
+
+def _export_folder(path: str | Path) -> Path:
+    folder = as_path(path)
     if folder.is_dir():
         if (folder / CONFIG).is_file():
             return folder
@@ -323,6 +328,8 @@ def find_export(path: str | Path) -> Path:
         )
     if folder.exists():
         raise ConfigError(f"{folder} is a file; a model is a run folder, an export folder or a Hub id.")
+    if is_remote(folder):
+        raise ConfigError(f"There is no model at {name_of(folder)}: check the bucket and the path.")
     if not HUB_ID.fullmatch(str(path)):
         raise ConfigError(f"There is no model {path}: no such folder, and not a Hub id such as owner/name.")
     return _download(str(path))

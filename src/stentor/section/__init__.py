@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ from stentor.section.contract import check_class, file_of
 
 CHOICE = "x-choice"
 """Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
+
+_LOST_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
+"""What `pathlib.Path` makes of `s3://bucket`."""
 
 
 class Section(BaseModel):
@@ -61,6 +65,13 @@ class Section(BaseModel):
         field = cls.model_fields[str(info.field_name)]
         if converts(value, field.annotation):
             raise PydanticCustomError("conversion", "wrong type")
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_lost_address(cls, value: Any) -> Any:
+        if isinstance(value, Path) and _LOST_ADDRESS.match(str(value)):
+            raise ValueError("it must be a path on this machine, not an address")
         return value
 
 

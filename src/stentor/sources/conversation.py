@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 from stentor.data.augment import Noise, Reverb, list_audio
 from stentor.data.cut import RATE, recording_of
 from stentor.data.rttm import read_rttm
+from stentor.data.storage import StoragePath
 from stentor.errors import DataError
 from stentor.section import ConfigConflict, IntRange, Range
 from stentor.sources.base import Source, TightSource
@@ -70,7 +71,7 @@ class Conversation(Source):
     """Fewest and most turns of a conversation, with `seconds: null`."""
     turn: Range = (0.5, 10.0)
     """Seconds of speech in one turn; longer utterances are cut at their pauses, shorter ones left out."""
-    statistics: TurnStatistics | Path = TurnStatistics()
+    statistics: TurnStatistics | StoragePath = TurnStatistics()
     """Turn-taking: averages, or an RTTM file of real conversations to estimate it from."""
     level: Range = (-32.0, -22.0)
     """Level of each speaker in dBFS (root mean square of the speech)."""

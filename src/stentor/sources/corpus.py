@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field
 
 from stentor.data.cut import UnusableRecord
 from stentor.data.jsonl import not_found
+from stentor.data.storage import StoragePath, local_folder
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 from stentor.sources.librispeech import librispeech
@@ -41,7 +42,7 @@ class Corpus(Source):
     type: Literal["corpus"] = "corpus"
     name: str
     """Name of the lhotse recipe."""
-    from_: Path | None = Field(None, alias="from")
+    from_: StoragePath | None = Field(None, alias="from")
     """Folder of the corpus as it was unpacked. Null with `download`: a folder `download` inside `to`."""
     to: Path | None = None
     """Folder that keeps what was prepared, so that the next run starts at once. Null: prepare each time."""
@@ -112,7 +113,7 @@ class Corpus(Source):
 
     def _folder(self) -> Path:
         if self.from_ is not None:
-            return self.from_.expanduser().absolute()
+            return local_folder(self.from_.expanduser().absolute())
         if self.download and self.to is not None:
             return self.to.expanduser().absolute() / "download"
         raise ConfigError(f"The corpus {self.name} needs `from` (its folder on disk), or `download: true` and `to`.")

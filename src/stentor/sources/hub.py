@@ -13,6 +13,7 @@ from pydantic import Field
 from stentor.data.cut import RATE, UnusableRecord, cut_from_record
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.jsonl import FileIndex
+from stentor.data.storage import StoragePath
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.section import Section
 from stentor.sources.base import Source, divisible_shards
@@ -79,7 +80,7 @@ class Hub(Source):
     """Pattern of the files to read, relative to the data set, such as `fr/*.parquet`. Null: as the data set says."""
     columns: Columns = Columns()
     """Which column holds what, where the usual names do not find it. A dot goes into a column: `json.text`."""
-    audio_folder: Path | None = None
+    audio_folder: StoragePath | None = None
     """Folder that relative paths in a column of paths start from, for data sets of transcripts alone."""
     stream: bool | None = None
     """Read from front to back without downloading first; for sets too large to list. Items are then shuffled within

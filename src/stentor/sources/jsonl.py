@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from stentor.data.jsonl import read_cuts
+from stentor.data.storage import StoragePath
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Jsonl(Source):
     """
 
     type: Literal["jsonl"] = "jsonl"
-    path: Path
+    path: StoragePath
     """The manifest. Relative `audio_path`s in it start from its folder."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from stentor.data.cut import UnusableRecord
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, FileIndex, each_line
+from stentor.data.storage import StoragePath, is_remote, join, local_copy, prefetch
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
@@ -23,7 +24,7 @@ class Manifest(Source):
     """Cuts made with lhotse: a cut manifest (`*.jsonl`, `*.jsonl.gz`) or a Shar folder."""
 
     type: Literal["manifest"] = "manifest"
-    path: Path
+    path: StoragePath
     """The cut manifest or the Shar folder. Relative audio paths start from the working directory, as in lhotse, or from
     the manifest's folder."""
     utterances: bool = False
@@ -111,7 +112,7 @@ def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | UnusableRe
         for i, source in enumerate(part.recording.sources):
             if source.type != "file" or files.exist(str(source.source)):
                 continue
-            beside = folder / source.source
+            beside = join(folder, source.source)
             if os.path.isabs(source.source) or not files.exist(str(beside)):
                 return UnusableRecord(cut.id, "missing", f"{where}: the audio file {source.source} does not exist.")
             part.recording.sources[i] = replace(source, source=str(beside))
@@ -125,21 +126,27 @@ def _shar(folder: Path, stream: bool) -> Iterator[Cut | UnusableRecord]:
     shards = sorted(folder.glob("cuts.*.jsonl*"))
     if not shards:
         raise DataError(f"{folder} is not a Shar folder: it holds no cuts.*.jsonl.gz.")
-    if stream:
+    if stream and not is_remote(folder):
         yield from CutSet.from_shar(in_dir=folder)
         return
-    for cuts in shards:
+    for cuts, following in zip(shards, [*shards[1:], None]):
+        if following is not None:
+            prefetch(_audio_of(following))
         yield from _shard(cuts)
+
+
+def _audio_of(cuts: Path) -> Path:
+    return cuts.parent / f"recording.{cuts.name.split('.')[1]}.tar"
 
 
 def _shard(cuts: Path) -> Iterator[Cut | UnusableRecord]:
     """The cuts of one shard; each one's recording points into the tar file, so that any cut can be read at any time."""
-    audio = cuts.parent / f"recording.{cuts.name.split('.')[1]}.tar"
+    audio = _audio_of(cuts)
     if not audio.exists():
         raise DataError(f"{audio} does not exist: the Shar folder has no audio for {cuts.name}.")
     places: dict[str, tuple[int, int]] = {}
     try:
-        with tarfile.open(audio, "r:") as tar:
+        with tarfile.open(local_copy(audio), "r:") as tar:
             for member in tar:
                 name, _, suffix = member.name.rpartition(".")
                 if suffix != "json":

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.cut import UnusableRecord, cut_from_record
+from stentor.data.embedded_audio import audio_file
 from stentor.data.jsonl import not_found
 from stentor.data.rttm import clip_spans, merge_segments, read_rttm_lines, read_uem_lines
+from stentor.data.storage import StoragePath, find_paths
 from stentor.errors import AudioError, DataError
 from stentor.sources.base import Source
 
@@ -36,12 +38,12 @@ class Rttm(Source):
     """
 
     type: Literal["rttm"] = "rttm"
-    path: Path
+    path: StoragePath
     """The RTTM file, a folder of them (searched in depth), or a pattern such as `rttm/dev-*.rttm`."""
-    audio: Path | None = None
+    audio: StoragePath | None = None
     """Folder with the audio, searched in depth for files named after the recordings (`ID.wav`, `ID.anything.flac`), or
     a pattern with `{id}` in it: `audio/{id}/*Mix-Headset.wav`. Null: the folder of the RTTM file."""
-    uem: Path | None = None
+    uem: StoragePath | None = None
     """UEM file, folder or pattern: which parts of the recordings are scored. Recordings it does not name are left
     out. Null: all of each recording."""
     empty: bool = False
@@ -81,7 +83,8 @@ class Rttm(Source):
             return UnusableRecord(name, "not_in_uem", message)
         try:
             file = find(name, where)
-            seconds = probe(file).duration
+            with audio_file(file) as local:
+                seconds = probe(local).duration
         except AudioError as error:
             return UnusableRecord(name, error.reason, str(error))
         if not seconds:
@@ -143,7 +146,7 @@ class Finder:
     def __call__(self, name: str, where: str) -> Path:
         """The file. Raises `AudioError` (`missing`) that says where it was looked for, `DataError` when several fit."""
         if self.pattern:
-            files = [Path(path) for path in sorted(glob.glob(str(self.location).replace("{id}", glob.escape(name))))]
+            files = find_paths(str(self.location).replace("{id}", glob.escape(name)))
         else:
             fits = self.named.get(name, [])
             files = [file for file in fits if file.stem == name] or fits
@@ -178,7 +181,7 @@ def _files(path: Path, kind: str) -> list[Path]:
     if path.exists():
         return [path]
     if glob.has_magic(str(path)):
-        if files := [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]:
+        if files := find_paths(str(path)):
             return files
         raise DataError(f"No file fits {path}.")
     raise not_found(path)

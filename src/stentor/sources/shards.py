@@ -18,6 +18,7 @@ from stentor.data.cut import UnusableRecord, check_text_fields, cut_with_recordi
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import FileIndex, not_found, open_text, parse_object
+from stentor.data.storage import StoragePath, as_path, is_remote, prefetch
 from stentor.data.tar import index as tar_index
 from stentor.data.tar import read_at
 from stentor.errors import AudioError, DataError, RecordError
@@ -57,7 +58,7 @@ class Shards(Source):
     as they are: `data.augment` changes audio alone."""
 
     type: Literal["shards"] = "shards"
-    path: Path | list[Path]
+    path: StoragePath | list[StoragePath]
     """A list of shards (`data.lst`: lines of tar file, labels, samples, seconds), a folder with one or with tar files,
     a single tar file, or several of these."""
     stream: bool | None = None
@@ -129,7 +130,9 @@ class Shards(Source):
             yield record
 
     def _in_order(self, shards: list[TokenShard]) -> Iterator[Cut | UnusableRecord]:
-        for shard in shards:
+        for shard, following in zip(shards, [*shards[1:], None]):
+            if following is not None:
+                prefetch(following.tar)
             yield from self._read(shard)
 
     def _shuffled(self, shards: list[TokenShard]) -> Iterator[Cut | UnusableRecord]:
@@ -144,6 +147,8 @@ class Shards(Source):
         while open_ or waiting:
             while waiting and len(open_) < self.mix:
                 open_.append(self._read(waiting.pop(0), order))
+                if waiting:
+                    prefetch(waiting[0].tar)
             pick = int(order.integers(len(open_)))
             record = next(open_[pick], None)
             if record is None:
@@ -299,12 +304,14 @@ def _lines_of_list(path: Path) -> list[TokenShard]:
 def _place(written: str, folder: Path, files: Any) -> Path:
     """Where a file of a list lies: as it is written, from the list's folder, from the working directory, or, when the
     whole has been moved, as deep below the list's folder as its last names say."""
+    if is_remote(written):
+        return as_path(written)
     path = Path(written)
     parts = path.parts
-    for place in (folder / path, path, *(folder.joinpath(*parts[-n:]) for n in (3, 2, 1) if len(parts) > n)):
+    for place in (folder / written, path, *(folder.joinpath(*parts[-n:]) for n in (3, 2, 1) if len(parts) > n)):
         if files.exist(str(place)):
             return place
-    return folder / path
+    return folder / written
 
 
 def _label(line: str | RecordError, where: str) -> dict[str, Any] | DataError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
 from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, open_text, parse_object, raise_problems
+from stentor.data.storage import StoragePath, is_remote, join
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
 from stentor.text.languages import language_code
@@ -40,7 +41,9 @@ PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
 def beside_or_here(written: str, folder: Path) -> Path:
     """A file that a list in `folder` names: as in manifests relative to the list; or, as in OmniVoice, to the working
     directory."""
-    beside = folder / written
+    beside = join(folder, written)
+    if is_remote(beside):
+        return beside
     return Path(written) if Path(written).exists() and not beside.exists() else beside
 
 
@@ -88,7 +91,7 @@ class SpeechList(Source):
     """
 
     type: Literal["speech_list"] = "speech_list"
-    path: Path
+    path: StoragePath
     """The list."""
     format: Literal["auto", "seed_tts", "minimax", "librispeech_pc", "tsv", "jsonl"] = "auto"
     """How its lines are written. `seed_tts`: `utt|prompt_text|prompt_wav|text`, or with a fifth column for the
@@ -96,7 +99,7 @@ class SpeechList(Source):
     `librispeech_pc`: prompt, seconds, text, utterance, seconds, text, with tabs. `jsonl`: objects with `text` and `id`,
     `reference` (or `ref_audio`), `reference_text` (or `ref_text`), `language` (or `language_id`), `instruct`,
     `voice` (a saved one), `duration`, `speed`, `audio_path`. Auto: by the first line."""
-    audio_root: Path | None = None
+    audio_root: StoragePath | None = None
     """The folder that relative paths start from: of LibriSpeech-PC, LibriSpeech's `test-clean`; of MiniMax, `speaker`.
     Null: the list's own folder, or the working directory; of MiniMax `../speaker`."""
 
@@ -212,7 +215,7 @@ class SpeechList(Source):
 
     def _path(self, written: str) -> Path:
         if self.audio_root is not None:
-            return self.audio_root.expanduser() / written
+            return join(self.audio_root.expanduser(), written)
         return beside_or_here(written, self.path.expanduser().parent)
 
     def _existing(self, written: str, key: str, where: str) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from stentor.data.cut import UnusableRecord
 from stentor.data.jsonl import open_text
+from stentor.data.storage import StoragePath, name_of
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
 
@@ -22,7 +22,7 @@ class Text(Source):
     """Texts of a file or of the config itself. Its records have no audio: only tasks that need none take them."""
 
     type: Literal["text"] = "text"
-    path: Path | None = None
+    path: StoragePath | None = None
     """A UTF-8 file with one text per line, plain or gzipped; empty lines are left out."""
     texts: list[str] | None = Field(None, min_length=1)
     """The texts themselves, in place of a file."""
@@ -38,7 +38,7 @@ class Text(Source):
         """Cuts of no duration, without a recording. Raises DataError for a file that is missing or empty."""
         from lhotse import MonoCut, SupervisionSegment
 
-        name = str(self.path) if self.path is not None else f"{zlib.crc32(repr(self.texts).encode()):08x}"
+        name = name_of(self.path) if self.path is not None else f"{zlib.crc32(repr(self.texts).encode()):08x}"
         empty = True
         for number, line in self._lines():
             key = f"{name}:{number}"

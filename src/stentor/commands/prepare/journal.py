@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from stentor.commands.addresses import work_place
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, without_secrets
@@ -21,10 +22,8 @@ def work_path(path: Path) -> Path:
     """Where a file is until it is complete: beside its name, or of an address in a folder of this machine."""
     if not is_remote(path):
         return path.with_name(f".{path.name}.part")
-    from stentor.data.storage_cache import cache_folder
-
-    folder = cache_folder() / "work" / hashlib.sha256(str(path.parent).encode()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = work_place("parts", path.parent)
+    folder.mkdir(exist_ok=True)
     return folder / path.name
 
 

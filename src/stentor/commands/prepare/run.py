@@ -7,10 +7,12 @@ stopped, by its own journal.
 import importlib
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from stentor.commands.addresses import staged
 from stentor.commands.prepare.journal import write_json
 from stentor.config.prepare.base import Preparation, options_of
 
@@ -38,9 +40,12 @@ def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = (), ray:
             continue
         print(f"Preparing {step.to} ({step.type}, {number} of {len(steps)}).", flush=True)
         verb = getattr(importlib.import_module(f"stentor.commands.prepare.{step.type}"), f"prepare_{step.type}")
-        options = step.options()
-        verb(SimpleNamespace(**options | {"plugin": list(plugins), "ray": options.get("ray") or ray}))
-        write_json(step.marker, _settings(step))
+        options = step.options() | {"plugin": list(plugins)}
+        options["ray"] = options.get("ray") or ray
+        # Shards go to an address one by one.
+        with nullcontext(step.to) if step.type == "tokens" else staged(step.to) as to:
+            verb(SimpleNamespace(**options | {"to": to}))
+            write_json(step.model_copy(update={"to": to}).marker, _settings(step))
 
 
 def _text(step: Preparation) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from stentor.data.storage import StoragePath
 from stentor.section import Choice, Section
 
 
@@ -10,7 +11,7 @@ class Preparation(Choice):
     """One step of `prepare:`, as the verb of the same name: made before the run, in the order of the list, unless it
     was made before."""
 
-    to: Path
+    to: StoragePath
     """What is made: a manifest (.jsonl) for `words`, otherwise a folder."""
 
     @property

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from stentor.config.load import inline
 from stentor.config.prepare.base import Preparation, options_of
+from stentor.data.storage import StoragePath
 from stentor.models.codecs.base import Codec
 from stentor.sources.base import Source
 
@@ -19,7 +20,7 @@ class CorpusStep(Preparation):
     type: Literal["corpus"] = "corpus"
     name: str
     """Name of the lhotse recipe, such as librispeech."""
-    from_: Path | None = Field(None, alias="from")
+    from_: StoragePath | None = Field(None, alias="from")
     """Folder of the corpus as it was unpacked. Null with `download`: the folder `download` in `to`."""
     split: str | None = None
     """Only this part, such as dev-clean. Null: all."""

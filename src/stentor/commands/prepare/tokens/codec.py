@@ -12,7 +12,7 @@ import numpy as np
 from stentor.commands.prepare.tokens.worker import read_audio
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import is_remote
-from stentor.errors import AudioError, ConfigError
+from stentor.errors import AudioError
 from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 
 if TYPE_CHECKING:
@@ -35,11 +35,6 @@ def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
     if not is_fitted_here(options):
         return options.codec
     folder = options.to / "codec"
-    if is_remote(folder):
-        raise ConfigError(
-            f"--codec {options.codec} is fitted on the data: fit it into a folder first, with `stentor prepare codec`, "
-            "and give that folder."
-        )
     if not folder.is_dir():
         codec = Codec.choices()[options.codec].model_validate({"type": options.codec})
         assert isinstance(codec, Codec)
@@ -70,7 +65,7 @@ def codec_facts(name: str) -> dict[str, Any]:
     codec = open_codec(name)
     codec.require_tokens()
     facts = {key: getattr(codec, key) for key in ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")}
-    if Path(name).is_dir():
+    if is_remote(name) or Path(name).is_dir():
         digest = hashlib.sha256()
         for file in sorted(find(name).iterdir()):
             if file.suffix in (".json", ".safetensors"):

@@ -1,0 +1,136 @@
+"""Addresses of verbs: what a verb reads is brought into the cache, what it writes is made there and then uploaded."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stentor.data.storage import (
+    as_path,
+    copy_to,
+    files_below,
+    is_remote,
+    key_of,
+    local_copy,
+    local_folder,
+    name_of,
+    upload,
+)
+from stentor.errors import DataError, MissingData
+from stentor.section import Section
+
+READ_AS_THEY_ARE = {
+    "audio",
+    "codec",
+    "config",
+    "data",
+    "diarizer",
+    "model",
+    "models",
+    "noise",
+    "overrides",
+    "reverb",
+    "to",
+}
+"""Options that are taken as addresses; `to` where it is no `output`."""
+UPLOADS = 8
+"""Files that are uploaded at a time."""
+AnySection = TypeVar("AnySection")
+
+
+@contextlib.contextmanager
+def with_local_files(options: Any) -> Iterator[None]:
+    """While a verb runs, its options name local files in the place of addresses. Its outputs are uploaded after it."""
+    with contextlib.ExitStack() as stack:
+        for declared in fields(options):
+            value = getattr(options, declared.name)
+            if declared.metadata.get("output") and is_remote(value):
+                local = stack.enter_context(staged(as_path(value), getattr(options, "skip_existing", False)))
+                setattr(options, declared.name, local if isinstance(as_path(value), type(value)) else str(local))
+            elif declared.name not in READ_AS_THEY_ARE:
+                setattr(options, declared.name, brought(value))
+        yield
+
+
+def brought(value: Any) -> Any:
+    """A value with local copies in the place of the addresses in it; a folder of a run stands for its export."""
+    if isinstance(value, list):
+        return [brought(part) for part in value]
+    if not is_remote(value):
+        return value
+    path = as_path(value)
+    if not path.is_dir():
+        local = local_copy(path)
+    elif (path / "resolved.yaml").is_file():
+        from stentor.inference.load import find_export
+
+        local = find_export(path)
+    else:
+        local = local_folder(path)
+    return str(local) if isinstance(value, str) else local
+
+
+def with_local_models(section: AnySection) -> AnySection:
+    """A copy of a section, such as `model:`, in which addresses of models and of stored features are local folders."""
+    copy: Any = section.model_copy()  # type: ignore[attr-defined]
+    for name in type(copy).model_fields:
+        value = getattr(copy, name)
+        if isinstance(value, Section):
+            local: Any = with_local_models(value)
+        else:
+            local = brought(value) if isinstance(value, str) else value
+        if local is not value:
+            copy.__dict__[name] = local
+    return copy  # type: ignore[no-any-return]
+
+
+def work_place(kind: str, address: Path) -> Path:
+    """The folder on this machine where what belongs to an address is made: always the same."""
+    from stentor.data.storage_cache import cache_folder
+
+    digest = hashlib.blake2b(key_of(address).rstrip("/").encode(), digest_size=8).hexdigest()
+    folder = cache_folder() / kind / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / (address.name or address.parts[0])
+
+
+@contextlib.contextmanager
+def staged(address: Path, with_existing: bool = False) -> Iterator[Path]:
+    """A local path in the place of an address to write: what was made is uploaded at the end, also when some of the
+    data could not be used. After another error it stays, and the same command goes on with it. A local path is itself.
+
+    `with_existing`: what lies at the address is copied first.
+    """
+    if not is_remote(address):
+        yield address
+        return
+    local = work_place("outputs", address)
+    if with_existing:
+        with contextlib.suppress(MissingData), ThreadPoolExecutor(UPLOADS) as pool:
+            list(pool.map(lambda name: copy_to(address / name, local / name), files_below(address)))
+    try:
+        yield local
+    except DataError:
+        _send(local, address)
+        raise
+    _send(local, address)
+
+
+def _send(local: Path, address: Path) -> None:
+    """Upload a file, or all of a folder and the files beside it, and delete them here."""
+    # Beside a manifest lie its errors.jsonl and the like.
+    names = [str(p.relative_to(local.parent)) for p in sorted(local.parent.rglob("*")) if p.is_file()]
+    marks = [name for name in names if name.endswith(".prepared.json")]  # last: they say that the rest is there
+    for group in ([name for name in names if name not in marks], marks):
+        with ThreadPoolExecutor(UPLOADS) as pool:
+            list(pool.map(lambda name: upload(local.parent / name, address.parent / name), group))
+    if names:
+        print(f"Uploaded {len(names)} file{'s' * (len(names) > 1)} to {name_of(address)}.", file=sys.stderr)
+    shutil.rmtree(local.parent, ignore_errors=True)

@@ -357,3 +357,16 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     hub.close()
     _http.close_session()
     assert not hub.crashes, hub.crashes
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """The address of a Ray cluster of two nodes of one CPU each."""
+    pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'stentor[ray]'")
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    cluster.add_node(**node)
+    yield cluster.address
+    cluster.shutdown()

@@ -114,9 +114,11 @@ def test_unusable_records_are_decoded_to_be_found(data):
     assert {f.kind: f.count for f in broken.findings} == {"unusable": 3}
 
 
-def test_helpers_answer_the_same(data):
+def test_processes_answer_the_same(data, tmp_path):
     path = data(*({"audio": speech(0.3, seed=i), "text": "one"} for i in range(40)))
-    assert report(path, jobs=2).as_dict() == report(path, jobs=1).as_dict()
+    for jobs in ("1", "2"):
+        assert main(["prepare", "check", str(path), "--to", str(tmp_path / jobs), "--jobs", jobs]) == 0
+    assert (tmp_path / "1" / "check.json").read_bytes() == (tmp_path / "2" / "check.json").read_bytes()
 
 
 def test_sets_are_compared(data):

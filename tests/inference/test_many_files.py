@@ -57,7 +57,7 @@ def test_a_diarizer_holds_the_audio_of_one_file(run, tone, monkeypatch, alive):
 
     def answers(bundle, task, recordings, *_):
         for recording in recordings:
-            yield Diarization(audio=recording.name, segments=[{"speaker": "A", "start": 0.0, "end": 1.0}])
+            yield Diarization(audio=recording.name, duration=1.0, segments=[{"speaker": "A", "start": 0.0, "end": 1.0}])
 
     bundle = SimpleNamespace(processor=SimpleNamespace(sample_rate=RATE))
     model = SimpleNamespace(bundle=bundle, for_diarization=lambda: None)

@@ -1,4 +1,4 @@
-"""`stentor prepare tokens`: shards in the contract's format, the same bytes after a kill and from several machines."""
+"""`stentor prepare tokens`: shards in the contract's format, the same bytes after a kill."""
 
 import io
 import json
@@ -86,12 +86,11 @@ def errors(folder: Path) -> list[dict]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files but those that say who made them."""
-    prefixes = ("machine-", "settings")
+    """All files but the one that says who made them."""
     return {
         str(f.relative_to(folder)): f.read_bytes().replace(str(folder).encode(), b"DIR")
         for f in folder.rglob("*")
-        if f.is_file() and not f.name.startswith(prefixes)
+        if f.is_file() and f.name != "settings.json"
     }
 
 
@@ -223,26 +222,6 @@ def test_going_on_before_a_shard_had_its_name(prepare, tmp_path, monkeypatch, fe
     assert done == [*again, "1/0+2", "1/2+2", "1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
 
 
-def test_machines_take_turns(prepare, tmp_path, capsys, manifest):
-    records = [{"id": f"r{i}"} for i in range(10)] + [{"text": ""}]
-    data = manifest(*records)
-    with pytest.raises(DataError, match="1 of 11 records cannot be used"):
-        prepare("alone", data)
-    for machine in (2, 0):
-        if machine:
-            prepare(data=data, num_machines=3, machine_index=machine)
-        else:
-            with pytest.raises(DataError, match="1 of 4 records cannot be used"):
-                prepare(data=data, num_machines=3, machine_index=machine)
-        assert "data.lst follows when the other machines are done: machine-" in capsys.readouterr().out
-        assert not (tmp_path / "out" / "data.lst").exists()
-    out = prepare(data=data, num_machines=3, machine_index=1)
-    assert contents(out) == contents(tmp_path / "alone")
-    (out / "data.lst").unlink()
-    prepare(data=data, num_machines=3, machine_index=2)  # as after the folders of machines were put together
-    assert contents(out) == contents(tmp_path / "alone")
-
-
 def test_what_cannot_be_used_is_named(manifest, prepare, tmp_path, capsys):
     quiet = tmp_path / "quiet.wav"
     write(quiet, np.zeros(16000, np.float32), 16000)
@@ -311,7 +290,7 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
     [
         ({"codec": "none", "noisy_prompts": True}, "Noisy prompts are counted in frames of a codec"),
         ({"rate": 16000}, "--rate is for raw audio"),
-        ({"num_machines": 2, "machine_index": 2}, "with --num-machines 2 they are 0 to 1"),
+        ({"gpus_per_worker": 0.5}, "--gpus-per-worker goes with --ray"),
         ({"min_seconds": 3.0, "max_seconds": 2.0}, "nothing would be left"),
         ({"name": "a folder"}, "the folder's path must have none"),
         ({"codec": "./nowhere"}, "nowhere"),

@@ -4,7 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.cli import app
-from stentor.cli.options import AUDIO_FILES, CHANNEL, DEVICE, Argument, Flag, Option, verb
+from stentor.cli.options import (
+    AUDIO_FILES,
+    CHANNEL,
+    DEVICE,
+    GPUS_PER_WORKER,
+    RAY,
+    WORKERS,
+    Argument,
+    Flag,
+    Option,
+    verb,
+)
 
 
 @verb(app, "diarize", "stentor.commands.diarize:diarize_files")
@@ -22,4 +33,7 @@ class DiarizeOptions:
     max_speakers: int | None = Option("Greatest number of speakers in a file.", min=1)
     channel: int | None = Option(CHANNEL, min=0)
     device: str = Option(DEVICE, "auto")
+    ray: str | None = Option(RAY)
+    jobs: int | None = Option(WORKERS, min=1)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     plugin: list[Path] = Option("A Python file with your own model family or labels.", [])

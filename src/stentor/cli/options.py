@@ -23,11 +23,14 @@ AUDIO_FILES = (
 CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
 DEVICE = "auto, cpu, cuda, cuda:N or mps."
 LAG = "Seconds that a Whisper model's attention is late, taken off its times."
+GPUS_PER_WORKER = "With --ray: GPUs of each worker, such as 0.25. Default: 1 with GPUs, 0 without."
 LANGUAGE = "Language that is spoken, as a code such as en."
 MODEL_PLUGINS = "A Python file with your own model family."
+RAY = "Work on a Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT."
 TRANSCRIPT_FORMATS = (
     "json, txt, srt, vtt, ctm, textgrid, rttm, stm or seglst; several with commas, or all, together with --out."
 )
+WORKERS = "With --ray: workers. Default: as many as the cluster offers."
 
 
 # Named as Typer's, whose work they do.

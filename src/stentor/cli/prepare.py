@@ -6,11 +6,11 @@ from pathlib import Path
 import typer
 
 from stentor.cli import verb_group
-from stentor.cli.options import DEVICE, LAG, REQUIRED, Argument, Flag, Option, takes_options, verb
+from stentor.cli.options import DEVICE, GPUS_PER_WORKER, LAG, RAY, REQUIRED, Argument, Flag, Option, takes_options, verb
 
 prepare = verb_group("prepare", "Make data ready for training, and look at it.")
 DATA = "A manifest path, or type=...,key=value: records with texts."
-JOBS = "Processes, of one thread each when more than one."
+JOBS = "Processes, of one thread each when more than one. Default: 1; with --ray what the cluster offers."
 PLUGINS = "A Python file whose classes extend Stentor. May be repeated."
 
 
@@ -37,6 +37,7 @@ class CheckOptions:
     model: str | None = Option("Compare the texts with this model's tokenizer.")
     to: Path = Option("Folder for check.html and check.json.", Path("data-check"), output=True)
     jobs: int | None = Option("Processes that decode audio. Default: all cores.", min=1)
+    ray: str | None = Option(RAY)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -51,10 +52,12 @@ class WordsOptions:
         "aligner, transducer, ctc, whisper or voice (built-in). Default: what the model is for."
     )
     model: str | None = Option("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
-    jobs: int = Option(JOBS, 1, min=1)
+    jobs: int | None = Option(JOBS, min=1)
     max_wer: float | None = Option("Drop records whose free transcription has a higher word error rate (0.3).", min=0.0)
     device: str = Option(DEVICE, "auto")
     lag: float | None = Option(LAG)
+    ray: str | None = Option(RAY)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -71,7 +74,8 @@ class FeaturesOptions:
     option: list[str] = Option(
         "KEY=VALUE of `model.features`, such as num_mel_bins=40. May be given several times.", []
     )
-    jobs: int = Option(JOBS, 1, min=1)
+    jobs: int | None = Option(JOBS, min=1)
+    ray: str | None = Option(RAY)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -101,14 +105,14 @@ class TokensOptions:
     codec: str = Option(
         "A codec's folder, type or Hub id; mel_rvq is fitted on DATA first; none packs the audio (FLAC).", REQUIRED
     )
-    to: Path = Option("Folder for the shards, data.lst and errors.jsonl.", REQUIRED, output=True)
+    to: Path = Option("Folder for the shards, data.lst and errors.jsonl.", REQUIRED)
     jobs: int | None = Option(
-        "Processes, dealt over the devices; of one thread each when more than one. Default: one for each device.", min=1
+        "Processes, dealt over the devices; of one thread each when more than one. Default: one for each device; with "
+        "--ray what the cluster offers.",
+        min=1,
     )
     samples_per_shard: int = Option("Most samples in a shard.", 1000, min=1)
     min_shards: int = Option("Least shards: as many as GPUs times data workers in training.", 32, min=1)
-    num_machines: int = Option("Machines that share the work (and the folder).", 1, min=1)
-    machine_index: int = Option("Which of them this is, from 0.", 0, min=0)
     min_seconds: float | None = Option("Leave out shorter records.", min=0.0)
     max_seconds: float | None = Option("Leave out longer records.", min=0.0)
     device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
@@ -117,6 +121,8 @@ class TokensOptions:
     noise: list[Path] = Option("Noisy prompts with these noises: a folder, manifest or file. May be repeated.", [])
     reverb: list[Path] = Option("Noisy prompts in these rooms (impulse responses): as --noise. May be repeated.", [])
     rate: int | None = Option("Hz, with --codec none. Default: 24000.", min=1000)
+    ray: str | None = Option(RAY)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -128,7 +134,8 @@ class MixturesOptions:
     data: str | None = Argument("What to mix, as type=conversation,source.type=...,count=1000.", None)
     to: Path = Option("Folder for manifest.jsonl, reference.rttm and the audio.", Path("mixtures"), output=True)
     config: Path | None = Option("A YAML file with the keys of the source, instead of the argument.")
-    jobs: int = Option("Processes that mix audio.", 1, min=1)
+    jobs: int | None = Option(JOBS, min=1)
+    ray: str | None = Option(RAY)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -136,6 +143,7 @@ class MixturesOptions:
 class RunOptions:
     config: Path = Argument("The YAML (or JSON) file of the run.")
     overrides: list[str] = Argument("Overrides, such as prepare.0.jobs=4.", [], metavar="[KEY=VALUE]...")
+    ray: str | None = Option(RAY)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -147,6 +155,6 @@ def prepare_for_run(options: RunOptions) -> None:
     from stentor.config.load import load
 
     steps = load(options.config, options.overrides).config.prepare
-    prepare_run(steps, options.plugin)
+    prepare_run(steps, options.plugin, options.ray)
     for line in listing(steps):
         typer.echo(line)

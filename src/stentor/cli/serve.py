@@ -28,4 +28,9 @@ class ServeOptions:
     max_requests: int = Option("Requests that wait or run together; more are told to come later.", 256, min=1)
     max_requests_per_key: int | None = Option("The same for each key.", min=1)
     fifo: bool = Flag("Serve requests in the order in which they came, instead of in fair turns.")
+    ray: str | None = Option(
+        "Serve on a Ray cluster, by Ray Serve: auto (the one that runs here, or one for this command) or HOST:PORT."
+    )
+    max_replicas: int | None = Option("With --ray: most copies of the server; Ray starts them by load (8).", min=1)
+    gpus_per_worker: float | None = Option("With --ray: GPUs of each copy, such as 0.25 (1, or 0 without).", min=0.0)
     plugin: list[Path] = Option(MODEL_PLUGINS, [])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.cli import app
-from stentor.cli.options import DEVICE, MODEL_PLUGINS, Argument, Flag, Option, verb
+from stentor.cli.options import DEVICE, GPUS_PER_WORKER, MODEL_PLUGINS, RAY, Argument, Flag, Option, verb
 
 
 @verb(app, "speak", "stentor.commands.speak:speak_files")
@@ -40,7 +40,11 @@ class SpeakOptions:
     from_: str | None = Option(
         "JSONL with a `text` a line; `id`, `voice`, `reference`, `instruct` ... too.", None, "--from"
     )
-    processes: int = Option("With --from: that share the lines, each on one of the GPUs.", 1, min=1)
+    processes: int | None = Option(
+        "With --from: that share the lines, each on one of the GPUs (1; with --ray what the cluster offers).", min=1
+    )
+    ray: str | None = Option(RAY)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     format: str = Option("With --from: wav, flac or ogg; of a pipe: wav, or pcm for bare 16-bit samples.", "wav")
     force: bool = Flag("Write over what is there already; with --from: speak it again.")
     compile: bool = Flag("Through torch.compile: slow start, then fast.")

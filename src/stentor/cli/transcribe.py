@@ -8,9 +8,12 @@ from stentor.cli.options import (
     AUDIO_FILES,
     CHANNEL,
     DEVICE,
+    GPUS_PER_WORKER,
     LANGUAGE,
     MODEL_PLUGINS,
+    RAY,
     TRANSCRIPT_FORMATS,
+    WORKERS,
     Argument,
     Flag,
     Option,
@@ -43,6 +46,9 @@ class TranscribeOptions:
     temperature: float | None = Option("Lowest sampling temperature (default 0: the most probable text).", min=0.0)
     channel: int | None = Option(CHANNEL, min=0)
     device: str = Option(DEVICE, "auto")
+    ray: str | None = Option(RAY)
+    jobs: int | None = Option(WORKERS, min=1)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     batch_seconds: float = Option("Seconds of audio that are decoded together.", 120.0, min=1.0)
     vad: str = Option("What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).", "energy")
     vad_threshold: float | None = Option("dB above the noise floor (energy, default 6) or probability (silero, 0.5).")

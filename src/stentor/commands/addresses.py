@@ -26,8 +26,20 @@ from stentor.data.storage import (
 from stentor.errors import DataError, MissingData
 from stentor.section import Section
 
-READ_AS_THEY_ARE = {"audio", "config", "data", "diarizer", "model", "models", "noise", "overrides", "reverb"}
-"""Options whose readers take addresses."""
+READ_AS_THEY_ARE = {
+    "audio",
+    "codec",
+    "config",
+    "data",
+    "diarizer",
+    "model",
+    "models",
+    "noise",
+    "overrides",
+    "reverb",
+    "to",
+}
+"""Options that are taken as addresses; `to` where it is no `output`."""
 UPLOADS = 8
 """Files that are uploaded at a time."""
 AnySection = TypeVar("AnySection")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from stentor.commands.file_progress import Files, parse_formats, require_folder
-from stentor.inference.diarize import diarize, with_speakers
+from stentor.commands.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
+from stentor.errors import AudioError
+from stentor.inference.diarize import Diarization, diarize, with_speakers
+from stentor.inference.recording import Recording
 
 if TYPE_CHECKING:
     from stentor.cli.diarize import DiarizeOptions
@@ -24,21 +27,41 @@ def diarize_files(options: DiarizeOptions) -> None:
     files = Files(options.audio, options.out, "diarizing", formats if options.skip_existing else ())
     if not files.audio:
         return
-    from stentor.inference.load import load
-
-    model = load(options.model, options.device)
-    task = with_speakers(model.for_diarization(), options.speakers, options.min_speakers, options.max_speakers)
-    recordings = files.recordings(model.bundle.processor.sample_rate, options.channel)
     with files:
-        for diarization in diarize(model.bundle, task, recordings, options.model, files.leave_out, files.add_seconds):
-            rttm = diarization.rttm(files.name)
-            if diarization.warning:
-                files.print(diarization.warning, error=True)
-            if files.folder is None:
-                if text := rttm if formats[0] == "rttm" else json.dumps(diarization, ensure_ascii=False):
-                    files.print(text.rstrip("\n"))
-                files.add_file()
-            else:
-                texts = {"rttm": rttm, "json": json.dumps(diarization, ensure_ascii=False, indent=2)}
-                files.write({format: texts[format] for format in formats})
+        for outcome in work_on_files(files, DiarizeWorker(options, formats), options):
+            files.take(outcome)
     files.check("diarized")
+
+
+class DiarizeWorker(FilesWorker):
+    """Files to who speaks when in them, in the formats."""
+
+    def __init__(self, options: DiarizeOptions, formats: list[str]):
+        self.options, self.formats = options, formats
+
+    def setup(self, device: str) -> None:
+        from stentor.inference.load import load
+
+        options = self.options
+        self.model = load(options.model, device)
+        diarization = self.model.for_diarization()
+        self.task = with_speakers(diarization, options.speakers, options.min_speakers, options.max_speakers)
+        self.rate = self.model.bundle.processor.sample_rate
+
+    def results(
+        self, recordings: Iterable[Recording], on_error: Callable[[str, AudioError], None]
+    ) -> Iterator[Diarization]:
+        return diarize(self.model.bundle, self.task, recordings, self.options.model, on_error, self.on_audio)
+
+    def outcome(self, diarization: Diarization, name: str) -> FileOutcome:
+        outcome = FileOutcome(seconds=diarization["duration"])
+        if diarization.warning:
+            outcome.messages.append(diarization.warning)
+        rttm = diarization.rttm(name)
+        if self.options.out is None:
+            text = rttm if self.formats[0] == "rttm" else json.dumps(diarization, ensure_ascii=False)
+            outcome.printed = text.rstrip("\n")
+        else:
+            texts = {"rttm": rttm, "json": json.dumps(diarization, ensure_ascii=False, indent=2)}
+            outcome.texts = {format: texts[format] for format in self.formats}
+        return outcome

@@ -1,4 +1,5 @@
-"""Progress through audio files: the bar, the folder of the outputs, and the files that were left out."""
+"""Progress through audio files: the bar, the folder of the outputs, the files that were left out, and the work itself,
+here or on a cluster."""
 
 from __future__ import annotations
 
@@ -6,14 +7,25 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stentor.commands.prepare.executor import RecordWorker, make_executor
+from stentor.commands.prepare.pipeline import Stop
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
-from stentor.inference.inputs import expand, label, open_recording
+from stentor.inference.inputs import STDIN, expand, label, open_recording
 from stentor.inference.recording import Recording
+
+GROUP_FILES = 16
+"""Most files that a worker of a cluster is given at a time."""
+
+FileItem = tuple[str, str]
+"""An audio file, and the name of its outputs without a suffix."""
 
 
 def parse_formats(option: str, known: Iterable[str]) -> list[str]:
@@ -126,28 +138,30 @@ class Files(FileProgress):
         ]
         self.inputs, self.names = [source for source, _ in todo], [name for _, name in todo]
         self.audio, self.failed, self.done = [label(name) for name in self.inputs], list[str](), 0
+        self.printed: set[str] = set()
         super().__init__(len(self.audio), doing)
         if len(todo) < len(inputs):
             self.print(f"{len(inputs) - len(todo)} of {len(inputs)} files have their outputs already.", error=True)
-
-    def recordings(self, rate: int, channel: int | None) -> Iterator[Recording]:
-        """Made one at a time: each holds its audio until it is done."""
-        return (open_recording(source, rate, channel=channel) for source in self.inputs)
-
-    @property
-    def name(self) -> str:
-        """Of the output of the file that comes next, without a suffix."""
-        return self.names[self.done]
 
     def add_file(self) -> None:
         super().add_file()
         self.done += 1
 
-    def leave_out(self, name: str, error: AudioError) -> None:
-        """The next file cannot be read: its error is printed, and the command goes on."""
-        self.failed.append(name)
-        self.print(f"stentor: {error}", error=True)
-        self.add_file()
+    def take(self, outcome: FileOutcome) -> None:
+        """Write or print what became of the next file."""
+        for message in outcome.messages:
+            if message not in self.printed:  # each process warns of the model
+                self.printed.add(message)
+                self.print(message, error=True)
+        if outcome.error is not None:
+            self.failed.append(self.audio[self.done])
+            self.add_file()
+        elif self.folder is not None:
+            self.write(outcome.texts)
+        else:
+            if outcome.printed:
+                self.print(outcome.printed)
+            self.add_file()
 
     def write(self, texts: Mapping[str, str]) -> None:
         """Write the texts of the next file, by the suffix of each output. One that cannot be written is printed as an
@@ -155,7 +169,7 @@ class Files(FileProgress):
         assert self.folder is not None
         for suffix, text in texts.items():
             # The temporary name is short: the name of an output may be as long as names can be.
-            path, part = self.folder / f"{self.name}.{suffix}", self.folder / f".{os.getpid()}.part"
+            path, part = self.folder / f"{self.names[self.done]}.{suffix}", self.folder / f".{os.getpid()}.part"
             try:
                 part.write_text(text, encoding="utf-8")
                 part.replace(path)
@@ -171,3 +185,101 @@ class Files(FileProgress):
     def check(self, done: str) -> None:
         """Raises DataError when files were left out; `done` is the verb of the message, such as `transcribed`."""
         check_failed(self.failed, len(self.audio), f"files could not be {done}")
+
+
+@dataclass
+class FileOutcome:
+    """What became of an audio file. `texts`: its outputs by their suffix; `printed`: what goes to standard output;
+    `messages`: warnings and errors, for standard error; `error`: why it could not be read."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    printed: str = ""
+    messages: list[str] = field(default_factory=list)
+    error: str | None = None
+    seconds: float = 0.0
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    """Segments whose text seems made up."""
+
+
+class FilesWorker(RecordWorker):
+    """The work of a verb on audio files: subclasses load the model in `setup`, and say what `results` and outputs
+    are."""
+
+    options: Any
+    rate: int
+    """Hz of the model, known after `setup`."""
+
+    @staticmethod
+    def on_audio(seconds: float) -> None:
+        """Called with the seconds of audio that are done."""
+
+    def setup(self, device: str) -> None:
+        raise NotImplementedError
+
+    def results(self, recordings: Iterable[Recording], on_error: Callable[[str, AudioError], None]) -> Iterator[Any]:
+        """Of each recording that can be read, in their order."""
+        raise NotImplementedError
+
+    def outcome(self, result: Any, name: str) -> FileOutcome:
+        """The outputs of a result; `name`: the file's in the folder of the outputs."""
+        raise NotImplementedError
+
+    def outcomes(self, items: Iterable[FileItem]) -> Iterator[FileOutcome]:
+        """What becomes of files, in their order. They are opened one at a time: each holds its audio until it is
+        done."""
+        names: deque[str] = deque()
+        unread: deque[FileOutcome] = deque()
+
+        def recordings() -> Iterator[Recording]:
+            for source, name in items:
+                names.append(name)
+                yield open_recording(source, self.rate, channel=self.options.channel)
+
+        def leave_out(name: str, error: AudioError) -> None:
+            unread.append(FileOutcome(error=name, messages=[f"stentor: {error}"]))
+
+        for result in self.results(recordings(), leave_out):
+            while unread:
+                names.popleft()
+                yield unread.popleft()
+            yield self.outcome(result, names.popleft())
+        yield from unread
+
+    def process(self, group: Sequence[FileItem]) -> list[FileOutcome]:
+        return list(self.outcomes(group))
+
+    def name(self, group: Sequence[FileItem]) -> str:
+        return label(group[0][0])
+
+    def join(self, results: Sequence[Any]) -> list[FileOutcome]:
+        return [outcome for result in results for outcome in result]
+
+    def crashed(self, group: Sequence[FileItem]) -> list[FileOutcome]:
+        _, (reject,) = super().crashed(group)
+        return [FileOutcome(error=reject.id, messages=[f"stentor: {reject.message}"])]
+
+
+def work_on_files(files: Files, worker: FilesWorker, options: Any) -> Iterator[FileOutcome]:
+    """What becomes of the files, in their order: in this process, or by the workers of the cluster `options.ray`.
+    Raises ConfigError, and `Stopped` after a signal when what was begun is done."""
+    items = list(zip(files.inputs, files.names))
+    executor = make_executor(options, (options.device,))
+    if options.ray is None:
+        if options.jobs is not None:
+            raise ConfigError("--jobs goes with --ray.")
+        worker.setup(options.device)
+        worker.on_audio = files.add_seconds  # type: ignore[method-assign]
+        yield from worker.outcomes(items)
+        return
+    if files.folder is None or STDIN in files.inputs:
+        raise ConfigError("--ray is for files, with a folder for their outputs: give one with --out.")
+    size = min(GROUP_FILES, max(1, len(items) // 32))
+    groups = [items[i : i + size] for i in range(0, len(items), size)]
+    saved = f"the outputs of {{}} of {len(items):,} files are in {files.folder}, and --skip-existing leaves these out"
+    with Stop(lambda: saved.format(f"{files.done:,}"), gently=True) as stop:
+        with closing(executor.map(worker, groups, lambda: stop.signal is not None)) as results:
+            for outcome in (outcome for result in results for outcome in result):
+                files.add_seconds(outcome.seconds)
+                yield outcome
+        if stop.signal is not None:
+            raise stop.stopped()

@@ -54,8 +54,7 @@ def _check(options: SpeakOptions) -> None:
         )
     if options.save_voice is not None and options.reference is None and options.voice is None:
         raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
-    if options.processes > 1 and options.from_ is None:
-        raise ConfigError("--processes share the lines of a file: give one with --from.")
+    _check_sharing(options)
     if options.stream and options.text is None:
         raise ConfigError("--stream is for one TEXT: --from speaks many at a time.")
     known = PIPED if options.text is not None and options.out == PIPE else tuple(WRITTEN)
@@ -69,6 +68,13 @@ def _check(options: SpeakOptions) -> None:
         _check_out(options)
     if options.save_voice is not None:
         _check_new(voice_file(options.save_voice), "--save-voice", options.force)
+
+
+def _check_sharing(options: SpeakOptions) -> None:
+    if options.from_ is None and (options.processes or 1) > 1:
+        raise ConfigError("--processes share the lines of a file: give one with --from.")
+    if options.from_ is None and options.ray is not None:
+        raise ConfigError("--ray shares the lines of a file: give one with --from.")
 
 
 def _check_new(path: Path, option: str, force: bool) -> None:

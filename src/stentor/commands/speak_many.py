@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.audio.io import probe
+from stentor.audio.io import encode, probe
 from stentor.commands.file_progress import FileProgress, check_failed
-from stentor.commands.prepare.executor import LocalExecutor, device_names
+from stentor.commands.prepare.executor import RecordWorker, device_names, make_executor
 from stentor.commands.speak_lines import TextLine
 from stentor.data.atomic_write import atomic_path
 from stentor.errors import AudioError, StentorError
@@ -53,6 +53,8 @@ class SpokenLines:
 
     records: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By the number of the line, what the manifest says about its speech."""
+    files: dict[int, bytes] = field(default_factory=dict)
+    """By the number of the line, its audio file."""
     failed: list[int] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     """Warnings and reasons of failures."""
@@ -61,8 +63,8 @@ class SpokenLines:
 
 
 @dataclass
-class LinesWorker:
-    """Speaks groups of lines into the folder of `--out`."""
+class LinesWorker(RecordWorker):
+    """Speaks groups of lines."""
 
     options: SpeakOptions
 
@@ -72,9 +74,7 @@ class LinesWorker:
         self.seed = self.speaker.generation.seed if self.options.seed is None else self.options.seed
 
     def process(self, group: Sequence[TextLine]) -> SpokenLines:
-        """Each line into DIR/ID.wav, which depends on nothing but the line."""
-        from stentor.audio.io import write
-
+        """The file of each line, which depends on nothing but the line."""
         began, spoken = time.perf_counter(), SpokenLines()
         prepared: list[tuple[TextLine, Utterance]] = []
         for line in group:
@@ -86,12 +86,26 @@ class LinesWorker:
         utterances = [utterance for _, utterance in prepared]
         for (line, _), speech in zip(prepared, self.speaker.speak(utterances, not self.options.raw)):
             path = _path(self.options, line)
-            write(path, speech.audio, speech.rate)
+            spoken.files[line.number] = encode(speech.audio, speech.rate, str(path), path.suffix.lstrip("."))
             spoken.records[line.number] = _record(line, path.name, speech.seconds)
             spoken.seconds += speech.seconds
         spoken.took = time.perf_counter() - began
         spoken.messages, self.messages = self.messages, []
         return spoken
+
+    def join(self, results: Sequence[Any]) -> SpokenLines:
+        spoken = SpokenLines()
+        for part in results:
+            for name in ("records", "files"):
+                getattr(spoken, name).update(getattr(part, name))
+            spoken.failed += part.failed
+            spoken.messages += part.messages
+            spoken.seconds, spoken.took = spoken.seconds + part.seconds, spoken.took + part.took
+        return spoken
+
+    def crashed(self, group: Sequence[TextLine]) -> SpokenLines:
+        _, (reject,) = super().crashed(group)
+        return SpokenLines(failed=[group[0].number], messages=[f"{self.options.from_}: {reject.message}"])
 
     def _utterance(self, line: TextLine) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
@@ -148,18 +162,26 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
                 continue
             bar.add_file()
         unchanged = len(records)
-        size = min(BATCH, -(-len(todo) // options.processes)) or 1
-        devices = device_names(options.device) if options.processes > 1 else [options.device]
-        executor = LocalExecutor(options.processes, devices, options.plugin)
+        processes = options.processes or 1
+        size = min(BATCH, -(-len(todo) // processes)) or 1
+        local = processes > 1 and options.ray is None
+        devices = device_names(options.device) if local else [options.device]
+        executor = make_executor(options, devices, jobs=options.processes or (None if options.ray else 1))
         groups = [todo[i : i + size] for i in range(0, len(todo), size)]
         for group, spoken in zip(groups, executor.map(LinesWorker(options), groups, lambda: False)):
             for message in dict.fromkeys(m for m in spoken.messages if m not in printed):
                 printed.add(message)
                 bar.print(f"stentor: {message}", error=True)
+            by_number = {line.number: line for line in group}
+            for number, content in spoken.files.items():
+                path = _path(options, by_number[number])
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_path(path) as part:
+                    part.write_bytes(content)
             records |= spoken.records
             failed += spoken.failed
             seconds += spoken.seconds
-            took += spoken.took / min(options.processes, len(groups))
+            took += spoken.took / min(processes, len(groups))
             bar.add_seconds(spoken.seconds)
             for _ in group:
                 bar.add_file()

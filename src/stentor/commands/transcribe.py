@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.file_progress import Files, parse_formats, require_folder
+from stentor.commands.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 from stentor.commands.transcribe_live import transcribe_live
-from stentor.errors import ConfigError
+from stentor.errors import AudioError, ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
-from stentor.inference.transcribe import Transcriber
+from stentor.inference.recording import Recording
+from stentor.inference.transcribe import Transcriber, Transcript
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions
@@ -34,33 +36,54 @@ def transcribe_files(options: TranscribeOptions) -> None:
         raise ConfigError(f"{formats[0]} of several files needs a folder: give one with --out.")
     if not files.audio:
         return
-    from stentor.inference.load import load
-
-    model = load(options.model, options.device)
-    diarizer = load(options.diarizer, options.device) if options.diarizer is not None else None
-    passed_on = ({f.name for f in fields(options)} & {f.name for f in fields(Transcriber)}) - {"model", "diarizer"}
     failed: list[dict[str, Any]] = []
     with files:
-        for transcript in model.transcribe_many(
-            files.recordings(model.bundle.processor.sample_rate, options.channel),
-            diarizer=diarizer,
-            on_error=files.leave_out,
-            on_window=files.add_seconds,
-            on_warning=lambda sentence: files.print(f"stentor: warning: {sentence}", error=True),
-            **{name: getattr(options, name) for name in passed_on},
-        ):
-            failed += transcript.failed
-            if "warning" in transcript:
-                files.print(f"stentor: {transcript['audio']}: {transcript['warning']}", error=True)
-            if files.folder is None:
-                files.print(_printed(transcript, formats[0], options.cues, len(files.audio) > 1))
-                files.add_file()
-            else:
-                texts = {SUFFIXES[format]: render(transcript, format, options.cues) for format in formats}
-                files.write(texts)
+        for outcome in work_on_files(files, TranscribeWorker(options, formats, len(files.audio) > 1), options):
+            failed += outcome.failed
+            files.take(outcome)
     if failed:
         files.print(f"stentor: {_summary(failed)}", error=True)
     files.check("transcribed")
+
+
+class TranscribeWorker(FilesWorker):
+    """Files to transcripts in the formats; `several`: the printed ones name their file."""
+
+    def __init__(self, options: TranscribeOptions, formats: list[str], several: bool):
+        self.options, self.formats, self.several = options, formats, several
+
+    def setup(self, device: str) -> None:
+        from stentor.inference.load import load
+
+        options = self.options
+        self.model = load(options.model, device)
+        self.diarizer = load(options.diarizer, device) if options.diarizer is not None else None
+        self.rate = self.model.bundle.processor.sample_rate
+        self.warnings: list[str] = []
+
+    def results(
+        self, recordings: Iterable[Recording], on_error: Callable[[str, AudioError], None]
+    ) -> Iterator[Transcript]:
+        names = ({f.name for f in fields(self.options)} & {f.name for f in fields(Transcriber)}) - {"model", "diarizer"}
+        return self.model.transcribe_many(
+            recordings,
+            diarizer=self.diarizer,
+            on_error=on_error,
+            on_window=self.on_audio,
+            on_warning=lambda sentence: self.warnings.append(f"stentor: warning: {sentence}"),
+            **{name: getattr(self.options, name) for name in names},
+        )
+
+    def outcome(self, transcript: Transcript, name: str) -> FileOutcome:
+        messages, self.warnings = self.warnings, []
+        if "warning" in transcript:
+            messages.append(f"stentor: {transcript['audio']}: {transcript['warning']}")
+        outcome = FileOutcome(messages=messages, seconds=transcript["duration"], failed=list(transcript.failed))
+        if self.options.out is None:
+            outcome.printed = _printed(transcript, self.formats[0], self.options.cues, self.several)
+        else:
+            outcome.texts = {SUFFIXES[format]: render(transcript, format, self.options.cues) for format in self.formats}
+        return outcome
 
 
 def _summary(failed: list[dict[str, Any]]) -> str:

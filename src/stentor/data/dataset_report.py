@@ -7,10 +7,9 @@ file), drawn as a page by stentor.report.check.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +19,6 @@ import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of, words_of
 from stentor.data.outliers import KINDS, CheckedRecord, find_outliers, plural
-from stentor.data.processes import plain_signals
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.errors import ConfigError, DataError
 from stentor.text.normalize import plain_text
@@ -36,8 +34,6 @@ LISTED = 100
 """Records that are named for each finding; all are counted."""
 RARE = 5
 """A character in fewer records than this is rare."""
-CHUNK = 16
-"""Recordings that a worker process takes at a time."""
 
 
 @dataclass
@@ -84,20 +80,18 @@ class DatasetReport:
 def check(
     sources: Mapping[str, Source],
     tokenizer: Path | None = None,
-    jobs: int = 1,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    measure: Callable[[Sequence[Cut]], Iterable[SignalStats]] = lambda cuts: map(measure_cut, cuts),
 ) -> DatasetReport:
-    """Read and decode all records of the sources, by name, with `jobs` processes. `tokenizer` is a tokenizer.json whose
-    characters the texts are compared with. Raises `DataError` for a source that cannot be read at all and `ConfigError`
-    for a missing tokenizer."""
+    """Read and decode all records of the sources, by name. `tokenizer` is a tokenizer.json whose characters the texts
+    are compared with; `measure` decodes the cuts, and may do so elsewhere. Raises `DataError` for a source that cannot
+    be read at all and `ConfigError` for a missing tokenizer."""
     writable = characters_of(tokenizer) if tokenizer else None
     rows = [row for name, source in sources.items() for row in _rows(name, source)]
     if not rows:
         raise DataError("The data holds no records.")
     decodable = [row for row in rows if row.cut is not None]
-    for done, (row, stats) in enumerate(zip(decodable, _measure_all([row.cut for row in decodable], jobs)), 1):
+    for row, stats in zip(decodable, measure([row.cut for row in decodable])):
         row.sound = stats
-        progress(done, len(decodable))
     good = [row for row in rows if not row.sound.reason]
     letters = _characters(good, writable)
     findings = [f for f in _findings(rows, {c["character"] for c in letters if c["outside"]}) if f.count]
@@ -164,16 +158,6 @@ def _rows(name: str, source: Source) -> Iterator[CheckedRecord]:
             yield CheckedRecord(cut.id, name, sound=SignalStats(cut.reason, cut.message))
         else:
             yield CheckedRecord(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
-
-
-def _measure_all(cuts: Sequence[Cut], jobs: int) -> Iterator[SignalStats]:
-    if jobs <= 1 or len(cuts) < 2 * CHUNK:
-        yield from map(measure_cut, cuts)
-        return
-    # Forked where possible: a spawned process would import lhotse and torch again.
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    with multiprocessing.get_context(method).Pool(jobs, initializer=plain_signals) as pool:
-        yield from pool.imap(measure_cut, cuts, CHUNK)
 
 
 def _totals(rows: Sequence[CheckedRecord]) -> dict[str, Any]:

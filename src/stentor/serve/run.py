@@ -7,12 +7,15 @@ import logging
 import math
 import re
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
 from stentor.studio.server.origins import listen, shown
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from stentor.cli.serve import ServeOptions
     from stentor.serve.service import Service
 
@@ -27,10 +30,7 @@ def serve(options: ServeOptions) -> None:
     """Serve until a signal. Raises ConfigError for models that cannot be served, a missing key and a taken port."""
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise ConfigError(f"`stentor serve` needs {', '.join(missing)}: pip install 'stentor[serve]'.")
-    from stentor.serve.app import create_app
     from stentor.serve.guard import read_keys
-    from stentor.serve.registry import load_models
-    from stentor.serve.service import Limits, Service
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     for noisy in ("httpx", "transformers"):
@@ -39,7 +39,30 @@ def serve(options: ServeOptions) -> None:
     for origin in options.allow_origin:
         if origin != "*" and not re.fullmatch(r"https?://[^/]+/?", origin):
             raise ConfigError(f"--allow-origin {origin}: write scheme and host, such as https://app.example.org, or *.")
+    if options.ray is not None:
+        from stentor.serve.on_ray import serve_on_ray
+
+        serve_on_ray(options, keys)
+        return
+    if options.max_replicas is not None or options.gpus_per_worker is not None:
+        raise ConfigError("--max-replicas and --gpus-per-worker go with --ray.")
     opened = listen(options.host, options.port, "server")
+    app = build_app(options, keys)
+    service = app.state.service
+    registry = service.registry
+    names = ", ".join(registry.names)
+    print(
+        f"Serving {names} at http://{shown(options.host)}:{opened.getsockname()[1]}/v1 (Ctrl-C stops it).", flush=True
+    )
+    drained(app, service).run(sockets=[opened])
+
+
+def build_app(options: ServeOptions, keys: Sequence[str]) -> FastAPI:
+    """The models, loaded, and the app over them. Raises ConfigError."""
+    from stentor.serve.app import create_app
+    from stentor.serve.registry import load_models
+    from stentor.serve.service import Limits, Service
+
     registry = load_models(
         options.models,
         options.name,
@@ -55,13 +78,7 @@ def serve(options: ServeOptions) -> None:
         requests=options.max_requests,
         requests_per_key=options.max_requests_per_key or options.max_requests,
     )
-    service = Service(registry, limits, options.vad)
-    app = create_app(service, keys, options.allow_origin)
-    names = ", ".join(registry.names)
-    print(
-        f"Serving {names} at http://{shown(options.host)}:{opened.getsockname()[1]}/v1 (Ctrl-C stops it).", flush=True
-    )
-    drained(app, service).run(sockets=[opened])
+    return create_app(Service(registry, limits, options.vad), keys, options.allow_origin)
 
 
 def drained(app: Any, service: Service) -> Any:

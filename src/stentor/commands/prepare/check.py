@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from stentor.commands.prepare.executor import RecordWorker, make_executor
 from stentor.commands.prepare.pipeline import first_of, progress
 from stentor.config.load import parse_source
 from stentor.data.dataset_report import MAX_BAD, check, summary
+from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.report.check import render
 
 if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
     from stentor.cli.prepare import CheckOptions
+
+CHUNK = 16
+"""Recordings that a process takes at a time."""
 
 
 def check_data(options: CheckOptions) -> None:
@@ -23,8 +32,7 @@ def check_data(options: CheckOptions) -> None:
     used."""
     sources = {spec: parse_source(spec) for spec in dict.fromkeys(options.data)}
     tokenizer = _tokenizer(options.model) if options.model else None
-    with progress("decoding", "records") as report_progress:
-        report = check(sources, tokenizer, options.jobs or os.cpu_count() or 1, report_progress)
+    report = check(sources, tokenizer, lambda cuts: _measure(cuts, options))
     page, facts = options.to / "check.html", options.to / "check.json"
     options.to.mkdir(parents=True, exist_ok=True)
     facts.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
@@ -37,6 +45,35 @@ def check_data(options: CheckOptions) -> None:
             f"{unusable.count:,} of {report.totals['records']:,} records cannot be used ({report.unusable_share:.1%}). "
             + first_of([f"{r['id']}: {r['detail']}" for r in unusable.records])
         )
+
+
+class MeasureWorker(RecordWorker):
+    """Signal statistics of lists of cuts."""
+
+    def setup(self, device: str) -> None:
+        """Nothing is loaded."""
+
+    def process(self, group: list[Cut]) -> list[SignalStats]:
+        return [measure_cut(cut) for cut in group]
+
+    def join(self, results: Sequence[Any]) -> list[SignalStats]:
+        return [stats for result in results for stats in result]
+
+    def crashed(self, group: list[Cut]) -> list[SignalStats]:
+        return [SignalStats(reject.reason, reject.message) for reject in super().crashed(group)[1]]
+
+
+def _measure(cuts: Sequence[Cut], options: CheckOptions) -> Iterator[SignalStats]:
+    """The statistics of the cuts, by processes that are forked where possible: others would import torch again."""
+    if options.ray is None:
+        options = replace(options, jobs=options.jobs or os.cpu_count())
+    groups = [list(cuts[i : i + CHUNK]) for i in range(0, len(cuts), CHUNK)]
+    done = 0
+    with progress("decoding", "records") as report_progress:
+        for stats in make_executor(options, fork=True).map(MeasureWorker(), groups, lambda: False):
+            yield from stats
+            done += len(stats)
+            report_progress(done, len(cuts))
 
 
 def _tokenizer(model: str) -> Path:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from stentor.config.plugins import load_plugins
+from stentor.data.cut import UnusableRecord
 from stentor.data.processes import end_with_parent
-from stentor.errors import StentorError
+from stentor.errors import ConfigError, StentorError
 
 GroupT = TypeVar("GroupT")
 GroupInT = TypeVar("GroupInT", contravariant=True)
@@ -32,6 +33,28 @@ class Worker(Protocol[GroupInT, ResultOutT]):
         """The result of a group, which depends on nothing but the group."""
 
 
+class RecordWorker:
+    """A worker that gives (outputs, rejects) for groups of records, so that an executor can find out which record it is
+    that processes die of. The groups are lists of things with an `id`, unless a subclass says otherwise."""
+
+    def split(self, group: Any) -> list[Any]:
+        """Groups of one record each."""
+        return [[record] for record in group]
+
+    def name(self, group: Any) -> str:
+        """The id of the record of such a group."""
+        return str(group[0].id)
+
+    def join(self, results: Sequence[tuple[list[Any], list[UnusableRecord]]]) -> Any:
+        """The result of a group, of those of its records."""
+        return [o for outputs, _ in results for o in outputs], [r for _, rejects in results for r in rejects]
+
+    def crashed(self, group: Any) -> Any:
+        """The result of a group of one record, of which every process died."""
+        name = self.name(group)
+        return [], [UnusableRecord(name, "crashed", f"{name}: the process that works on it dies, each time.")]
+
+
 class Executor(Protocol):
     """Runs a worker on all groups: in processes of this machine, or elsewhere."""
 
@@ -40,6 +63,22 @@ class Executor(Protocol):
     ) -> Generator[ResultT, None, None]:
         """The results, in the order of the groups. Once `stopping()` is true no group is begun, and the results end
         after those of the groups that were begun. Closing the generator releases the processes."""
+
+
+def make_executor(options: Any, devices: Sequence[str] = (), fork: bool = False, jobs: int | None = None) -> Executor:
+    """Where the work of a verb is done, by its options `ray`, `gpus_per_worker`, `jobs` and `plugin`: on a cluster, or
+    in processes of this machine, one for each of `devices` unless `jobs` says otherwise. Without `devices` no GPU is
+    needed; `fork` is as `LocalExecutor` takes it. Raises ConfigError."""
+    jobs = jobs or getattr(options, "jobs", None)
+    gpus = getattr(options, "gpus_per_worker", None)
+    if options.ray is not None:
+        from stentor.commands.prepare.ray_executor import RayExecutor
+
+        device, gpus = (options.device, gpus) if devices else ("cpu", 0.0)
+        return RayExecutor(options.ray, jobs, gpus, device, options.plugin)
+    if gpus is not None:
+        raise ConfigError("--gpus-per-worker goes with --ray.")
+    return LocalExecutor(jobs or len(devices) or 1, devices or ("cpu",), options.plugin, fork)
 
 
 def device_names(device: str) -> list[str]:

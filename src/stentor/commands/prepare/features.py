@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stentor.commands.prepare.executor import LocalExecutor, Worker
+from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
 from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
@@ -35,7 +35,7 @@ def prepare_features(options: FeaturesOptions) -> None:
         worker=FeaturesWorker(store, features),
         writer=writer,
         # A fresh process would import lhotse and torch again, and generate again the speech of the built-in voice.
-        executor=LocalExecutor(options.jobs, plugins=options.plugin, fork=True),
+        executor=make_executor(options, fork=True),
         title="features",
         saved=lambda: f"what is done is in {store.folder}",
         going_on="{done:,} of {total:,} {unit} were stored before.",
@@ -79,7 +79,7 @@ def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, Sequence[Cut
     return features, cuts
 
 
-class FeaturesWorker(Worker["Sequence[Cut | UnusableRecord]", "tuple[list[None], list[UnusableRecord]]"]):
+class FeaturesWorker(RecordWorker, Worker["Sequence[Cut | UnusableRecord]", "tuple[list[None], list[UnusableRecord]]"]):
     """Stores the features of cuts, where they are not stored yet; each process adds files of its own to the store."""
 
     def __init__(self, store: FeatureStore, features: Features):

@@ -3,24 +3,57 @@
 import hashlib
 import json
 import os
+import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from stentor.commands.addresses import work_place
 from stentor.data.atomic_write import atomic_path
+from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, without_secrets
+
+PUBLISHED_EVERY = 60.0
+"""Seconds after which lines of a journal at an address are stored there: what a kill can cost."""
+
+
+def work_path(path: Path) -> Path:
+    """Where a file is until it is complete: beside its name, or of an address in a folder of this machine."""
+    if not is_remote(path):
+        return path.with_name(f".{path.name}.part")
+    folder = work_place("parts", path.parent)
+    folder.mkdir(exist_ok=True)
+    return folder / path.name
 
 
 class Journal:
     """JSON lines, each with the `id` of a record or a group, after a first line with the settings of the command.
 
+    Of an id that is there twice, the second line counts. A journal at an address is a folder of files with some lines
+    each, since nothing can be appended there; any machine goes on from them.
+
     Raises ConfigError when the file belongs to a command with other settings. A line that a kill cut short is removed.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]):
-        self.path = path
+        self.path, self.file = path, work_path(path) if is_remote(path) else path
         self.offsets: dict[str, int] = {}
         """Of each id, the byte at which its line begins."""
+        self.segments = 0
+        """Files at the address."""
+        if is_remote(path):
+            parts = sorted(path.iterdir()) if path.is_dir() else []
+            self.file.write_bytes(b"".join(part.read_bytes() for part in parts))
+            self.segments = len(parts)
+        self.published = self.file.stat().st_size if self.segments else 0
+        """Bytes that are at the address, and when they were stored."""
+        self.published_at = time.monotonic()
+        self._read(settings)
+
+    def _read(self, settings: dict[str, Any]) -> None:
+        """The lines that are there already, after a header that is the same."""
+        path = self.file
         header = without_secrets(json.dumps({"settings": settings}, ensure_ascii=False)).encode() + b"\n"
         if not path.exists():
             path.write_bytes(header)
@@ -64,18 +97,42 @@ class Journal:
         return len(self.offsets)
 
     def add(self, lines: Sequence[dict[str, Any]]) -> None:
-        with open(self.path, "ab") as file:
+        with open(self.file, "ab") as file:
             for line in lines:
                 offset = file.tell()
                 file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
                 self.offsets[line["id"]] = offset
+        if time.monotonic() > self.published_at + PUBLISHED_EVERY:
+            self.publish()
+
+    def publish(self) -> None:
+        """Store the lines since the last time, where the journal is at an address."""
+        self.published_at = time.monotonic()
+        size = self.file.stat().st_size
+        if not is_remote(self.path) or size == self.published:
+            return
+        with atomic_path(self.path / f"{self.segments:08d}.jsonl") as part, open(self.file, "rb") as file:
+            file.seek(self.published)
+            part.write_bytes(file.read())
+        self.segments, self.published = self.segments + 1, size
 
     def lines(self, names: Iterable[str]) -> Iterator[dict[str, Any]]:
         """The lines of these ids, in their order."""
-        with open(self.path, "rb") as file:
+        with open(self.file, "rb") as file:
             for name in names:
                 file.seek(self.offsets[name])
                 yield json.loads(file.readline())
+
+
+def remove_journal(path: Path) -> None:
+    """Delete what is left of a journal: all is done."""
+    if not is_remote(path):
+        path.unlink(missing_ok=True)
+        return
+    from stentor.data.remote_path import rmtree
+
+    rmtree(path)
+    shutil.rmtree(work_path(path).parent, ignore_errors=True)
 
 
 def fingerprint(records: Iterable[Any]) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.audio.io import write
-from stentor.commands.prepare.executor import LocalExecutor, Worker
-from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects, reject, summarize
+from stentor.audio.io import encode
+from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
+from stentor.commands.prepare.journal import Journal, fingerprint, remove_journal, write_json, write_jsonl
+from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, RecordWithFile, refuse_rejects, reject, summarize
 from stentor.config.load import load, parse_source
 from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
@@ -56,7 +56,7 @@ def prepare_mixtures(options: MixturesOptions) -> None:
         worker=worker,
         writer=JournalWriter(journal, lambda index: cuts[index].id in journal and worker.is_written(index)),
         # A forked process has the cuts, and the voices that were generated, in memory.
-        executor=LocalExecutor(options.jobs, plugins=options.plugin, fork=True),
+        executor=make_executor(options, fork=True),
         title="mixing",
         saved=lambda: f"{len(journal):,} of {len(cuts):,} mixtures are in {options.to}",
         unit="mixtures",
@@ -68,7 +68,7 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     write_rttm(options.to / "reference.rttm", {r["id"]: r.get("segments", []) for r in records})
     summary = {**_summary(records), "dropped": summarize(rejects)}
     write_json(summary_path, {**summary, "settings": settings})
-    journal.path.unlink()
+    remove_journal(journal.path)
     print(
         f"{summary['records']:,} mixtures, {summary['hours']:.2f} hours, {summary['speakers']:,} speakers, "
         f"{summary['overlap']:.1%} of the speech overlaps\nwritten: {manifest} and {options.to / 'reference.rttm'}",
@@ -97,8 +97,8 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-class MixturesWorker(Worker[list[int], tuple[list[dict[str, Any]], list[UnusableRecord]]]):
-    """Writes the audio of mixtures, which are named by their index, and gives their manifest records."""
+class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFile], list[UnusableRecord]]]):
+    """The audio and the manifest records of mixtures, which are named by their index."""
 
     def __init__(self, cuts: Sequence[Cut | UnusableRecord], folder: Path):
         self.cuts, self.folder = cuts, folder
@@ -111,20 +111,24 @@ class MixturesWorker(Worker[list[int], tuple[list[dict[str, Any]], list[Unusable
     def is_written(self, index: int) -> bool:
         return isinstance(self.cuts[index], UnusableRecord) or (self.folder / self.audio_path(index)).exists()
 
-    def process(self, group: list[int]) -> tuple[list[dict[str, Any]], list[UnusableRecord]]:
+    def name(self, group: list[int]) -> str:
+        return self.cuts[group[0]].id
+
+    def process(self, group: list[int]) -> tuple[list[RecordWithFile], list[UnusableRecord]]:
         return divided(self._mix(index) for index in group)
 
-    def _mix(self, index: int) -> dict[str, Any] | UnusableRecord:
+    def _mix(self, index: int) -> RecordWithFile | UnusableRecord:
         cut, path = self.cuts[index], self.audio_path(index)
         if isinstance(cut, UnusableRecord):
             return cut
         try:
-            write(self.folder / path, load_audio(cut, RATE), RATE)
+            audio = encode(load_audio(cut, RATE), RATE, path)
         except AudioError as error:
             return reject(cut, error)
         record = {k: v for k, v in record_from_cut(cut).items() if k not in GENERATION_KEYS}
         segments = record.get("segments") or segments_of(cut)
-        return {"id": cut.id, "audio_path": path, **record, "segments": segments}
+        record = {"id": cut.id, "audio_path": path, **record, "segments": segments}
+        return RecordWithFile(record, self.folder / path, audio)
 
 
 def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:

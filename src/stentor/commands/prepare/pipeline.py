@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stentor.commands.prepare.executor import Executor, Worker
 from stentor.commands.prepare.journal import Journal
+from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord
 from stentor.data.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
@@ -46,7 +48,23 @@ class Writer(Generic[GroupT, OutputT]):
         """Called after the last group, and after a failure or a signal."""
 
 
-class JournalWriter(Writer[list[Any], dict[str, Any]]):
+@dataclass(frozen=True)
+class RecordWithFile:
+    """A manifest record with a file that was made for it, which is written where the command runs."""
+
+    record: dict[str, Any]
+    path: Path
+    content: bytes
+
+    def write(self) -> dict[str, Any]:
+        """Write the file; the record."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(self.path) as part:
+            part.write_bytes(self.content)
+        return self.record
+
+
+class JournalWriter(Writer[list[Any], "dict[str, Any] | RecordWithFile"]):
     """Writer of manifest records into a journal, a line for each. Groups are lists of anything that `is_done` takes."""
 
     def __init__(self, journal: Journal, is_done: Callable[[Any], bool]):
@@ -56,9 +74,15 @@ class JournalWriter(Writer[list[Any], dict[str, Any]]):
         rests = ([item for item in group if not self.is_done(item)] for group in groups)
         return [rest for rest in rests if rest]
 
-    def write(self, group: list[Any], outputs: list[dict[str, Any]], rejects: list[UnusableRecord]) -> None:
-        records = [{"id": record["id"], "record": record} for record in outputs]
+    def write(
+        self, group: list[Any], outputs: list[dict[str, Any] | RecordWithFile], rejects: list[UnusableRecord]
+    ) -> None:
+        records = [output.write() if isinstance(output, RecordWithFile) else output for output in outputs]
+        records = [{"id": record["id"], "record": record} for record in records]
         self.journal.add([*records, *({"id": r.id, "dropped": r.reason, "message": r.message} for r in rejects)])
+
+    def close(self) -> None:
+        self.journal.publish()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ stopped, by its own journal.
 import importlib
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from stentor.commands.addresses import staged
 from stentor.commands.prepare.journal import write_json
 from stentor.config.prepare.base import Preparation, options_of
 
-PLACE_ALONE = {"jobs", "device"}
+PLACE_ALONE = {"jobs", "device", "ray", "gpus_per_worker"}
 """Keys that change nothing in what is made."""
 
 
@@ -29,15 +30,21 @@ def listing(steps: Sequence[Preparation]) -> list[str]:
     return [f"{'prepared' if _is_done(step) else 'to be prepared'}: {step.to} ({_text(step)})" for step in steps]
 
 
-def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = ()) -> None:
-    """Do what is not done. Raises what the verbs raise: `Stopped` at a signal, DataError, ConfigError."""
+def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = (), ray: str | None = None) -> None:
+    """Do what is not done, on the cluster `ray` unless a step names another.
+
+    Raises what the verbs raise: `Stopped` at a signal, DataError, ConfigError.
+    """
     for number, step in enumerate(steps, 1):
         if _is_done(step):
             continue
         print(f"Preparing {step.to} ({step.type}, {number} of {len(steps)}).", flush=True)
         verb = getattr(importlib.import_module(f"stentor.commands.prepare.{step.type}"), f"prepare_{step.type}")
-        with staged(step.to) as to:
-            verb(SimpleNamespace(**{**step.options(), "to": to}, plugin=list(plugins)))
+        options = step.options() | {"plugin": list(plugins)}
+        options["ray"] = options.get("ray") or ray
+        # Shards go to an address one by one.
+        with nullcontext(step.to) if step.type == "tokens" else staged(step.to) as to:
+            verb(SimpleNamespace(**options | {"to": to}))
             write_json(step.model_copy(update={"to": to}).marker, _settings(step))
 
 

@@ -52,7 +52,18 @@ class DataStep(Preparation):
         return {**super().options(), "data": ",".join(options_of(self.data))}
 
 
-class WordsStep(DataStep):
+class ClusterStep(DataStep):
+    """A step that can be done on a Ray cluster."""
+
+    ray: str | None = None
+    """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
+    gpus_per_worker: float | None = Field(None, ge=0)
+    """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
+    jobs: int | None = Field(None, ge=1)
+    """Processes. Null: one for each device; on a cluster what it offers."""
+
+
+class WordsStep(ClusterStep):
     """Word times, as a manifest."""
 
     type: Literal["words"] = "words"
@@ -64,8 +75,6 @@ class WordsStep(DataStep):
     """Drop records whose free transcription has a higher word error rate. Null: 0.3."""
     lag: float | None = None
     """Seconds that a Whisper model's attention is late. Null: as measured."""
-    jobs: int = Field(1, ge=1)
-    """Processes."""
 
 
 class CodecStep(DataStep):
@@ -84,7 +93,7 @@ class CodecStep(DataStep):
         return {**super().options(), "codec": self.codec.type, "option": option}
 
 
-class TokensStep(DataStep):
+class TokensStep(ClusterStep):
     """Codec tokens, in tar shards."""
 
     type: Literal["tokens"] = "tokens"
@@ -102,9 +111,7 @@ class TokensStep(DataStep):
     """Make the beginning of each utterance noisy."""
     seed: int = 0
     """Order of the samples."""
-    jobs: int | None = Field(None, ge=1)
-    """Processes. Null: one for each device."""
 
     def options(self) -> dict[str, Any]:
-        rest = {"num_machines": 1, "machine_index": 0, "noise": [], "reverb": [], "rate": None}
+        rest: dict[str, Any] = {"noise": [], "reverb": [], "rate": None}
         return {**super().options(), **rest}

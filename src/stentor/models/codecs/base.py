@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field
 
+from stentor.data.storage import as_path, is_remote, local_folder
 from stentor.errors import AudioError, ConfigError
 from stentor.section import Choice
 
@@ -238,6 +239,8 @@ def find(source: str, revision: str | None = None) -> Path:
 
     Raises ConfigError.
     """
+    if is_remote(source):
+        source = str(local_folder(as_path(source)))
     section = SimpleNamespace(source=source, revision=revision)
     folder = model_folder(section, "codec")
     if not Path(source).is_dir() and not (folder / INSIDE).is_dir():

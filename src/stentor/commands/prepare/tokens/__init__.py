@@ -3,8 +3,7 @@
 TO holds `shard-000000.tar` with one member for each sample, `shard-000000.jsonl` with their labels, `data.lst`,
 `errors.jsonl`, `summary.json` and `settings.json`. Which sample goes where is decided from metadata, and a shard gets
 its name when it is complete. What was done is in `tokens.part`, so that the same command goes on after a kill and ends
-with the same bytes. Several machines take turns with the shards; each leaves `machine-0-of-4.json`, and the last one
-writes the lists.
+with the same bytes.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import LocalExecutor, device_names
-from stentor.commands.prepare.journal import Journal, write_json
+from stentor.commands.prepare.executor import device_names, make_executor
+from stentor.commands.prepare.journal import Journal, remove_journal, write_json
 from stentor.commands.prepare.pipeline import Pipeline, Stop
 from stentor.commands.prepare.tokens.codec import codec_facts, is_fitted_here, ready_codec
-from stentor.commands.prepare.tokens.lists import conclude, machine_summary, merge
+from stentor.commands.prepare.tokens.lists import conclude
 from stentor.commands.prepare.tokens.noisy import noisy_prompts
 from stentor.commands.prepare.tokens.plan import ShardPlan, plan_shards
 from stentor.commands.prepare.tokens.shards import ShardWriter
@@ -45,14 +44,9 @@ def prepare_tokens(options: TokensOptions) -> None:
         plan = plan_shards(list(source.cuts()), options)
         settings = _settings(options, plan)
         _check_settings(options.to, settings)
-        machines = options.num_machines
-        part = "tokens.part" if machines == 1 else f"machine-{options.machine_index}-of-{machines}.part"
-        journal_path = options.to / part
-        if machine_summary(options, options.machine_index).is_file():
+        if (options.to / "summary.json").is_file():
             print(f"{options.to} is complete; delete it to make it anew.", flush=True)
-            journal_path.unlink(missing_ok=True)
-            if machines > 1:
-                merge(plan, options)
+            remove_journal(options.to / "tokens.part")
             return
         codec = None
         if options.codec != RAW and plan.shards:
@@ -61,18 +55,17 @@ def prepare_tokens(options: TokensOptions) -> None:
             codec = ready_codec(options, plan)
             settings["codec_found"] = codec_facts(codec)
         _check_settings(options.to, settings, write=True)
-        devices = device_names(options.device if codec is not None else "cpu")
-        shards = plan.of_machine(options)
-        journal = Journal(journal_path, settings)
+        devices = [] if codec is None else device_names(options.device) if options.ray is None else [options.device]
+        journal = Journal(options.to / "tokens.part", settings)
         Pipeline(
             worker=TokensWorker(options, codec),
-            writer=ShardWriter(options.to, shards, journal),
-            executor=LocalExecutor(options.jobs or len(devices), devices, options.plugin),
+            writer=ShardWriter(options.to, plan.shards, journal),
+            executor=make_executor(options, devices),
             title="encoding",
             saved=stop.saved,
             finish_groups=True,
-        ).run([group for shard in shards for group in shard])
-        conclude(plan, options, journal, settings)
+        ).run([group for shard in plan.shards for group in shard])
+        conclude(plan, options, journal)
 
 
 def _settings(options: TokensOptions, plan: ShardPlan) -> dict[str, Any]:
@@ -83,7 +76,6 @@ def _settings(options: TokensOptions, plan: ShardPlan) -> dict[str, Any]:
         "codec": str(Path(options.codec).resolve()) if Path(options.codec).is_dir() else options.codec,
         "samples_per_shard": options.samples_per_shard,
         "min_shards": options.min_shards,
-        "machines": options.num_machines,
         "min_seconds": options.min_seconds,
         "max_seconds": options.max_seconds,
         "seed": options.seed,
@@ -98,11 +90,6 @@ def _check_options(options: TokensOptions) -> None:
         raise ConfigError("Noisy prompts are counted in frames of a codec: name one with --codec, or leave them out.")
     if options.codec != RAW and options.rate is not None:
         raise ConfigError(f"--rate is for raw audio (--codec {RAW}); the codec {options.codec} has a rate of its own.")
-    if not options.machine_index < options.num_machines:
-        raise ConfigError(
-            f"--machine-index {options.machine_index}: with --num-machines {options.num_machines} they are 0 to "
-            f"{options.num_machines - 1}."
-        )
     shortest, longest = options.min_seconds, options.max_seconds
     if shortest is not None and longest is not None and shortest > longest:
         raise ConfigError(f"--min-seconds {shortest:g} is more than --max-seconds {longest:g}: nothing would be left.")

@@ -11,6 +11,7 @@ import numpy as np
 
 from stentor.commands.prepare.tokens.worker import read_audio
 from stentor.data.atomic_write import atomic_path
+from stentor.data.storage import is_remote
 from stentor.errors import AudioError
 from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 
@@ -39,12 +40,8 @@ def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
         assert isinstance(codec, Codec)
         print(f"{options.codec} is fitted on the data, into {folder}.", flush=True)
         fitted = codec.fit(_audios(plan, codec.rate), options.seed)
-        try:
-            with atomic_path(folder) as part:
-                fitted.save(part)
-        except OSError:
-            if not folder.is_dir():  # another machine was faster: its codec is the one
-                raise
+        with atomic_path(folder) as part:
+            fitted.save(part)
     return str(folder)
 
 
@@ -68,7 +65,7 @@ def codec_facts(name: str) -> dict[str, Any]:
     codec = open_codec(name)
     codec.require_tokens()
     facts = {key: getattr(codec, key) for key in ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")}
-    if Path(name).is_dir():
+    if is_remote(name) or Path(name).is_dir():
         digest = hashlib.sha256()
         for file in sorted(find(name).iterdir()):
             if file.suffix in (".json", ".safetensors"):

@@ -1,4 +1,4 @@
-"""Shard plan: which samples go into which shard, from metadata alone; the same on every machine and after a kill."""
+"""Shard plan: which samples go into which shard, from metadata alone; the same after a kill."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SampleGroup:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """All shards, those of other machines too."""
+    """All shards."""
 
     records: int
     """Records of the data, used or not."""
@@ -65,10 +65,6 @@ class ShardPlan:
     """Records that are left out already without their audio."""
     fingerprint: str
     """Another one when a record is added, taken away or changed."""
-
-    def of_machine(self, options: TokensOptions) -> list[list[SampleGroup]]:
-        """The shards that this machine makes: the machines take turns."""
-        return self.shards[options.machine_index :: options.num_machines]
 
 
 def plan_shards(records: Sequence[Cut | UnusableRecord], options: TokensOptions) -> ShardPlan:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.prepare.journal import Journal, write_jsonl
+from stentor.commands.prepare.journal import Journal, work_path, write_jsonl
 from stentor.commands.prepare.pipeline import Writer
 from stentor.commands.prepare.tokens.plan import SampleGroup
 from stentor.commands.prepare.tokens.worker import Member
 from stentor.data.cut import UnusableRecord
+from stentor.data.storage import is_remote, upload
 
 
 class Shard:
@@ -19,11 +20,11 @@ class Shard:
     def __init__(self, folder: Path, number: int):
         self.tar = folder / f"shard-{number:06d}.tar"
         self.labels = self.tar.with_suffix(".jsonl")
-        self.part = self.tar.with_name(f".{self.tar.name}.part")
+        self.part = work_path(self.tar)
 
     def size(self) -> int:
-        """Bytes of the unfinished tar."""
-        return self.part.stat().st_size if self.part.is_file() else 0
+        """Bytes of the unfinished tar. One for an address is made anew: another machine may have gone on."""
+        return self.part.stat().st_size if self.part.is_file() and not is_remote(self.tar) else 0
 
     def go_on(self, end: int) -> None:
         """Open the unfinished tar after `end` bytes; what a kill left behind them is cut off."""
@@ -56,14 +57,18 @@ class Shard:
         os.fsync(self.file.fileno())
         self.close()
         write_jsonl(self.labels, labels)
-        self.part.replace(self.tar)
+        if is_remote(self.tar):
+            upload(self.part, self.tar)
+            self.part.unlink()
+        else:
+            self.part.replace(self.tar)
 
     def close(self) -> None:
         self.file.close()
 
 
 class ShardWriter(Writer[SampleGroup, Member]):
-    """Writer of the shards of a machine, one after the other.
+    """Writer of the shards, one after the other.
 
     The journal gets a line for each group after its members are in the tar: where the tar ends then (`end`, in bytes),
     the `labels`, and the `errors`, which are lines of errors.jsonl.
@@ -72,6 +77,7 @@ class ShardWriter(Writer[SampleGroup, Member]):
     def __init__(self, folder: Path, shards: Sequence[Sequence[SampleGroup]], journal: Journal):
         self.folder, self.journal = folder, journal
         self.shards = {shard[0].shard: shard for shard in shards}
+        self.files = {path.name for path in folder.iterdir()}
         self.current: Shard | None = None
 
     def remaining(self, groups: Sequence[SampleGroup]) -> list[SampleGroup]:
@@ -80,7 +86,7 @@ class ShardWriter(Writer[SampleGroup, Member]):
     def _remaining(self, shard: Sequence[SampleGroup]) -> Sequence[SampleGroup]:
         """The groups of a shard that are still to be made; a shard whose groups are all made gets its files here."""
         files = Shard(self.folder, shard[0].shard)
-        if shard[-1].id in self.journal and files.tar.is_file() and files.labels.is_file():
+        if shard[-1].id in self.journal and {files.tar.name, files.labels.name} <= self.files:
             return []
         size, end, count = files.size(), 0, 0
         for outcome in self.journal.lines(group.id for group in shard if group.id in self.journal):
@@ -107,6 +113,7 @@ class ShardWriter(Writer[SampleGroup, Member]):
         if group.id == shard[-1].id:
             self._finish(self.current, shard)
             self.current = None
+            self.journal.publish()
 
     def _finish(self, files: Shard, shard: Sequence[SampleGroup]) -> None:
         files.finish([label for line in self.journal.lines(group.id for group in shard) for label in line["labels"]])

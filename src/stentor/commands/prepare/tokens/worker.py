@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stentor.audio.io import encode
+from stentor.commands.prepare.executor import RecordWorker
 from stentor.commands.prepare.pipeline import reject
 from stentor.commands.prepare.tokens.noisy import HEADROOM, noisy_prompts
 from stentor.commands.prepare.tokens.plan import describe
@@ -31,7 +33,7 @@ Member = tuple[str, bytes, dict[str, Any]]
 """A member of the tar: its name, its bytes and its label."""
 
 
-class TokensWorker:
+class TokensWorker(RecordWorker):
     """Groups of samples to members. `codec` is a name for `open_codec`; None packs audio as FLAC."""
 
     def __init__(self, options: TokensOptions, codec: str | None):
@@ -45,6 +47,12 @@ class TokensWorker:
         if self.codec_name is not None:
             self.codec = open_codec(self.codec_name, device)
             self.rate = self.codec.sample_rate
+
+    def split(self, group: SampleGroup) -> list[SampleGroup]:
+        return [replace(group, samples=[sample]) for sample in group.samples]
+
+    def name(self, group: SampleGroup) -> str:
+        return group.samples[0][1].id
 
     def process(self, group: SampleGroup) -> tuple[list[Member], list[UnusableRecord]]:
         """The members of a group and its rejects, both in the group's order."""

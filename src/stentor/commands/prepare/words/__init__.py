@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import LocalExecutor
-from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
+from stentor.commands.prepare.executor import make_executor
+from stentor.commands.prepare.journal import Journal, fingerprint, remove_journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, first_of, format_table, summarize
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
@@ -56,14 +56,14 @@ def prepare_words(options: WordsOptions) -> None:
     Pipeline(
         worker=WordsWorker(options, engine),
         writer=JournalWriter(journal, lambda cut: cut.id in journal),
-        executor=LocalExecutor(options.jobs, (options.device,), options.plugin),
+        executor=make_executor(options, (options.device,)),
         title="aligning",
         saved=lambda: f"{len(journal):,} of {len(cuts):,} records are in {journal.path}",
     ).run(list(batches(cuts)))
     summary = WordsSummary()
     write_jsonl(options.to, summary.counted(journal.lines(cut.id for cut in cuts)))
     write_json(summary_path, {"manifest": options.to.name, **summary.as_dict(), "settings": settings})
-    journal.path.unlink()
+    remove_journal(journal.path)
     print(summary.table())
     print(f"written: {options.to} and {summary_path}", flush=True)
     summary.check(summary_path)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from lhotse.cut import Cut, MixedCut, PaddingCut
 
-from stentor.audio.io import read, write
+from stentor.audio.io import encode, read
 from stentor.audio.synth import say
-from stentor.commands.prepare.pipeline import reject
+from stentor.commands.prepare.executor import RecordWorker
+from stentor.commands.prepare.pipeline import RecordWithFile, reject
 from stentor.data.cut import (
     RATE,
     UnusableRecord,
@@ -44,6 +45,10 @@ BLOCK = 60.0
 """Longer cuts are read from their file in blocks of so many seconds."""
 
 
+Outcome = dict[str, Any] | RecordWithFile
+"""A manifest record; with its audio where that is no file yet."""
+
+
 def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[Cut | UnusableRecord]]:
     """The cuts in lists of similar length, at most `BATCH_SECONDS` when padded (or one cut) and `BATCH_ITEMS`."""
     for start in range(0, len(cuts), SORT_WINDOW):
@@ -63,7 +68,7 @@ def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[Cut | Unusabl
             yield batch
 
 
-class WordsWorker:
+class WordsWorker(RecordWorker):
     """Batches of cuts to manifest records with `words`."""
 
     def __init__(self, options: WordsOptions, engine: str):
@@ -75,8 +80,8 @@ class WordsWorker:
             assert self.options.model is not None
             self.aligner: Aligner = open_aligner(self.options.model, self.engine, device, self.options.lag)
 
-    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[dict[str, Any]], list[UnusableRecord]]:
-        results: list[dict[str, Any] | UnusableRecord] = []
+    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[Outcome], list[UnusableRecord]]:
+        results: list[Outcome | UnusableRecord] = []
         clips: list[tuple[Cut, Clip]] = []
         for cut in group:
             if isinstance(cut, UnusableRecord):
@@ -103,7 +108,7 @@ class WordsWorker:
                 return [error]
             return [self._align([clip])[0] for clip in clips]
 
-    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> dict[str, Any] | UnusableRecord:
+    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> Outcome | UnusableRecord:
         if isinstance(aligned, AudioError):
             return reject(cut, aligned)
         if aligned.reason is not None:
@@ -117,7 +122,7 @@ class WordsWorker:
                 return UnusableRecord(cut.id, "wer", message)
         return self._record(cut, [word.as_dict() for word in aligned.words])
 
-    def _voice_record(self, cut: Cut) -> dict[str, Any] | UnusableRecord:
+    def _voice_record(self, cut: Cut) -> Outcome | UnusableRecord:
         """The times that the built-in voice itself knows."""
         words = words_of(cut)
         voice = (cut.custom or {}).get("voice") if hasattr(cut, "custom") else None
@@ -127,18 +132,18 @@ class WordsWorker:
             return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
         return self._record(cut, words)
 
-    def _record(self, cut: Cut, words: list[dict[str, Any]]) -> dict[str, Any]:
+    def _record(self, cut: Cut, words: list[dict[str, Any]]) -> Outcome:
         """The manifest record with its words. Audio that is not a file becomes one, beside the manifest."""
-        record = record_from_cut(cut)
+        record, audio = record_from_cut(cut), None
         if record["audio_path"] is None:
             name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
             audio = self.home / self.options.to.stem / f"{name}.flac"
-            write(audio, load_audio(cut, RATE), RATE)
             record["audio_path"] = str(audio)
             record = {key: value for key, value in record.items() if key not in ("start", "channel")}
         path = Path(record["audio_path"])
         record["audio_path"] = str(path.relative_to(self.home) if path.is_relative_to(self.home) else path)
-        return {**record, "words": words}
+        record = {**record, "words": words}
+        return record if audio is None else RecordWithFile(record, audio, encode(load_audio(cut, RATE), RATE, cut.id))
 
 
 def _shortened(text: str, longest: int = 80) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from stentor.commands.prepare.pipeline import first_of, progress
 from stentor.config.load import parse_source
 from stentor.data.dataset_report import MAX_BAD, check, summary
+from stentor.data.storage import name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.report.check import render
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def check_data(options: CheckOptions) -> None:
     """Write check.html and check.json to the folder `to`. Raises `DataError` when over 1 % of the records cannot be
     used."""
-    sources = {spec: parse_source(spec) for spec in dict.fromkeys(options.data)}
+    sources = {name_of(spec): parse_source(spec) for spec in dict.fromkeys(options.data)}
     tokenizer = _tokenizer(options.model) if options.model else None
     with progress("decoding", "records") as report_progress:
         report = check(sources, tokenizer, options.jobs or os.cpu_count() or 1, report_progress)

@@ -1,5 +1,6 @@
 """A stand-in for S3 on loopback (moto's server), a proxy before it that cuts connections, and a plain web server."""
 
+import contextlib
 import http.server
 import os
 import re
@@ -41,11 +42,21 @@ class StandIn:
             "AWS_DEFAULT_REGION": "us-east-1",
         }
 
+    def stop(self) -> None:
+        self.server.stop()
+
+
+class Folder:
+    """A folder in the bucket of a stand-in; names are those in it."""
+
+    def __init__(self, server: StandIn, folder: str):
+        self.server, self.client, self.bucket, self.folder = server, server.client, server.bucket, folder
+
     def url(self, name: str = "") -> str:
-        return f"s3://{self.bucket}/{name}"
+        return f"s3://{self.bucket}/{self.folder}/{name}".rstrip("/")
 
     def put(self, name: str, data: bytes) -> str:
-        self.client.put_object(Bucket=self.bucket, Key=name, Body=data)
+        self.client.put_object(Bucket=self.bucket, Key=f"{self.folder}/{name}", Body=data)
         return self.url(name)
 
     def put_folder(self, name: str, folder: Path) -> str:
@@ -54,18 +65,17 @@ class StandIn:
         return self.url(name)
 
     def get(self, name: str) -> bytes:
-        return self.client.get_object(Bucket=self.bucket, Key=name)["Body"].read()
+        return self.client.get_object(Bucket=self.bucket, Key=f"{self.folder}/{name}")["Body"].read()
 
     def names(self, prefix: str = "") -> list[str]:
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+        pages = self.client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=f"{self.folder}/{prefix}"
+        )
+        return [entry["Key"].removeprefix(f"{self.folder}/") for page in pages for entry in page.get("Contents", [])]
 
     def delete(self, prefix: str) -> None:
         for name in self.names(prefix):
-            self.client.delete_object(Bucket=self.bucket, Key=name)
-
-    def stop(self) -> None:
-        self.server.stop()
+            self.client.delete_object(Bucket=self.bucket, Key=f"{self.folder}/{name}")
 
 
 class CuttingProxy:
@@ -122,10 +132,8 @@ class CuttingProxy:
             pass
         self.open.discard(client)
         for side in (client, server):
-            try:
+            with contextlib.suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
             side.close()
 
     def _cut_all(self, seconds: float) -> None:
@@ -133,10 +141,8 @@ class CuttingProxy:
             time.sleep(seconds)
             for client in list(self.open):
                 self.cuts += 1
-                try:
+                with contextlib.suppress(OSError):
                     client.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
 
 
 class WebServer:

@@ -8,6 +8,9 @@ for package, extra in (("s3fs", "s3"), ("moto.server", "test-cluster")):
     pytest.importorskip(package, reason=f"needs the extra `{extra}`: pip install 'stentor[{extra}]'")
 
 
+NUMBERS = itertools.count()
+
+
 @pytest.fixture(scope="session")
 def server():
     from s3_stand_in import StandIn
@@ -19,11 +22,13 @@ def server():
 
 @pytest.fixture
 def s3(server, cache, monkeypatch):
-    """The stand-in, to which this process turns."""
+    """A folder of this test's own on the stand-in, to which this process turns."""
+    from s3_stand_in import Folder
+
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
     turn_to_environment()
-    yield server
+    yield Folder(server, f"test{next(NUMBERS)}")
     turn_to_environment()
 
 
@@ -45,7 +50,7 @@ def through(s3, monkeypatch):
     proxies = []
 
     def put(**options):
-        proxies.append(CuttingProxy(s3.host, s3.port, **options))
+        proxies.append(CuttingProxy(s3.server.host, s3.server.port, **options))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxies[-1].port}")
         turn_to_environment()
         return proxies[-1]
@@ -64,12 +69,6 @@ def no_waits(monkeypatch):
     for module in (block_reader, storage):
         monkeypatch.setattr(module.time, "sleep", waits.append)
     return waits
-
-
-@pytest.fixture
-def place(request, counter=itertools.count()):
-    """A folder in the bucket that no other test uses."""
-    return f"test{next(counter)}"
 
 
 def turn_to_environment() -> None:

@@ -182,7 +182,7 @@ class Synth(Source):
         return [phrases.text(rng) for _ in range(count)]
 
     def _listed(self) -> list[str]:
-        if isinstance(self.texts, Path):
+        if not isinstance(self.texts, str | Phrases | list):
             path = self.texts.expanduser()
             if not path.exists():
                 raise DataError(
@@ -195,7 +195,7 @@ class Synth(Source):
             assert isinstance(self.texts, list)
             texts = [text for text in self.texts if text.strip()]
         if not texts:
-            place = self.texts if isinstance(self.texts, Path) else "`texts`"
+            place = "`texts`" if isinstance(self.texts, list | str) else self.texts
             raise DataError(f"{place} of the synth source holds no texts.")
         return texts
 

@@ -13,7 +13,7 @@ gathered  as Stentor did until 0.5: rank 0 gathers weights and moments, writes, 
 
 `share` is what rank 0 writes of resume/, `memory` what its process holds at most above what it held before (anonymous
 pages, read from /proc every 5 ms; pages of mapped files, which the system takes back when it needs them, are not among
-them); that of `beside` includes what the steps take. `beside` also counts the steps that were taken while a checkpoint was written, and how much longer they took.
+them); that of `beside` includes what the steps take. Steps that were taken while a checkpoint was written are counted.
 """
 
 import argparse

@@ -36,6 +36,11 @@ checkpoint_writer._to_host = late
 class Watch(Callback):
     type: Literal["watch"] = "watch"
     log: str
+    def on_start(self, trainer):
+        def uploaded(folder):
+            latest = (folder.parent / "latest").read_text().strip()
+            Path(self.log + "-uploads").open("a").write(f"{latest} {threading.current_thread().name}\n")
+        trainer.after_checkpoint = uploaded
     def on_step(self, trainer):
         if trainer.step == 6:
             stepped.set()
@@ -77,6 +82,8 @@ def test_training_goes_on_beside_the_write(tiny, cli, troubled, tmp_path):
     done = {s[2]: s for s in saves(tmp_path)}
     assert done["step-000004"][1] >= 6 and done["step-000008"][1] == 8
     assert all(s[3] == ["export", "meta.json", "resume"] for s in done.values())
+    uploads = (tmp_path / "saves-uploads").read_text().splitlines()
+    assert uploads == ["step-000004 checkpoint", "step-000008 checkpoint"], "in the thread that wrote them"
     folder = tmp_path / "runs" / "run"
     assert [e["step"] for e in events(folder, "saved")] == [4, 8]
     straight = load_file(folder / "export" / "model.safetensors")

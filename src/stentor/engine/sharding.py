@@ -1,12 +1,14 @@
 """Sharded tensors: the parts that FSDP2 (DTensor) and DeepSpeed's ZeRO divide over the processes."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from stentor.errors import ConfigError
@@ -26,13 +28,17 @@ class TensorShard(NamedTuple):
     first: int = 0  # the first row
 
 
+@torch.no_grad()
 def local_shard(tensor: Tensor) -> TensorShard:
     """The rows of a tensor that lie on this rank, as FSDP2 divided it."""
-    tensor = tensor.detach()
     if not isinstance(tensor, DTensor):
-        return TensorShard(tensor, tensor.shape)
-    _, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return TensorShard(tensor.to_local(), tensor.shape, offsets[0])
+        return TensorShard(tensor.detach(), tensor.shape)
+    return TensorShard(tensor.to_local(), tensor.shape, _first_row(tensor.shape, tensor.device_mesh, tensor.placements))
+
+
+@functools.cache
+def _first_row(shape: torch.Size, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> int:
+    return compute_local_shape_and_global_offset(shape, mesh, placements)[1][0]
 
 
 def is_divided(tensor: Tensor) -> bool:

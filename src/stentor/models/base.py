@@ -188,6 +188,8 @@ class Family(Choice):
 
         `state` maps the names of `exported_tensor_names` to CPU tensors (the unsharded, possibly averaged weights).
         Frozen weights that came from elsewhere are not among them; config.json says where they came from.
+        For checkpoints it is called in a thread beside the training: look at names, shapes and settings of
+        `bundle.model`, and leave its weights and `state_dict()` alone.
         """
         self._module("export").save(bundle, state, folder)
 

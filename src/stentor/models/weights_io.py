@@ -227,6 +227,15 @@ def fold_state(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
     return folded
 
 
+def tensor_names(model: nn.Module) -> set[str]:
+    """The names of `model.state_dict()`, which would put the shards of a model aside that another thread trains."""
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    for path, module in model.named_modules():
+        persistent = module._buffers.keys() - module._non_persistent_buffers_set
+        names |= {f"{path}.{name}".lstrip(".") for name in persistent if module._buffers[name] is not None}
+    return names
+
+
 def tied_copies(model: nn.Module) -> set[str]:
     """Names of tensors that are another name of a parameter listed before."""
     first = {name for name, _ in model.named_parameters()}

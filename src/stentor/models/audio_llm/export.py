@@ -38,6 +38,7 @@ from stentor.models.weights_io import (
     put_adapters,
     read_json,
     standalone,
+    tensor_names,
     tied_copies,
     write_adapters,
     write_json,
@@ -52,7 +53,7 @@ def exported_tensor_names(bundle: Bundle) -> set[str]:
 
 def left_to_base(bundle: Bundle) -> bool:
     """Whether the adapters alone are exported: all other weights are as `from` has them."""
-    plain = {base_name(n) for n in bundle.model.state_dict() if not is_adapter(n)}
+    plain = {base_name(n) for n in tensor_names(bundle.model) if not is_adapter(n)}
     return bundle.family.lora is not None and plain <= bundle.family._from_base
 
 

@@ -166,20 +166,6 @@ class ReplayMix:
             for i in range(count):
                 yield pool.cuts[order[(epoch * count + i) % len(order)]], i // len(order)
 
-    def between(self, seed: int, epoch: int, base: Iterable[tuple[Cut, int]]) -> Iterator[tuple[Cut, int]]:
-        """The (cut, copy) pairs of `base`, of unknown number, with replayed ones in between; those are drawn anew in
-        each epoch."""
-        generator = rng(seed, "replay", epoch)
-        orders = [generator.permutation(len(pool.cuts)) for pool in self.pools]
-        drawn = [0] * len(self.pools)
-        for num_base, pair in enumerate(base, 1):
-            yield pair
-            while sum(drawn) + 1 <= num_base * self.ratio:
-                pool = int(generator.choice(len(self.pools), p=self.shares))
-                copy, position = divmod(drawn[pool], len(orders[pool]))
-                drawn[pool] += 1
-                yield self.pools[pool].cuts[orders[pool][position]], copy
-
 
 @contextmanager
 def many_objects() -> Iterator[None]:

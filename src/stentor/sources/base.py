@@ -66,6 +66,14 @@ class Source(Choice):
         default is a stream that has one order."""
         return self
 
+    def cursor(self) -> Any:
+        """Of a stream that is read in the order of an epoch: where its next record lies, as plain data for JSON. None:
+        only reading from the front leads there."""
+        return None
+
+    def start_at(self, cursor: Any) -> None:
+        """Let `cuts` (or `shard`) begin at a `cursor` of the same epoch and shard; None: at the front."""
+
     def expected(self) -> int | None:
         """Of a stream: about how many records it has. None: unknown."""
         return None

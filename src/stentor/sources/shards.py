@@ -22,6 +22,7 @@ from stentor.data.tar import index as tar_index
 from stentor.data.tar import read_at
 from stentor.errors import AudioError, DataError, RecordError
 from stentor.sources.base import Source, divisible_shards
+from stentor.sources.shuffled_shards import ShuffledShards
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,6 +73,8 @@ class Shards(Source):
     _rows: int | None = None
     _stream_shard: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
+    _reading: dict[str, Any] = {}
+    """Of a stream in an epoch's order, shared with the copies for its parts: the reader and where it is to begin."""
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]
@@ -95,8 +98,16 @@ class Shards(Source):
             return self  # they mean the same records in every epoch
         self._codebooks()  # once, for all copies
         copy = self.model_copy()
-        copy._order = (seed, epoch)
+        copy._order, copy._reading = (seed, epoch), {}
         return copy
+
+    def cursor(self) -> Any:
+        reader = self._reading.get("reader")
+        return None if reader is None else reader.cursor()
+
+    def start_at(self, cursor: Any) -> None:
+        if self._order is not None:
+            self._reading["cursor"] = cursor
 
     def expected(self) -> int | None:
         counts = [s.count for s in self.shards()]
@@ -132,24 +143,13 @@ class Shards(Source):
         for shard in shards:
             yield from self._read(shard)
 
-    def _shuffled(self, shards: list[TokenShard]) -> Iterator[Cut | UnusableRecord]:
-        """The records in the order of an epoch, a function of (seed, epoch, stream shard): tar shards in random order,
-        `mix` of them open at a time, their records in random order."""
-        from stentor.data.seeding import rng
-
+    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards:
+        """The records in the order of an epoch, a function of (seed, epoch, stream shard)."""
         seed, epoch = self._order or (0, 0)
-        order = rng(seed, "shards", epoch, *self._stream_shard)
-        waiting = [shards[i] for i in order.permutation(len(shards))]
-        open_: list[Iterator[Cut | UnusableRecord]] = []
-        while open_ or waiting:
-            while waiting and len(open_) < self.mix:
-                open_.append(self._read(waiting.pop(0), order))
-            pick = int(order.integers(len(open_)))
-            record = next(open_[pick], None)
-            if record is None:
-                open_.pop(pick)
-            else:
-                yield record
+        key = (seed, "shards", epoch, *self._stream_shard)
+        reader = ShuffledShards(shards, key, self.mix, self._read, self._reading.get("cursor"))
+        self._reading["reader"] = reader
+        return reader
 
     def _read(self, shard: TokenShard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
         """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its

@@ -380,6 +380,29 @@ def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, 
     assert [batch for step in zip(*later) for batch in step] == facts(planned[at : at + 8])
 
 
+@pytest.mark.parametrize("taken", [5, 26, 33, 70])
+def test_shards_that_were_read_are_not_opened_again(shards, monkeypatch, taken):
+    """A resumed run opens those that were open, whose labels it reads again, and the ones after them."""
+    opened = []
+    read_shard = Shards._read
+    monkeypatch.setattr(Shards, "_read", lambda self, shard, *o: opened.append(shard.tar) or read_shard(self, shard, *o))
+
+    def plan():
+        return dataset(read(shards((5,) * 24), stream=True, mix=2), lanes=2, window=4, batch_tokens=90)
+
+    sampler = plan().batch_sampler(price)
+    planned = list(islice(sampler.batches(), taken + 12))
+    straight = len(opened)
+    starts = json.loads(json.dumps(sampler.starts(taken)))
+    opened.clear()
+    again = plan()
+    later = again.batch_sampler(price)
+    later.go_on(starts)
+    assert facts(islice(later.shard(0, 1, 1, index=taken - 1), 12)) == facts(planned[taken:])
+    epochs_begun = 2 * (planned[-1].epoch - planned[taken].epoch)
+    assert len(opened) <= 2 * (2 + 6) + epochs_begun * 2 and (taken < 20 or len(opened) < straight)
+
+
 def test_more_workers_than_shards(shards):
     """Four workers on two shards give what one gives, every record once."""
     pairs = {}

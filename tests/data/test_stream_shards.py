@@ -206,7 +206,7 @@ def test_everything_that_a_stream_is_made_of_goes_on_at_its_place(parted, source
 
     straight, sampler = make()
     expected = facts(islice(sampler.batches(), taken + 150))
-    before, first = make()
+    _, first = make()
     list(islice(first.batches(), taken + 9))  # read ahead of what was taken
     starts = json.loads(json.dumps(first.starts(taken)))
     after, later = make()

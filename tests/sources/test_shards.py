@@ -18,6 +18,7 @@ from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
+from stentor.sources import shards as shards_module
 from stentor.sources.shards import STREAM_FROM, Shards
 
 
@@ -384,8 +385,8 @@ def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, 
 def test_shards_that_were_read_are_not_opened_again(shards, monkeypatch, taken):
     """A resumed run opens those that were open, whose labels it reads again, and the ones after them."""
     opened = []
-    read_shard = Shards._read
-    monkeypatch.setattr(Shards, "_read", lambda self, shard, *o: opened.append(shard.tar) or read_shard(self, shard, *o))
+    read_lines = shards_module._lines
+    monkeypatch.setattr(shards_module, "_lines", lambda path: opened.append(path) or read_lines(path))
 
     def plan():
         return dataset(read(shards((5,) * 24), stream=True, mix=2), lanes=2, window=4, batch_tokens=90)

@@ -223,9 +223,10 @@ class BatchSampler:
         """The batches of one rank: every `world`-th, from `skip` batches after a position (see `batches`) on."""
         return islice(self.batches(epoch, batch_in_epoch, index), skip + rank, None, world)
 
-    def statistics(self) -> dict[str, float]:
-        """Batches, items, positions, fill (used share of padded positions) and budget use of the first listed epoch."""
-        batches = list(self.epoch(0))
+    def statistics(self, planned: Iterable[list[Item]] | None = None) -> dict[str, float]:
+        """Batches, items, positions, fill (used share of padded positions) and budget use of batches; None: of those of
+        the first listed epoch."""
+        batches = list(self.epoch(0) if planned is None else planned)
         costs = [[item.cost for item in items] for items in batches]
         tokens, slots = sum(map(sum, costs)), sum(map(self.limits.num_positions, costs))
         room = len(batches) * self.limits.budget if self.limits.layout == "packed" else slots

@@ -54,7 +54,8 @@ class SourceItems(ItemStream):
         place: Sequence[Any] | None = None,
     ):
         self.passes, self.opened, self.usable, self.wanted = math.ceil(source.repeat), opened, usable, wanted
-        self.copy, self.num_read, self.cursor, self.num_cuts = place or (0, 0, None, 0)
+        start: Sequence[Any] = place or (0, 0, None, 0)
+        self.copy, self.num_read, self.cursor, self.num_cuts = start
         self.pairs = self._pairs()
 
     def __next__(self) -> Pair:

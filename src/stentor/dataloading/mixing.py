@@ -15,6 +15,7 @@ import numpy as np
 from stentor.data.cut import UnusableRecord, language_of
 from stentor.data.seeding import rng
 from stentor.dataloading.listing import with_counter
+from stentor.dataloading.permutation import Permutation
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -190,6 +191,10 @@ def read_pools(
         records = with_counter(source.cuts(), f"{name} ({source.type})")
         with many_objects():
             cuts = list(filter_cuts(records, data, dropped, *drop_reasons))
+        hours = math.fsum(cut.duration for cut in cuts) / 3600 if source.max_hours is not None else 0.0
+        if (count := part_of_hours(len(cuts), hours, source.max_hours)) < len(cuts):
+            chosen = Permutation(len(cuts), "max_hours")(np.arange(count))
+            cuts = [cuts[i] for i in np.sort(chosen).tolist()]
         pools.append(Pool(cuts, source.repeat, source.weight))
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)
@@ -197,6 +202,11 @@ def read_pools(
         reasons = ", ".join(f"{v} {k}" for k, v in dropped.reasons.items()) or "the source is empty"
         raise DataError(f"{name}: no usable record ({reasons}).")
     return pools
+
+
+def part_of_hours(count: int, hours: float, most: float | None) -> int:
+    """How many of `count` records make up `most` hours, by their mean length; at least one."""
+    return count if most is None or hours <= most else max(1, round(count * most / hours))
 
 
 def total_hours(pools: Sequence[Pool]) -> float:

@@ -38,7 +38,7 @@ class LaneCounts:
     """What was counted of a lane, each record where it was read for the first time."""
 
     num_read: Counter[int] = field(default_factory=Counter)
-    """By number of the source: most records that were read of a pass."""
+    """Most records that were read of a pass of a source, by its number, or of an epoch of an index."""
     dropped: DropCounter = field(default_factory=DropCounter)
     too_long: set[str] = field(default_factory=set)
     """Ids of what no batch can hold."""
@@ -63,31 +63,44 @@ class StreamedDataset(TrainDataset):
 
     def _open(self, held_out: dict[str, HeldOut]) -> None:
         data = self.data
-        self.num_shards = common_num_shards(data.train, data.lanes)
-        self._lane_counts: dict[int, LaneCounts] = {}
-        self._restored: dict[int, LaneCounts] = {}  # of lanes that this process has not come to
-        self._finished_shards: set[int] = set()
+        self._start_counting(common_num_shards(data.train, data.lanes))
         # By id(source): of sources that are no streams.
         self._records_beside: dict[int, list[Cut | UnusableRecord]] = {}
-        self._model_drop_reasons: list[DropReason] = []
-        self._held_out = StreamHoldOut(held_out) if held_out else None
         if data.language_temperature is not None:
             raise ConfigError(
                 "`data.language_temperature` needs sources of known length; one of `data.train` is a stream. Use "
                 "`weight` or `repeat`."
             )
+        for number, source in enumerate(data.train):
+            if source.max_hours is not None:
+                raise ConfigError(
+                    f"data.train.{number}.max_hours needs sources of known length, and one of `data.train` is a "
+                    "stream. Use `limit`, `weight` or `repeat`."
+                )
         self.say(
             "The training data is a stream of unknown length: items are shuffled and batched in windows of "
             f"{data.window}; a resumed run goes on where the source can begin in the middle (`shards`), and reads the "
             "metadata of others again up to its place, which needs the same order as before."
         )
-        if self._held_out is not None:
+        if held_out:
+            self._held_out = StreamHoldOut(held_out)
             self._held_out.fill([filter_cuts(s.cuts(), data, DropCounter(), self.drop_reason) for s in data.train])
+        self._say_lanes("stream")
+
+    def _start_counting(self, num_shards: int) -> None:
+        self.num_shards = num_shards
+        self._lane_counts: dict[int, LaneCounts] = {}
+        self._restored: dict[int, LaneCounts] = {}  # of lanes that this process has not come to
+        self._finished_shards: set[int] = set()
+        self._model_drop_reasons: list[DropReason] = []
+        self._held_out: StreamHoldOut | None = None
+
+    def _say_lanes(self, name: str) -> None:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world > 1:
             share = share_of(self.num_shards, world)
             self.say(
-                f"The stream is read in {self.num_shards} lanes: each of the {world} processes reads "
+                f"The {name} is read in {self.num_shards} lanes: each of the {world} processes reads "
                 + (f"1/{round(1 / share)} of it." if share < 1 else "all of it (see `data.lanes`).")
             )
 
@@ -103,6 +116,9 @@ class StreamedDataset(TrainDataset):
     def batch_sampler(self, cost: Callable[[Cut, float], int]) -> ShardedStream:
         window = shard_window(self.data.window, self.num_shards)
         return ShardedStream(self._samplers(cost, window), self)
+
+    def statistics(self, sampler: Sampler) -> dict[str, float] | None:
+        return None
 
     def _epoch(self, shard: int, epoch: int) -> ItemStream:
         return self.items(shard, epoch)
@@ -134,7 +150,7 @@ class StreamedDataset(TrainDataset):
     def _counted(self, shard: int) -> LaneCounts:
         """What this process counted of a lane, and before it those from whose checkpoint it goes on."""
         if shard not in self._lane_counts:
-            self._lane_counts[shard] = self._restored.pop(shard, None) or LaneCounts()
+            self._lane_counts[shard] = self._restored.pop(shard, LaneCounts())
             self.dropped.merge(self._lane_counts[shard].dropped)
         return self._lane_counts[shard]
 
@@ -176,18 +192,20 @@ class StreamedDataset(TrainDataset):
         def wanted(cut: Cut, copy: int) -> bool:
             return source.repeat == passes or copy < self._num_copies(number, source.repeat, cut, epoch)
 
-        return SourceItems(source, opened, partial(self._usable_cuts, number, shard), wanted, place)
+        return SourceItems(source, opened, partial(self._usable_cuts, shard, number), wanted, place)
 
     def _num_copies(self, number: int, repeat: float, cut: Cut, epoch: int) -> int:
         """As in `Mix`: exact over the epochs, for every record."""
         phase = rng(self.seed, "mix", number, cut.id).random()
         return math.floor(repeat * (epoch + 1) + phase) - math.floor(repeat * epoch + phase)
 
-    def _usable_cuts(self, number: int, shard: int, record: Cut | UnusableRecord, num_read: int) -> Iterator[Cut]:
-        """The usable cuts of a record, the `num_read`-th of a source's lane. What is dropped counts where the stream is
-        read for the first time: the dry run and later epochs come past the same records again."""
+    def _usable_cuts(
+        self, shard: int, number: int, record: Cut | UnusableRecord, num_read: int, is_new: bool = True
+    ) -> Iterator[Cut]:
+        """The usable cuts of a record, the `num_read`-th of what a lane counts under `number`. What is dropped counts
+        where it is read for the first time: the dry run and later epochs come past the same records again."""
         counts, dropped = self._counted(shard), DropCounter()
-        is_new = num_read > counts.num_read[number]
+        is_new = is_new and num_read > counts.num_read[number]
         counts.num_read[number] = max(counts.num_read[number], num_read)
         cuts = filter_cuts([record], self.data, dropped, self.drop_reason)
         if self._held_out is not None:
@@ -219,6 +237,6 @@ class StreamedDataset(TrainDataset):
 
     def _fingerprint_parts(self, sampler: Sampler | None) -> Iterator[str]:
         held_out = {} if self._held_out is None else self._held_out.sets
-        sections = [source.model_dump(mode="json") for source in self.data.train]
+        sections = [source.model_dump(mode="json", exclude={"max_hours"}) for source in self.data.train]
         yield json.dumps([self.num_shards, {n: s.model_dump(mode="json") for n, s in held_out.items()}, *sections])
         yield "".join(source.contents() for source in self.data.train if source.streaming)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -128,6 +128,15 @@ class TrainDataset(ABC):
         """Training transcripts."""
         return (text for cut in self.cuts() if (text := text_of(cut)))
 
+    def audio_sample(self, size: int) -> Sequence[Cut]:
+        """Records, always the same ones, about so many: evenly spread over those that are listed."""
+        cuts = [cut for pool in self.pools for cut in pool.cuts]  # none of streams
+        return cuts[:: -(-len(cuts) // size) or 1]
+
+    @abstractmethod
+    def statistics(self, sampler: Sampler) -> dict[str, float] | None:
+        """See `BatchSampler.statistics`, of an epoch; None where its length is unknown."""
+
     @abstractmethod
     def _epoch(self, shard: int, epoch: int) -> Iterator[tuple[Cut, int]]:
         """(cut, copy) of an epoch (of a stream's shard), with those that are replayed in it."""
@@ -207,6 +216,10 @@ class ListedDataset(TrainDataset):
     def batch_sampler(self, cost: Callable[[Cut, float], int]) -> BatchSampler:
         (sampler,) = self._samplers(cost)
         return sampler
+
+    def statistics(self, sampler: Sampler) -> dict[str, float]:
+        assert isinstance(sampler, BatchSampler)
+        return sampler.statistics()
 
     def _count_too_long(self, shard: int, item: Item, cost: int) -> None:
         if item.cut.id not in self._too_long:

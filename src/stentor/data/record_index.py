@@ -143,7 +143,7 @@ def _rows(
 ) -> Iterator[tuple[str, int, int, float]]:
     """(language, offset, size, seconds) of each record."""
     problems: list[str] = []
-    end, total = 0, os.path.getsize(manifest)
+    end, total, folder = 0, os.path.getsize(manifest), manifest.parent
     for number, line in lines.numbered():
         start, end = end, lines.file.tell()
         if isinstance(line, str) and not line.strip():
@@ -152,7 +152,7 @@ def _rows(
             report(end, total)
         where = f"{manifest}:{number}"
         try:
-            language, seconds = _facts(parse_object(line, where), manifest.parent, where)
+            language, seconds = _facts(parse_object(line, where), folder, where)
             yield language, start, end - start, seconds
         except RecordError:  # counted where it is read
             yield "", start, end - start, 0.0

@@ -22,13 +22,13 @@ from stentor.data.tar import index as tar_index
 from stentor.data.tar import read_at
 from stentor.errors import AudioError, DataError, RecordError
 from stentor.sources.base import Source, divisible_shards
-from stentor.sources.shuffled_shards import ShuffledShards
 
 if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
     from stentor.data.tar import ByteRange, Index
+    from stentor.sources.shuffled_shards import ShuffledShards
 
 STREAM_FROM = 200_000
 """Samples from which `stream: null` means a stream."""
@@ -145,6 +145,8 @@ class Shards(Source):
 
     def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards:
         """The records in the order of an epoch, a function of (seed, epoch, stream shard)."""
+        from stentor.sources.shuffled_shards import ShuffledShards
+
         seed, epoch = self._order or (0, 0)
         key = (seed, "shards", epoch, *self._stream_shard)
         reader = ShuffledShards(shards, key, self.mix, self._read, self._reading.get("cursor"))

@@ -1,5 +1,6 @@
 """Streams that several processes read together: the plan is the same for any number of them, the reading is shared."""
 
+import json
 from collections import Counter
 from itertools import islice
 from math import gcd
@@ -160,7 +161,7 @@ def test_listed_sources_are_dealt_beside_a_stream(parted, source, clips, data):
 def test_streams_share_the_lanes_that_all_of_them_have(parted, source, clips, data):
     assert len(dataset(data(parted(8), parted(4, prefix="q"))).batch_sampler(price).samplers) == 4
     alone = dataset(data(parted(8), source(clips(9), stream=True))).batch_sampler(price)
-    assert not hasattr(alone, "samplers"), "a stream in one piece is planned as one"
+    assert len(alone.samplers) == 1
 
 
 def test_what_is_dropped_counts_over_all_processes(parted, cut, data):
@@ -174,7 +175,7 @@ def test_what_is_dropped_counts_over_all_processes(parted, cut, data):
 
     ranks = [make(0), make(1)]
     assert ranks[0].dropped.reasons == {"too_long": 2, "too_long_for_batch": 2}
-    parts = [r._dropped_by_shard for r in ranks]
+    parts = [r._lane_counts for r in ranks]
     ranks[0].collect(lambda _: parts)
     assert ranks[0].dropped.reasons == {"too_long": 4, "too_long_for_batch": 4}
 
@@ -184,3 +185,33 @@ def test_a_lane_without_records_is_refused(parted, data):
     source._parts[1] = []
     with pytest.raises(DataError, match=r"lane 2 of the 2 .* has no usable record. Set `data.lanes: 1`"):
         list(islice(plan(data, source).batches(), 3))
+
+
+@pytest.mark.parametrize("taken", [3, 17, 40, 101])
+def test_everything_that_a_stream_is_made_of_goes_on_at_its_place(parted, source, cut, data, taken):
+    """Repeats, a fraction of them, weights, replayed records, segments and what was dropped."""
+
+    def halves(record):
+        return [cut(f"{record.id}/{n}", record.duration / 2) for n in range(2)]
+
+    def make():
+        first, second = parted(8, each=11, repeat=1.5), parted(8, each=7, prefix="q")
+        first._parts[2].insert(4, cut("short", 0.01))
+        second._parts[5].insert(3, cut("wide", 40.0))
+        listed = source([cut(f"l{i}", 2.0) for i in range(30)])
+        replay = {"share": 0.3, "sources": [source([cut(f"r{i}", 1.0) for i in range(9)])]}
+        section = data(first, second, listed, replay=replay, window=64, batch_tokens=100, min_seconds=0.1)
+        train = train_dataset(section, 0, lambda cut: None, lambda line: None, halves)
+        return train, train.batch_sampler(price)
+
+    straight, sampler = make()
+    expected = facts(islice(sampler.batches(), taken + 150))
+    _, first = make()
+    list(islice(first.batches(), taken + 9))  # read ahead of what was taken
+    starts = json.loads(json.dumps(first.starts(taken)))
+    after, later = make()
+    later.go_on(starts)
+    assert facts(islice(later.shard(0, 1, 1, index=taken - 1), 150)) == expected[taken:]
+    after.collect(lambda counts: [counts])
+    assert after.dropped.reasons == straight.dropped.reasons != {}
+    assert after.dropped.named == straight.dropped.named

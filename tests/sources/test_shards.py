@@ -18,6 +18,7 @@ from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
+from stentor.sources import shards as shards_module
 from stentor.sources.shards import STREAM_FROM, Shards
 
 
@@ -378,6 +379,29 @@ def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, 
             one.go_on([entry for p in ranks for entry in p.starts(at)])
         later.append(facts(islice(one.shard(rank, after, 1, **place), 8 // after)))
     assert [batch for step in zip(*later) for batch in step] == facts(planned[at : at + 8])
+
+
+@pytest.mark.parametrize("taken", [5, 26, 33, 70])
+def test_shards_that_were_read_are_not_opened_again(shards, monkeypatch, taken):
+    """A resumed run opens those that were open, whose labels it reads again, and the ones after them."""
+    opened = []
+    read_lines = shards_module._lines
+    monkeypatch.setattr(shards_module, "_lines", lambda path: opened.append(path) or read_lines(path))
+
+    def plan():
+        return dataset(read(shards((5,) * 24), stream=True, mix=2), lanes=2, window=4, batch_tokens=90)
+
+    sampler = plan().batch_sampler(price)
+    planned = list(islice(sampler.batches(), taken + 12))
+    straight = len(opened)
+    starts = json.loads(json.dumps(sampler.starts(taken)))
+    opened.clear()
+    again = plan()
+    later = again.batch_sampler(price)
+    later.go_on(starts)
+    assert facts(islice(later.shard(0, 1, 1, index=taken - 1), 12)) == facts(planned[taken:])
+    epochs_begun = 2 * (planned[-1].epoch - planned[taken].epoch)
+    assert len(opened) <= 2 * (2 + 6) + epochs_begun * 2 and (taken < 20 or len(opened) < straight)
 
 
 def test_more_workers_than_shards(shards):

@@ -28,6 +28,15 @@ class CorpusOptions:
     option: list[str] = Option("KEY=VALUE for the recipe. May be given several times.", [])
 
 
+@verb(prepare, "index", "stentor.commands.prepare.index:prepare_index")
+@dataclass
+class IndexOptions:
+    """Index manifests of many records, so that training holds none of them in memory and starts in seconds."""
+
+    data: list[str] = Argument("Manifests (.jsonl): the index of each is written beside it, as MANIFEST.index.")
+    plugin: list[Path] = Option(PLUGINS, [])
+
+
 @verb(prepare, "check", "stentor.commands.prepare.check:check_data")
 @dataclass
 class CheckOptions:

@@ -91,7 +91,8 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
         for line in processor.check_cache([] if train_data.streams else list(train_data.cuts()), config.data.augment):
             say(line)
     batch_sampler = train_data.batch_sampler(processor.tokens)
-    batches_per_epoch = None if train_data.streams else len(list(batch_sampler.epoch(0)))
+    statistics = train_data.statistics(batch_sampler)
+    batches_per_epoch = None if statistics is None else round(statistics["batches"])
     if batches_per_epoch == 0:
         raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
 
@@ -249,7 +250,7 @@ def summary(setup: TrainingSetup) -> list[str]:
     """What is about to be trained, in lines for a person."""
     lines = []
     train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
-    if not train_data.streams:
+    if train_data.records:
         lines.append(f"Training on {train_data.records} records, {train_data.hours:.2f} h.")
     if not setup.evals:
         lines.append("Nothing is scored while training: `data.eval: {dev: held_out}` sets 5 % of the speakers aside.")

@@ -163,8 +163,8 @@ class BatchSampler:
         self.speed, self.stream_window, self.on_too_long = speed, stream_window, on_too_long
         self._cached_epoch: tuple[int, list[list[Item]]] = (-1, [])
 
-    def _items(self, epoch: int) -> Iterator[Item]:
-        for cut, copy in self.epoch_items(epoch):
+    def _items(self, pairs: Iterable[tuple[Cut, int]], epoch: int) -> Iterator[Item]:
+        for cut, copy in pairs:
             item = Item(cut, epoch, copy)
             if self.speed is not None and not has_codes(cut):
                 item.speed = self.speed(item.rng(self.seed, "speed"))
@@ -189,14 +189,19 @@ class BatchSampler:
         if self.stream_window is not None:
             return self._stream(epoch)
         if self._cached_epoch[0] != epoch:
-            self._cached_epoch = (epoch, self._group(self._items(epoch), epoch))
+            self._cached_epoch = (epoch, self._group(self._items(self.epoch_items(epoch), epoch), epoch))
         return self._cached_epoch[1]
 
     def _stream(self, epoch: int) -> Iterator[list[Item]]:
-        items = self._items(epoch)
-        for number in count():
-            window = list(islice(items, self.stream_window))
-            yield from self._group(window, epoch, number)
+        for batches in self.windows(iter(self.epoch_items(epoch)), epoch):
+            yield from batches
+
+    def windows(self, pairs: Iterator[tuple[Cut, int]], epoch: int, first: int = 0) -> Iterator[list[list[Item]]]:
+        """The batches of each window of an epoch, from window `first` on, with which `pairs` begin. Reads a window when
+        it is asked for."""
+        for number in count(first):
+            window = list(islice(pairs, self.stream_window))
+            yield self._group(self._items(window, epoch), epoch, number)
             if len(window) != self.stream_window:
                 return
 
@@ -218,9 +223,10 @@ class BatchSampler:
         """The batches of one rank: every `world`-th, from `skip` batches after a position (see `batches`) on."""
         return islice(self.batches(epoch, batch_in_epoch, index), skip + rank, None, world)
 
-    def statistics(self) -> dict[str, float]:
-        """Batches, items, positions, fill (used share of padded positions) and budget use of the first listed epoch."""
-        batches = list(self.epoch(0))
+    def statistics(self, planned: Iterable[list[Item]] | None = None) -> dict[str, float]:
+        """Batches, items, positions, fill (used share of padded positions) and budget use of batches; None: of those of
+        the first listed epoch."""
+        batches = list(self.epoch(0) if planned is None else planned)
         costs = [[item.cost for item in items] for items in batches]
         tokens, slots = sum(map(sum, costs)), sum(map(self.limits.num_positions, costs))
         room = len(batches) * self.limits.budget if self.limits.layout == "packed" else slots

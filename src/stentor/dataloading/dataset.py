@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.indexed_dataset import IndexedDataset
 from stentor.dataloading.mixing import DropCounter, DropReason, read_pools
 from stentor.dataloading.section import Data
 from stentor.dataloading.streamed_dataset import StreamedDataset
@@ -26,8 +27,13 @@ def train_dataset(
     say: Callable[[str], None],
     training_segments: Callable[[Cut], Iterable[Cut]] | None = None,
 ) -> TrainDataset:
-    """The training data of one stage: streamed when one of its sources is a stream, listed otherwise."""
-    kind = StreamedDataset if any(source.streaming for source in data.train) else ListedDataset
+    """The training data of one stage: streamed when one of its sources is a stream, else by index when one of them has
+    one, listed otherwise."""
+    kind: type[TrainDataset] = ListedDataset
+    if any(source.streaming for source in data.train):
+        kind = StreamedDataset
+    elif any(source.index() is not None for source in data.train):
+        kind = IndexedDataset
     return kind(data if training_segments is None else unlimited(data), seed, drop_reason, say, training_segments)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from stentor.data.cut import UnusableRecord, language_of
 from stentor.data.seeding import rng
 from stentor.dataloading.listing import with_counter
+from stentor.dataloading.permutation import Permutation
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -166,20 +167,6 @@ class ReplayMix:
             for i in range(count):
                 yield pool.cuts[order[(epoch * count + i) % len(order)]], i // len(order)
 
-    def between(self, seed: int, epoch: int, base: Iterable[tuple[Cut, int]]) -> Iterator[tuple[Cut, int]]:
-        """The (cut, copy) pairs of `base`, of unknown number, with replayed ones in between; those are drawn anew in
-        each epoch."""
-        generator = rng(seed, "replay", epoch)
-        orders = [generator.permutation(len(pool.cuts)) for pool in self.pools]
-        drawn = [0] * len(self.pools)
-        for num_base, pair in enumerate(base, 1):
-            yield pair
-            while sum(drawn) + 1 <= num_base * self.ratio:
-                pool = int(generator.choice(len(self.pools), p=self.shares))
-                copy, position = divmod(drawn[pool], len(orders[pool]))
-                drawn[pool] += 1
-                yield self.pools[pool].cuts[orders[pool][position]], copy
-
 
 @contextmanager
 def many_objects() -> Iterator[None]:
@@ -204,6 +191,10 @@ def read_pools(
         records = with_counter(source.cuts(), f"{name} ({source.type})")
         with many_objects():
             cuts = list(filter_cuts(records, data, dropped, *drop_reasons))
+        hours = math.fsum(cut.duration for cut in cuts) / 3600 if source.max_hours is not None else 0.0
+        if (count := part_of_hours(len(cuts), hours, source.max_hours)) < len(cuts):
+            chosen = Permutation(len(cuts), "max_hours")(np.arange(count))
+            cuts = [cuts[i] for i in np.sort(chosen).tolist()]
         pools.append(Pool(cuts, source.repeat, source.weight))
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)
@@ -211,6 +202,11 @@ def read_pools(
         reasons = ", ".join(f"{v} {k}" for k, v in dropped.reasons.items()) or "the source is empty"
         raise DataError(f"{name}: no usable record ({reasons}).")
     return pools
+
+
+def part_of_hours(count: int, hours: float, most: float | None) -> int:
+    """How many of `count` records make up `most` hours, by their mean length; at least one."""
+    return count if most is None or hours <= most else max(1, round(count * most / hours))
 
 
 def total_hours(pools: Sequence[Pool]) -> float:

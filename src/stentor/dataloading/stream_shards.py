@@ -6,12 +6,15 @@ it: like every plan, that is a function of (seed, epoch) alone, equal on 1 and o
 batch k". A process takes every W-th batch, so it comes past S / gcd(S, W) shards and opens no other.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from itertools import count, islice
 from math import gcd
-from typing import Any
+from typing import Any, Protocol
 
 from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
+from stentor.dataloading.item_stream import ItemStream
 from stentor.errors import DataError
 from stentor.sources.base import Source
 
@@ -36,14 +39,38 @@ def shard_window(window: int, num_shards: int) -> int:
     return min(window, max(window // num_shards, WINDOW))
 
 
+@dataclass(frozen=True)
+class WindowStart:
+    """Where a window of a shard begins. The fields are what JSON holds."""
+
+    first: int = 0  # number, in the shard, of its first batch
+    epoch: int = 0
+    batch_in_epoch: int = 0  # of that batch
+    window: int = 0  # number in the epoch
+    place: Any = None  # of the shard's items (see stentor.dataloading.item_stream); None: the start of the epoch
+
+
+class Lanes(Protocol):
+    """Where the items of shards come from."""
+
+    def items(self, shard: int, epoch: int, place: Any = None) -> ItemStream:
+        """The items of an epoch, from a place of theirs on."""
+
+    def counts(self, shard: int) -> Any:
+        """What was counted of a shard, as plain data for JSON."""
+
+    def restore_counts(self, shard: int, counts: Any) -> None:
+        """Count on from there."""
+
+
 class ShardedStream:
     """The batches of a stream in shards: what the training loop calls of a `BatchSampler`, for one sampler a shard."""
 
-    def __init__(self, samplers: Sequence[BatchSampler]):
-        self.samplers = list(samplers)
+    def __init__(self, samplers: Sequence[BatchSampler], lanes: Lanes):
+        self.samplers, self.lanes = list(samplers), lanes
         self.cost = self.samplers[0].cost
-        self.epoch_starts: dict[int, list[tuple[int, int]]] = {}
-        """Shard -> (number of its first batch, epoch) of each epoch that this process came to, the latest last."""
+        self.window_starts: dict[int, list[WindowStart]] = {}
+        """Of each shard that this process came to: those since the last checkpoint, the latest last."""
 
     def epoch(self, epoch: int) -> Iterator[list[Item]]:
         """The batches of one epoch of every shard, in turn until all have ended."""
@@ -63,9 +90,11 @@ class ShardedStream:
         self, rank: int, world: int, skip: int = 0, epoch: int = 0, batch_in_epoch: int = 0, index: int = 0
     ) -> Iterator[PlannedBatch]:
         """The batches of one rank: every `world`-th, from number `index + skip` on. `epoch` and `batch_in_epoch` are
-        those of batch `index` in its shard; where the other shards stand follows from `index` alone. Raises `DataError`
-        for a shard without any usable record, which would leave its turns empty."""
+        those of batch `index` in its shard; where the other shards stand was told by `go_on`. Raises `DataError` for
+        one of several shards without any usable record, which would leave its turns empty."""
         num_shards = len(self.samplers)
+        if num_shards == 1 and 0 not in self.window_starts:
+            self.window_starts[0] = [WindowStart(index - batch_in_epoch, epoch)]
         step = world // gcd(num_shards, world)  # batches of a shard between two of this rank's
         shards: dict[int, Iterator[PlannedBatch]] = {}
         latest = epoch
@@ -74,6 +103,8 @@ class ShardedStream:
             if shard not in shards:
                 shards[shard] = islice(self._batches_of_shard(shard, number // num_shards), 0, None, step)
             planned = next(shards[shard], None)
+            if planned is None and num_shards == 1:
+                return
             if planned is None:
                 raise DataError(
                     f"data.train: lane {shard + 1} of the {num_shards} that the stream is read in has no usable record."
@@ -83,26 +114,51 @@ class ShardedStream:
             yield PlannedBatch(planned.items, number, latest, planned.batch_in_epoch)
 
     def _batches_of_shard(self, shard: int, first: int) -> Iterator[PlannedBatch]:
-        """The batches of a shard from its number `first` on, read from the start of the newest epoch that is known."""
-        starts = self.epoch_starts.setdefault(shard, [(0, 0)])
-        while starts[-1][0] > first:
+        """The batches of a shard from its number `first` on, read from the newest start of a window that is known."""
+        starts = self.window_starts.setdefault(shard, [])
+        while starts and starts[-1].first > first:
             starts.pop()
-        index, epoch = starts[-1]
-        for planned in self.samplers[shard].batches(epoch, 0, index):
-            if planned.batch_in_epoch == 0 and planned.index > starts[-1][0]:
-                starts.append((planned.index, planned.epoch))
-            if planned.index >= first:
-                yield planned
+        if not starts:
+            starts.append(WindowStart())
+        start = starts[-1]
+        sampler = self.samplers[shard]
+        while True:
+            before = start
+            items = self.lanes.items(shard, start.epoch, start.place)
+            for batches in sampler.windows(items, start.epoch, start.window):
+                for number, batch in enumerate(batches):
+                    if start.first + number >= first:
+                        index, within = start.first + number, start.batch_in_epoch + number
+                        yield PlannedBatch(batch, index, start.epoch, within)
+                start = WindowStart(
+                    start.first + len(batches),
+                    start.epoch,
+                    start.batch_in_epoch + len(batches),
+                    start.window + 1,
+                    items.place(),
+                )
+                starts.append(start)
+            if start.first == before.first and not before.batch_in_epoch:
+                return  # an epoch without a batch
+            starts[-1] = start = WindowStart(start.first, start.epoch + 1)
 
-    def starts(self, index: int) -> list[tuple[int, tuple[int, int]]]:
-        """Each shard that was read, with (number of the first batch, epoch) of the epoch that it is in at batch `index`
-        of the run."""
+    def starts(self, index: int) -> list[tuple[int, list[Any]]]:
+        """Each shard that was read, with the fields of the start of the window that it is in at batch `index` of the
+        run, and what was counted of it."""
         number = index // len(self.samplers)
-        return [(shard, max(s for s in starts if s[0] <= number)) for shard, starts in self.epoch_starts.items()]
+        for starts in self.window_starts.values():
+            del starts[: bisect_right(starts, number, key=lambda start: start.first) - 1]
+        return [
+            (shard, [*astuple(starts[0]), self.lanes.counts(shard)]) for shard, starts in self.window_starts.items()
+        ]
 
-    def go_on(self, starts: Iterable[tuple[int, tuple[int, int]]]) -> None:
-        """Take over what `starts` of all processes gave, so that resuming reads no earlier epochs."""
-        self.epoch_starts = {shard: [(0, 0), (first, epoch)] if first else [(0, 0)] for shard, (first, epoch) in starts}
+    def go_on(self, starts: Iterable[tuple[int, list[Any]]]) -> None:
+        """Take over what `starts` of all processes gave, so that resuming reads nothing of earlier windows."""
+        for shard, (first, epoch, *rest) in starts:
+            *fields, counts = rest or [None]  # older checkpoints have the starts of epochs alone
+            self.window_starts[shard] = [WindowStart(first, epoch, *fields)]
+            if counts is not None:
+                self.lanes.restore_counts(shard, counts)
 
     def largest(self, epoch: int = 0, rank: int = 0) -> list[Item]:
         """The batch that takes the most memory, of a shard that this rank reads anyway."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,12 +23,16 @@ from stentor.dataloading.mixing import (
     total_hours,
 )
 from stentor.dataloading.section import Data, Replay
-from stentor.dataloading.stream_shards import ShardedStream, shard_window
+from stentor.dataloading.stream_shards import ShardedStream
 from stentor.errors import ConfigError, DataError
 from stentor.sources.held_out import HeldOut, hold_out
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
+
+
+Sampler = BatchSampler | ShardedStream
+"""The batches of a run: of sources of known length, or of lanes of a stream."""
 
 
 @dataclass(eq=False)
@@ -124,43 +128,52 @@ class TrainDataset(ABC):
         """Training transcripts."""
         return (text for cut in self.cuts() if (text := text_of(cut)))
 
+    def audio_sample(self, size: int) -> Sequence[Cut]:
+        """Records, always the same ones, about so many: evenly spread over those that are listed."""
+        cuts = [cut for pool in self.pools for cut in pool.cuts]  # none of streams
+        return cuts[:: -(-len(cuts) // size) or 1]
+
+    @abstractmethod
+    def statistics(self, sampler: Sampler) -> dict[str, float] | None:
+        """See `BatchSampler.statistics`, of an epoch; None where its length is unknown."""
+
     @abstractmethod
     def _epoch(self, shard: int, epoch: int) -> Iterator[tuple[Cut, int]]:
         """(cut, copy) of an epoch (of a stream's shard), with those that are replayed in it."""
 
-    def batch_sampler(self, cost: Callable[[Cut, float], int]) -> BatchSampler | ShardedStream:
+    @abstractmethod
+    def batch_sampler(self, cost: Callable[[Cut, float], int]) -> Sampler:
         """The batches, given the sequence positions that an item takes."""
+
+    def _samplers(self, cost: Callable[[Cut, float], int], stream_window: int | None = None) -> list[BatchSampler]:
+        """One for each shard."""
         data = self.data
-        too_long: set[str] = set()
-
-        def drop(shard: int, item: Item, cost: int) -> None:
-            if item.cut.id not in too_long:
-                too_long.add(item.cut.id)
-                message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({data.batch_tokens})"
-                self._count_too_long(shard, message, item.cut.duration)
-
-        samplers = [
+        return [
             BatchSampler(
                 partial(self._epoch, shard),
                 cost,
                 limits_of(data, data.batch_tokens),
                 seed=self.seed * self.num_shards + shard,  # or all shards would have their short items at the same time
                 speed=data.augment.speed_factor if data.augment.speed else None,
-                stream_window=shard_window(data.window, self.num_shards) if self.streams else None,
-                on_too_long=partial(drop, shard),
+                stream_window=stream_window,
+                on_too_long=partial(self._count_too_long, shard),
             )
             for shard in range(self.num_shards)
         ]
-        return samplers[0] if len(samplers) == 1 else ShardedStream(samplers)
 
-    def _count_too_long(self, shard: int, message: str, seconds: float) -> None:
-        self.dropped.add("too_long_for_batch", message, seconds)
+    @abstractmethod
+    def _count_too_long(self, shard: int, item: Item, cost: int) -> None:
+        """Count an item that no batch can hold, each record once."""
+
+    def _add_too_long(self, dropped: DropCounter, item: Item, cost: int) -> None:
+        message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({self.data.batch_tokens})"
+        dropped.add("too_long_for_batch", message, item.cut.duration)
 
     def collect(self, gather: Callable[[Any], list[Any]]) -> None:
         """Count in `dropped` what other processes read of a stream; `gather` gives every process's value to all."""
         return  # every process lists the same records
 
-    def fingerprint(self, sampler: BatchSampler | ShardedStream | None = None) -> str:
+    def fingerprint(self, sampler: Sampler | None = None) -> str:
         """Changes when the order of training items would change; with `sampler` also when items cost something else (a
         changed prompt or tokenizer) and so fall into other batches."""
         data = self.data
@@ -180,7 +193,7 @@ class TrainDataset(ABC):
         return digest.hexdigest()
 
     @abstractmethod
-    def _fingerprint_parts(self, sampler: BatchSampler | ShardedStream | None) -> Iterator[str]: ...
+    def _fingerprint_parts(self, sampler: Sampler | None) -> Iterator[str]: ...
 
 
 class ListedDataset(TrainDataset):
@@ -198,6 +211,20 @@ class ListedDataset(TrainDataset):
         for pool in self.pools:
             pool.cuts = list(self._segments(pool.cuts))
         self.mix = Mix(self.pools, data.language_temperature)
+        self._too_long: set[str] = set()
+
+    def batch_sampler(self, cost: Callable[[Cut, float], int]) -> BatchSampler:
+        (sampler,) = self._samplers(cost)
+        return sampler
+
+    def statistics(self, sampler: Sampler) -> dict[str, float]:
+        assert isinstance(sampler, BatchSampler)
+        return sampler.statistics()
+
+    def _count_too_long(self, shard: int, item: Item, cost: int) -> None:
+        if item.cut.id not in self._too_long:
+            self._too_long.add(item.cut.id)
+            self._add_too_long(self.dropped, item, cost)
 
     def leave_out(self, drop_reason: DropReason) -> None:
         super().leave_out(drop_reason)
@@ -221,7 +248,7 @@ class ListedDataset(TrainDataset):
         if self.replay is not None:
             yield from self.replay.epoch(self.seed, epoch, len(self.mix))
 
-    def _fingerprint_parts(self, sampler: BatchSampler | ShardedStream | None) -> Iterator[str]:
+    def _fingerprint_parts(self, sampler: Sampler | None) -> Iterator[str]:
         for items in () if sampler is None else sampler.epoch(0):
             yield " ".join(item.cut.id for item in items) + "\n"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from stentor.data.audio_hashes import audio_hashes
+from stentor.data.audio_hashes import SAMPLE, audio_hashes
 from stentor.data.batch import Batch, Prediction
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
@@ -62,8 +62,8 @@ class Trainer:
         self.batch_sampler, self.dropped = setup.batch_sampler, setup.train_data.dropped
         self.num_records = setup.train_data.all_records
         self.fingerprint = setup.train_data.fingerprint(setup.batch_sampler)
-        records = [cut for pool in setup.train_data.pools for cut in pool.cuts]  # none of streams
-        self.audio = audio_hashes(records) if backend.accelerator.is_main_process else {}
+        is_main = backend.accelerator.is_main_process
+        self.audio = audio_hashes(setup.train_data.audio_sample(SAMPLE)) if is_main else {}
         self.callbacks = sorted(callbacks, key=lambda c: c.priority)
         self.accelerator, self.model = backend.accelerator, backend.model
         self.folder, self.main, self.world = logger.folder, self.accelerator.is_main_process, communicator.world

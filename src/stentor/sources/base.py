@@ -12,6 +12,8 @@ from stentor.section.contract import violation
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
+    from stentor.data.record_index import RecordIndex
+
 
 class Source(Choice):
     """One entry of `data.train` or one set of `data.eval`."""
@@ -34,6 +36,8 @@ class Source(Choice):
     """Leave out the first so many records, such as those that another source takes by its `limit`."""
     limit: int | None = Field(None, ge=1)
     """Keep only the first so many records (after those of `skip`). Null: all."""
+    max_hours: float | None = Field(None, gt=0)
+    """Train on a random part of about so many hours, always the same one. Null: all. Not for streams."""
 
     required: ClassVar[tuple[str, ...]] = ("records",)
     streaming: ClassVar[bool] = False
@@ -66,6 +70,19 @@ class Source(Choice):
         default is a stream that has one order."""
         return self
 
+    def index(self) -> "RecordIndex | None":
+        """The index of the records (see `stentor prepare index`), where there is one that can be used as it is: not
+        with `where`, `exclude`, `skip` or `limit`, for which the records are listed."""
+        return None
+
+    def cursor(self) -> Any:
+        """Of a stream that is read in the order of an epoch: where its next record lies, as plain data for JSON. None:
+        only reading from the front leads there."""
+        return None
+
+    def start_at(self, cursor: Any) -> None:
+        """Let `cuts` (or `shard`) begin at a `cursor` of the same epoch and shard; None: at the front."""
+
     def expected(self) -> int | None:
         """Of a stream: about how many records it has. None: unknown."""
         return None
@@ -74,6 +91,13 @@ class Source(Choice):
         """Of a stream: what its order depends on besides its settings, so that a run does not go on with another one,
         such as the names of its files."""
         return ""
+
+    def set_defaults(self, cut: "Cut") -> None:
+        """Give the cut the `language` and `channel` of the source where it names none."""
+        if self.language:
+            set_language(cut, self.language)
+        if self.channel is not None:
+            set_channel(cut, self.channel)
 
     def cuts(self) -> Iterator["Cut"]:
         """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
@@ -88,10 +112,7 @@ class Source(Choice):
             if not isinstance(cut, UnusableRecord):
                 if not isinstance(cut, Cut):
                     raise violation(self, "records", expected, cut)
-                if self.language:
-                    set_language(cut, self.language)
-                if self.channel is not None:
-                    set_channel(cut, self.channel)
+                self.set_defaults(cut)
                 if not all(_matches(field_of(cut, key), value) for key, value in self.where.items()):
                     continue
                 if any(_matches(field_of(cut, key), value) for key, value in self.exclude.items()):

@@ -13,18 +13,28 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.cut import UnusableRecord
+    from stentor.data.record_index import RecordIndex
 
 
 class Jsonl(Source):
     """Recordings listed in a JSONL manifest, plain or gzipped.
 
     The header of an audio file is opened only where a record has no `duration`; whether the others exist is looked up
-    by listing each folder once, so 100,000 records with durations take seconds even on a network drive.
+    by listing each folder once, so 100,000 records with durations take seconds even on a network drive. For millions
+    of records make an index first (`stentor prepare index`, docs/large_data.md): then none is held in memory.
     """
 
     type: Literal["jsonl"] = "jsonl"
     path: StoragePath
     """The manifest. Relative `audio_path`s in it start from its folder."""
+
+    def index(self) -> RecordIndex | None:
+        from stentor.data.record_index import RecordIndex, index_folder
+
+        path = self.path.expanduser()
+        if self.where or self.exclude or self.skip or self.limit is not None or not index_folder(path).exists():
+            return None
+        return RecordIndex(path)
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         yield from read_cuts(self.path.expanduser())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.tar import ByteRange, Index
+    from stentor.sources.shuffled_shards import ShuffledShards
 
 STREAM_FROM = 200_000
 """Samples from which `stream: null` means a stream."""
@@ -73,6 +74,8 @@ class Shards(Source):
     _rows: int | None = None
     _stream_shard: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
+    _reading: dict[str, Any] = {}
+    """Of a stream in an epoch's order, shared with the copies for its parts: the reader and where it is to begin."""
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]
@@ -96,8 +99,16 @@ class Shards(Source):
             return self  # they mean the same records in every epoch
         self._codebooks()  # once, for all copies
         copy = self.model_copy()
-        copy._order = (seed, epoch)
+        copy._order, copy._reading = (seed, epoch), {}
         return copy
+
+    def cursor(self) -> Any:
+        reader = self._reading.get("reader")
+        return None if reader is None else reader.cursor()
+
+    def start_at(self, cursor: Any) -> None:
+        if self._order is not None:
+            self._reading["cursor"] = cursor
 
     def expected(self) -> int | None:
         counts = [s.count for s in self.shards()]
@@ -135,26 +146,15 @@ class Shards(Source):
                 prefetch(following.tar)
             yield from self._read(shard)
 
-    def _shuffled(self, shards: list[TokenShard]) -> Iterator[Cut | UnusableRecord]:
-        """The records in the order of an epoch, a function of (seed, epoch, stream shard): tar shards in random order,
-        `mix` of them open at a time, their records in random order."""
-        from stentor.data.seeding import rng
+    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards:
+        """The records in the order of an epoch, a function of (seed, epoch, stream shard)."""
+        from stentor.sources.shuffled_shards import ShuffledShards
 
         seed, epoch = self._order or (0, 0)
-        order = rng(seed, "shards", epoch, *self._stream_shard)
-        waiting = [shards[i] for i in order.permutation(len(shards))]
-        open_: list[Iterator[Cut | UnusableRecord]] = []
-        while open_ or waiting:
-            while waiting and len(open_) < self.mix:
-                open_.append(self._read(waiting.pop(0), order))
-                if waiting:
-                    prefetch(waiting[0].tar)
-            pick = int(order.integers(len(open_)))
-            record = next(open_[pick], None)
-            if record is None:
-                open_.pop(pick)
-            else:
-                yield record
+        key = (seed, "shards", epoch, *self._stream_shard)
+        reader = ShuffledShards(shards, key, self.mix, self._read, self._reading.get("cursor"))
+        self._reading["reader"] = reader
+        return reader
 
     def _read(self, shard: TokenShard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
         """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its

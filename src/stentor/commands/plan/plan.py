@@ -19,7 +19,7 @@ from stentor.commands.plan.text import text
 from stentor.commands.train import prepare
 from stentor.config.schema import Config
 from stentor.data.batch import Batch
-from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
+from stentor.dataloading.batch_sampler import Item, PlannedBatch
 from stentor.dataloading.loader import BatchDataset
 from stentor.engine import memory_estimate
 from stentor.engine.device import accelerator, give_back_memory
@@ -82,8 +82,7 @@ def data_facts(config: Config, setup: TrainingSetup, world: int) -> dict[str, An
     per_step = config.train.accumulate * world
     steps, epochs = config.train.steps, config.train.epochs
     listed: dict[str, Any] = {}
-    if isinstance(setup.batch_sampler, BatchSampler) and not setup.train_data.streams:
-        facts = setup.batch_sampler.statistics()
+    if (facts := setup.train_data.statistics(setup.batch_sampler)) is not None:
         per_epoch = math.ceil(facts["batches"] / per_step)
         steps = steps or math.ceil((epochs or 10) * facts["batches"] / per_step)
         listed = {

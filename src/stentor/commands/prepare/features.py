@@ -9,7 +9,8 @@ from stentor.commands.prepare.executor import RecordWorker, Worker, make_executo
 from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
-from stentor.dataloading.dataset import train_dataset
+from stentor.dataloading.dataset import unlimited
+from stentor.dataloading.train_dataset import ListedDataset
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.features import Features
 from stentor.models.transformer import Transformer
@@ -73,7 +74,8 @@ def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, Sequence[Cut
             raise ConfigError("The data is a stream of unknown length: its features cannot be stored ahead.")
         task = config.task
         pieces = task.training_segments if task.any_length else None
-        cuts = list(train_dataset(data, config.train.seed, task.drop_reason, print, pieces).cuts())
+        data = data if pieces is None else unlimited(data)
+        cuts = list(ListedDataset(data, config.train.seed, task.drop_reason, print, pieces).cuts())
     if not cuts:
         raise DataError("There are no records.")
     return features, cuts

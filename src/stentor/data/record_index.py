@@ -1,0 +1,246 @@
+"""Record index: where each line of a manifest lies, so that records are read one at a time and none is held in memory.
+
+The folder MANIFEST.index holds `records.npy` (16 bytes a record, read by memory map) and `index.json`: counts, seconds
+and languages, and what tells whether the manifest is still the one that was indexed. Records stand in the order of the
+manifest, but for those of each language together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
+from stentor.data.fields import seconds_field
+from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, parse_object, raise_problems
+from stentor.errors import DataError, RecordError
+from stentor.text.languages import known_code
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+RECORD = np.dtype([("offset", "<u8"), ("size", "<u4"), ("seconds", "<f4")])
+"""A line of the manifest, in bytes, and its length; 0 seconds for what cannot be used."""
+VERSION = 1
+BLOCK = 500_000
+"""Records that are held in memory while an index is made."""
+SAMPLED = 16
+"""Blocks of 64 KiB, evenly spread, by which a manifest is known again."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of one language in an index."""
+
+    first: int
+    count: int
+    seconds: float
+
+
+def index_folder(manifest: Path) -> Path:
+    """Where the index of a manifest lies."""
+    return manifest.with_name(manifest.name + ".index")
+
+
+class RecordIndex:
+    """An index that was made by `build_index`. Raises `DataError` when it is damaged, or of another manifest."""
+
+    def __init__(self, manifest: Path):
+        self.manifest, folder = manifest, index_folder(manifest)
+        mend = f"run `stentor prepare index {manifest}` again, or delete that folder to list the records in memory"
+        try:
+            header = json.loads((folder / "index.json").read_bytes())
+            self.records: np.ndarray = np.load(folder / "records.npy", mmap_mode="r")
+            self.content, self.seconds = str(header["content"]), float(header["seconds"])
+            self.parts = {language: Part(**part) for language, part in header["languages"].items()}
+            if header["version"] != VERSION or len(self.records) != header["records"] or self.records.dtype != RECORD:
+                raise ValueError("it is incomplete or of another version")
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"The index {folder} cannot be read ({error}): {mend}.") from None
+        if header["manifest"] != identity(manifest):
+            raise DataError(f"{manifest} is not as it was when its index {folder} was made: {mend}.")
+        self._file: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def cuts(self, numbers: np.ndarray) -> Iterator[Cut | UnusableRecord]:
+        """The records of these numbers. A line that breaks the contract is an `UnusableRecord`."""
+        if self._file is None:
+            self._file = os.open(self.manifest, os.O_RDONLY)
+        rows = self.records[numbers]
+        places = list(zip(rows["offset"].tolist(), rows["size"].tolist()))
+        for offset, size in places if hasattr(os, "posix_fadvise") else ():
+            os.posix_fadvise(self._file, offset, size, os.POSIX_FADV_WILLNEED)  # read by the disk side by side
+        for offset, size in places:
+            yield self._cut(os.pread(self._file, min(size, MAX_LINE), offset), offset, size)
+
+    def _cut(self, data: bytes, offset: int, size: int) -> Cut | UnusableRecord:
+        where = f"{self.manifest} at byte {offset}"
+        try:
+            if size > MAX_LINE:
+                raise RecordError(f"{where}: the line has {size:,} bytes; {MAX_LINE:,} are the most.")
+            return cut_from_record(parse_object(str(data, "utf-8-sig"), where), self.manifest.parent, where)
+        except UnicodeDecodeError:
+            return UnusableRecord(f"{self.manifest.name}@{offset}", "unreadable", f"{where}: not UTF-8 text.")
+        except DataError as error:
+            reason = error.reason if isinstance(error, RecordError) else "unreadable"
+            return UnusableRecord(f"{self.manifest.name}@{offset}", reason, str(error))
+
+
+def build_index(manifest: Path, report: Callable[[int, int], None] = lambda done, total: None) -> RecordIndex:
+    """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
+    What a killed command leaves is not an index: the next one starts anew. Raises `DataError` for manifests without
+    random access and for lines that break the contract."""
+    folder = index_folder(manifest)
+    draft = folder.with_name(folder.name + ".tmp")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        with open_text(manifest) as lines:
+            if lines.zipped:
+                raise DataError(f"{manifest} is gzipped, and has no places to jump to: unpack it and index that file.")
+            draft.mkdir()
+            before = identity(manifest)
+            parts = _Parts(draft)
+            for row in _rows(lines, manifest, report):
+                parts.add(*row)
+        parts.flush()
+        content = parts.join()
+        write_header(draft, before, content, parts.parts)
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return RecordIndex(manifest)
+
+
+def write_header(folder: Path, manifest: dict[str, Any], content: str, parts: Mapping[str, Part]) -> None:
+    """Write index.json beside records.npy. Raises `DataError` for an index without records."""
+    records = sum(part.count for part in parts.values())
+    if not records:
+        raise DataError(f"{folder.with_suffix('').with_suffix('')} holds no records.")
+    header = {
+        "version": VERSION,
+        "manifest": manifest,
+        "records": records,
+        "seconds": sum(part.seconds for part in parts.values()),
+        "content": content,
+        "languages": {language: asdict(part) for language, part in parts.items()},
+    }
+    _write(folder / "index.json", [json.dumps(header, indent=1, ensure_ascii=False).encode()])
+
+
+def _rows(
+    lines: TextLines, manifest: Path, report: Callable[[int, int], None]
+) -> Iterator[tuple[str, int, int, float]]:
+    """(language, offset, size, seconds) of each record."""
+    problems: list[str] = []
+    end, total, folder = 0, os.path.getsize(manifest), manifest.parent
+    for number, line in lines.numbered():
+        start, end = end, lines.file.tell()
+        if isinstance(line, str) and not line.strip():
+            continue
+        if number % BLOCK == 0:
+            report(end, total)
+        where = f"{manifest}:{number}"
+        try:
+            language, seconds = _facts(parse_object(line, where), folder, where)
+            yield language, start, end - start, seconds
+        except RecordError:  # counted where it is read
+            yield "", start, end - start, 0.0
+        except DataError as error:
+            problems.append(str(error))
+            if len(problems) == MAX_PROBLEMS:
+                break
+    raise_problems(str(manifest), problems)
+    report(total, total)
+
+
+def _facts(record: dict[str, Any], folder: Path, where: str) -> tuple[str, float]:
+    """Language and seconds of a record."""
+    if record.get("type") in LHOTSE:
+        raise DataError(f"{where}: this is a lhotse cut; only manifests of plain records can be indexed.")
+    path, seconds = record.get("audio_path"), seconds_field(record, "duration", where)
+    if seconds is None or not isinstance(path, str) or not path:
+        cut = cut_from_record(record, folder, where)  # it looks into the audio file, or says what is wrong
+        seconds = 0.0 if isinstance(cut, UnusableRecord) else cut.duration
+    check_text_fields(record, where)
+    language = record.get("language") or record.get("language_id")
+    return known_code(language) if language else "", seconds
+
+
+class _Parts:
+    """Rows of each language in a file of its own, and then all of them in one."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.rows: dict[str, list[tuple[int, int, float]]] = {}
+        self.parts: dict[str, Part] = {}
+        self.files: dict[str, Path] = {}
+        self.num_held = 0
+
+    def add(self, language: str, offset: int, size: int, seconds: float) -> None:
+        self.rows.setdefault(language, []).append((offset, size, seconds))
+        self.num_held += 1
+        if self.num_held == BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        for language, rows in self.rows.items():
+            file = self.files.setdefault(language, self.folder / f"{len(self.files)}.part")
+            with file.open("ab") as out:
+                np.array(rows, RECORD).tofile(out)
+            known = self.parts.get(language, Part(0, 0, 0.0))
+            self.parts[language] = Part(0, known.count + len(rows), known.seconds + sum(row[2] for row in rows))
+        self.rows, self.num_held = {}, 0
+
+    def join(self) -> str:
+        """Write records.npy, languages in alphabetical order. Returns a hash of it."""
+        first, digest = 0, hashlib.blake2b(digest_size=16)
+        for language in sorted(self.parts):
+            part = self.parts.pop(language)
+            self.parts[language] = Part(first, part.count, part.seconds)
+            first += part.count
+
+        def blocks() -> Iterator[bytes]:
+            for language in self.parts:
+                with self.files[language].open("rb") as file:
+                    while block := file.read(2**24):
+                        digest.update(block)
+                        yield block
+
+        description = {"descr": RECORD.descr, "fortran_order": False, "shape": (first,)}
+        _write(self.folder / "records.npy", blocks(), description)
+        for file in self.files.values():
+            file.unlink()
+        return digest.hexdigest()
+
+
+def _write(path: Path, blocks: Iterable[bytes], array: dict[str, Any] | None = None) -> None:
+    """A file that is on the disk when this returns; of an array with numpy's header."""
+    with path.open("wb") as out:
+        if array is not None:
+            np.lib.format.write_array_header_1_0(out, array)
+        for block in blocks:
+            out.write(block)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def identity(manifest: Path) -> dict[str, Any]:
+    """Size of a file and a hash of parts of it: the same for a copy of it."""
+    digest = hashlib.blake2b(digest_size=16)
+    with manifest.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        for number in range(SAMPLED):
+            file.seek((size - 65536) * number // (SAMPLED - 1) if size > 65536 else 0)
+            digest.update(file.read(65536))
+    return {"size": size, "sample": digest.hexdigest()}

@@ -64,7 +64,7 @@ def fingerprint(audio: np.ndarray, rate: int) -> Fingerprint:
             a, b, c = (slice(i, max(len(frames) - third + i, 0)) for i in (0, second, third))
             near, far = (((frames[x] - frames[a]) + STEP // 2) // STEP for x in (b, c))
             key = (bands[a] << 24) | (bands[b] << 16) | (bands[c] << 8) | ((near * 16 + far) % 256).astype(np.uint32)
-            usable = (0 < frames[c] - frames[a]) & (frames[c] - frames[a] <= FARTHEST) & (_mixed(key) % SHARE == 0)
+            usable = (frames[c] - frames[a] > 0) & (frames[c] - frames[a] <= FARTHEST) & (_mixed(key) % SHARE == 0)
             hashes.append(key[usable])
             times.append(frames[a][usable].astype(np.uint32))
     all_times = np.concatenate(times)
@@ -96,9 +96,9 @@ def shared(prints: Sequence[Fingerprint], least: float) -> Iterator[tuple[int, i
         return
     places, counts = np.unique(np.concatenate(matches), axis=0, return_counts=True)
     best: dict[tuple[int, int], int] = {}
-    for (later, earlier, _), count in zip(places[counts >= LEAST].tolist(), counts[counts >= LEAST].tolist()):
-        best[later, earlier] = max(best.get((later, earlier), 0), count)
-    for (later, earlier), count in sorted(best.items()):
-        share = min(1.0, count / float(min(sizes[later], sizes[earlier])))
+    for (b, a, _), count in zip(places[counts >= LEAST].tolist(), counts[counts >= LEAST].tolist()):
+        best[b, a] = max(best.get((b, a), 0), count)
+    for (b, a), most in sorted(best.items()):
+        share = min(1.0, most / float(min(sizes[b], sizes[a])))
         if share >= least:
-            yield later, earlier, share
+            yield b, a, share

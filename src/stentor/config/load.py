@@ -115,6 +115,8 @@ def parse_source(spec: str) -> Source:
     else:
         kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}
         kind = "speech_list" if list_format(Path(first)) else kinds.get(Path(first).suffix, "manifest")
+        if os.path.isdir(first) and not any(Path(first).glob("cuts.*.jsonl*")):
+            kind = "audio_folder"
         root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
     mistakes: list[Mistake] = []
     root = moved(override(root, keys, Source, mistakes), place)

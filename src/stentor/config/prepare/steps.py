@@ -1,12 +1,13 @@
-"""Steps of `prepare:`: a corpus, word times, a codec, codec tokens. The keys are the options of the verbs."""
+"""Steps of `prepare:`: a corpus, segments, word times, a codec, codec tokens. The keys are the options of the verbs."""
 
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SerializeAsAny
 
 from stentor.config.load import inline
 from stentor.config.prepare.base import Preparation, options_of
+from stentor.inference.segments.base import Stage
 from stentor.models.codecs.base import Codec
 from stentor.sources.base import Source
 
@@ -49,6 +50,22 @@ class DataStep(Preparation):
 
     def options(self) -> dict[str, Any]:
         return {**super().options(), "data": ",".join(options_of(self.data))}
+
+
+class SegmentsStep(DataStep):
+    """Segments of long recordings, as `manifest.jsonl` in `to`: see docs/corpus.md."""
+
+    type: Literal["segments"] = "segments"
+    stages: list[SerializeAsAny[Stage]] = Field(min_length=1)
+    """What is done to the recordings, in order."""
+    audio: bool = False
+    """Write each segment as a FLAC file. False: records point into the recordings."""
+    jobs: int = Field(1, ge=1)
+    """Processes."""
+
+    def options(self) -> dict[str, Any]:
+        stages = [",".join(options_of(stage)) for stage in self.stages]
+        return {**super().options(), "stage": stages}
 
 
 class WordsStep(DataStep):

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class AgreementStage(TranscribingStage):
-    """Transcribe segments again with another recogniser and drop those whose texts differ (`disagreement`, the word error
-    rate of its text against the record's; of characters for languages without spaces). Recognisers of different make
-    err differently, so what both write is mostly right."""
+    """Transcribe segments again with another recogniser and drop those whose texts differ (`disagreement`, the word
+    error rate of its text against the record's; of characters for languages without spaces). Recognisers of different
+    make err differently, so what both write is mostly right."""
 
     type: Literal["agreement"] = "agreement"
     max_wer: float | None = Field(0.15, ge=0)

@@ -98,7 +98,9 @@ class Stage(Choice):
         """The segment, or a reject where it is beyond one of the `limits`, the first of them."""
         for limit in self.limits:
             value, threshold = segment.measures.get(limit.measure), getattr(self, limit.key)
-            if value is not None and threshold is not None and (value > threshold if limit.upper else value < threshold):
+            if value is None or threshold is None:
+                continue
+            if (value > threshold) if limit.upper else (value < threshold):
                 return segment.drop(limit.reason, value, threshold)
         return segment
 

@@ -22,10 +22,14 @@ class DuplicatesStage(SetStage):
 
     type: Literal["duplicates"] = "duplicates"
     min_shared: float | None = Field(0.1, gt=0, le=1)
-    """Least share of the shorter one's landmarks that both have at one offset. Measured on LibriSpeech: unrelated speech
-    under 0.02; MP3 at another level and offset from 0.2, white noise of 20 dB from 0.15. Null: the same samples only."""
+    """Least share of the shorter one's landmarks that both have at one offset. Measured on LibriSpeech: unrelated
+    speech under 0.02; MP3 at another level and offset from 0.2, white noise of 20 dB from 0.15. Null: the same samples
+    only."""
 
-    reasons: ClassVar = {"same_samples": "decodes to the same samples", "same_sound": "the same sound by its fingerprint"}
+    reasons: ClassVar = {
+        "same_samples": "decodes to the same samples",
+        "same_sound": "the same sound by its fingerprint",
+    }
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
         import numpy as np
@@ -58,7 +62,7 @@ class DuplicatesStage(SetStage):
             if original == i:
                 results.append(kept)
                 continue
-            reason = "same_samples" if same[i] != i else "same_sound"
             dropped = kept.measured(duplicate_of=segments[original].measures["id"])
-            results.append(dropped.drop(reason, round(share, 3), self.min_shared))
+            near_by = dropped.drop("same_sound", round(share, 3), self.min_shared)
+            results.append(near_by if same[i] == i else dropped.drop("same_samples"))
         return results

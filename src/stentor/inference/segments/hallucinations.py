@@ -40,8 +40,8 @@ CLOSINGS = (
     "谢谢大家",
     "시청해주셔서 감사합니다",
 )
-"""What Whisper models write over silence and noise (Baranski et al., "Investigation of Whisper ASR hallucinations induced
-by non-speech audio", ICASSP 2025), normalised: as the whole text of a segment it tells nothing."""
+"""What Whisper models write over silence and noise (Baranski et al., "Investigation of Whisper ASR hallucinations
+induced by non-speech audio", ICASSP 2025), normalised: as the whole text of a segment it tells nothing."""
 CREDITS = (
     "amara org",
     "subtitles by the",
@@ -66,8 +66,8 @@ MAX_PHRASE = 12
 
 class HallucinationsStage(Stage):
     """Drop texts that were made up: phrases repeated in a loop (`repeats`, `compression_ratio`), more or less text than
-    can be said in the time (`speaking_rate`, letters a second, other characters by their weight), what recognisers write
-    over silence, and unsure ones (`confidence`)."""
+    can be said in the time (`speaking_rate`, letters a second, other characters by their weight), what recognisers
+    write over silence, and unsure ones (`confidence`)."""
 
     type: Literal["hallucinations"] = "hallucinations"
     max_repeats: float | None = Field(4, ge=1)

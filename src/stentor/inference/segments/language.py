@@ -60,7 +60,9 @@ class LanguageStage(Stage):
                     "the stage `language` a Whisper `model`, which hears the audio."
                 )
         elif not getattr(loaded(self.model, device).bundle.model, "names_language", False):
-            raise ConfigError(f"{self.model} knows no languages: the stage `language` needs a multilingual Whisper model.")
+            raise ConfigError(
+                f"{self.model} knows no languages: the stage `language` needs a multilingual Whisper model."
+            )
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
         heard = self.model is not None

@@ -18,8 +18,8 @@ Turn = tuple[float, float, frozenset[str]]
 
 
 class SpeakersStage(Stage):
-    """Cut segments where the speaker changes and drop overlapped speech. `speaker` of a record is the recording's id and
-    the diarizer's label, which is the same through the recording."""
+    """Cut segments where the speaker changes and drop overlapped speech. `speaker` of a record is the recording's id
+    and the diarizer's label, which is the same through the recording."""
 
     type: Literal["speakers"] = "speakers"
     model: str

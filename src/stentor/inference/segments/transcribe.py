@@ -34,7 +34,12 @@ class TranscribingStage(Stage):
         for language in dict.fromkeys(s.measures.get("language") for s in segments):
             chosen = [i for i, s in enumerate(segments) if s.measures.get("language") == language]
             clips = (ArrayRecording(segments[i].audio(recording, rate), rate, rate) for i in chosen)
-            options = {"language": language, "words": False, "keep_failed": True, "batch_seconds": self.batch_seconds}
+            options: dict[str, Any] = {
+                "language": language,
+                "words": False,
+                "keep_failed": True,
+                "batch_seconds": self.batch_seconds,
+            }
             for i, transcript in zip(chosen, model.transcribe_many(clips, **options), strict=True):
                 parts = transcript.segments
                 seconds = sum(p["end"] - p["start"] for p in parts)

@@ -24,9 +24,11 @@ class VadStage(Stage):
     """energy (built in), silero (the model of the package silero-vad) or the path of a silero_vad.onnx. The first takes
     music and steady babble for speech: for podcasts with music take Silero."""
     threshold: float | None = None
-    """Decibels above the noise floor (energy) or a probability (Silero) from which on there is speech. Null: 6 or 0.5."""
+    """Decibels above the noise floor (energy) or a probability (Silero) from which on there is speech. Null: 6 or
+    0.5."""
     seconds: Range = (1.0, 30.0)
-    """Shortest and longest segment. Under a second there is little to learn from; 30 s is what Whisper reads at once."""
+    """Shortest and longest segment. Under a second there is little to learn from; 30 s is what Whisper reads at
+    once."""
     pause: float = Field(0.3, gt=0)
     """Least pause that a longer stretch of speech is cut in; without one it is cut where it is quietest."""
     silence: float = Field(0.8, gt=0)

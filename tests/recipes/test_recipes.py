@@ -22,6 +22,7 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 DATA = ROOT.parent / "shared" / "data"
 RECORDS = 4
 SLOW = (
+    "corpus_from_raw",
     "whisper_digits",
     "whisper_librispeech",
     "words_speech_llm",

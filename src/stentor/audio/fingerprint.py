@@ -80,7 +80,7 @@ def _mixed(key: np.ndarray) -> np.ndarray:
 def shared(prints: Sequence[Fingerprint], least: float) -> Iterator[tuple[int, int, float]]:
     """(later, earlier, share) of the pairs of recordings, in order, that have at least this share of the landmarks of
     the one with fewer at one offset. Takes some 30 bytes a landmark."""
-    sizes = np.array([len(p.hashes) for p in prints])
+    sizes = np.array([len(p.hashes) for p in prints], int)
     hashes, frames = (np.concatenate([np.zeros(0, np.uint32), *(p[k] for p in prints)]) for k in (0, 1))
     owner = np.repeat(np.arange(len(prints)), sizes)
     order = np.argsort(hashes, kind="stable")

@@ -67,7 +67,7 @@ def render(
         reasons=sorted(reasons, key=lambda r: -r["hours"]),
         kept=_heard(folder, records, KEPT, spare),
         groups={
-            "Languages": list(summary["languages"].items()),
+            "Languages": [row for row in summary["languages"].items() if row[0] != "unknown"],
             "Speakers": sorted(speakers.items(), key=lambda s: -s[1]),
         },
         version=__version__,
@@ -128,8 +128,8 @@ def _heard(folder: Path, records: Sequence[dict[str, Any]], count: int, spare: l
             spare[0] -= len(sound)
         threshold = record.get("threshold")
         against = ", ".join(map(str, threshold)) if isinstance(threshold, list) else threshold
-        value = "" if record.get("value") is None else f"{record['value']}" + (f" ({against})" if against else "")
+        value = "" if record.get("value") is None else f"{record['value']}" + (f" against {against}" if against else "")
         facts = [f"{record[k]}" for k in ("language", "speaker") if record.get(k)]
-        facts += [TITLES[k][2].format(record[k]) for k in ("snr", "confidence") if record.get(k) is not None]
+        facts += [f"{k} {TITLES[k][2].format(record[k])}" for k in ("snr", "confidence") if record.get(k) is not None]
         chosen.append({"text": "", "duplicate_of": "", **record, "sound": sound, "value": value, "facts": facts})
     return chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,19 +37,20 @@ class VadStage(Stage):
     """Seconds of silence that stay on either side of speech, so that weak beginnings and ends of words stay."""
 
     reasons: ClassVar = {"no_speech": "silence between segments", "too_short": "less speech than `seconds` asks for"}
+    _opened: Any = None
 
     def setup(self, device: str) -> None:
         from stentor.inference.vad import open_detector
 
-        open_detector(self.detector, self.threshold)
+        self._opened = open_detector(self.detector, self.threshold)
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        from stentor.inference.vad import cut, open_detector
+        from stentor.inference.vad import cut
 
-        detector, shortest, longest = open_detector(self.detector, self.threshold), *self.seconds
+        shortest, longest = self.seconds
         for segment in segments:
             blocks = _blocks(recording.at(SPEECH_RATE), segment)
-            activity = detector.activity(blocks, SPEECH_RATE)
+            activity = self._opened.activity(blocks, SPEECH_RATE)
             windows = cut(activity, SPEECH_RATE, longest, self.pause, self.padding, self.silence)
             end = segment.start
             for window in windows:

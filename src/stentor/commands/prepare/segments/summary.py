@@ -25,18 +25,18 @@ def summarize_corpus(
     return {
         "recordings": len({r["recording"] for r in (*records, *rejects)}),
         "unusable_recordings": len(unread),
-        "recorded_hours": round(counts[0][1] / 3600, 4) if counts else 0.0,
+        "recorded_hours": round(counts[0][1] / 3600, 6) if counts else 0.0,
         "segments": len(records),
-        "hours": round(sum(r["duration"] for r in records) / 3600, 4),
+        "hours": round(sum(r["duration"] for r in records) / 3600, 6),
         "speakers": len({r["speaker"] for r in records if "speaker" in r}),
-        "languages": {name: round(hours, 4) for name, hours in sorted(languages.items(), key=lambda x: -x[1])},
+        "languages": {name: round(hours, 6) for name, hours in sorted(languages.items(), key=lambda x: -x[1])},
         "stages": [
             {
                 "name": name,
                 "given": int(count[0]),
-                "given_hours": round(count[1] / 3600, 4),
+                "given_hours": round(count[1] / 3600, 6),
                 "kept": int(count[2]),
-                "kept_hours": round(count[3] / 3600, 4),
+                "kept_hours": round(count[3] / 3600, 6),
                 "dropped": _reasons(stage, [r for r in rejects if r["stage"] == name]),
             }
             for (name, stage), count in zip(stages, counts, strict=False)
@@ -52,7 +52,7 @@ def _reasons(stage: Stage, rejects: Sequence[dict[str, Any]]) -> dict[str, dict[
         seconds.setdefault(r["reason"], []).append(r["duration"])
     rows = sorted(seconds.items(), key=lambda row: -sum(row[1]))
     return {
-        reason: {"count": len(each), "hours": round(sum(each) / 3600, 4), "meaning": stage.reasons.get(reason, "")}
+        reason: {"count": len(each), "hours": round(sum(each) / 3600, 6), "meaning": stage.reasons.get(reason, "")}
         for reason, each in rows
     }
 

@@ -1,6 +1,5 @@
-"""`stentor prepare segments`: of podcasts whose truth is known, what is kept, what is dropped and why; and after a kill."""
+"""`stentor prepare segments`: of podcasts whose truth is known, what is kept, what is dropped and why; also killed."""
 
-import io
 import json
 import re
 import signal
@@ -230,7 +229,7 @@ def test_made_up_texts_and_other_languages(podcasts, tmp_path, plugin):
         [
             ("a_clean.flac", "loop"),
             ("a_clean.flac", "known_phrase"),
-            *[(f"b_again.mp3@", "too_slow")] * 3,
+            *[("b_again.mp3@", "too_slow")] * 3,
             ("c_copy.wav@0", "too_fast"),
             ("c_copy.wav@1", "known_phrase"),
             ("more/german.", "other_language"),

@@ -74,7 +74,7 @@ class LanguageStage(Stage):
             elif self.agree and before is not None and code != before:
                 yield segment.drop("disagreement", code, before)
             else:
-                yield self.check(segment)
+                yield self.check(segment) if heard else segment
 
     def _heard(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment]:
         import torch

@@ -14,6 +14,7 @@ import tiny_codecs
 import tiny_qwen3_asr
 import tiny_voxtral
 
+from stentor.audio.io import write
 from stentor.cli import main
 from stentor.config.load import load
 
@@ -22,6 +23,7 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 DATA = ROOT.parent / "shared" / "data"
 RECORDS = 4
 SLOW = (
+    "corpus_from_raw",
     "whisper_digits",
     "whisper_librispeech",
     "words_speech_llm",
@@ -305,3 +307,37 @@ def test_plan_of_voxlm(path, workplace, corpus, capsys):
     encoder = next(line for line in plan.splitlines() if line.split()[:1] == ["encoder"])
     assert encoder.endswith(" 0"), "the encoder is frozen"
     assert not (workplace / "runs").exists()
+
+
+def test_from_a_folder_of_podcasts_to_a_recogniser(workplace, corpus, whisper, capsys, monkeypatch):
+    """recipes/corpus_from_raw.yaml with what it prepares: each stage runs, with stand-ins for models that are not at
+    hand (tests/inference/test_segments.py has a diarizer), and training reads what they made."""
+    from stentor.audio.synth import say
+    from stentor.inference.segments.transcribe import TranscribingStage
+
+    texts = {"one.wav": "Seven small islands lie to the north.", "two.flac": "None of them has a name."}
+    for name, text in texts.items():
+        audio = np.pad(say(text, voice="en-us").audio, (16000, 24000))
+        write(Path("podcasts", name), np.concatenate([audio + 1e-4, say(text, voice="en+f3").audio]), 16000)
+    stand_in(Path("data/librispeech/dev.jsonl"), corpus)
+    monkeypatch.setattr(TranscribingStage, "setup", lambda *_: None)
+    monkeypatch.setattr(
+        TranscribingStage,
+        "transcripts",
+        lambda _, recording, segments: [{"text": texts[recording.name], "confidence": 0.9} for _ in segments],
+    )
+    path = ROOT / "recipes" / "corpus_from_raw.yaml"
+    changes = [c for c in cut_down(load(path), corpus) if not c.startswith(("prepare", "data.train"))]
+    place = "prepare.0.stages"
+    changes += ["prepare.0.data.path=podcasts", "prepare.0.device=cpu", f"{place}.0.detector=energy"]
+    changes += [f"{place}.0.seconds=[0.5, 30]", f"{place}.3={{type: vad, seconds: [0.5, 30]}}"]
+    changes += [f"{place}.4.model={whisper}", f"{place}.4.languages=null", f"{place}.4.min_probability=null"]
+    changes += [f"{place}.7.agree=false"]  # the tiny Whisper hears any language
+    shutil.rmtree("data/corpus", ignore_errors=True)
+    assert main(["train", str(path), *changes, f"output={workplace / 'runs'}", "name=short"]) == 0
+    summary = json.loads(Path("data/corpus/summary.json").read_text())
+    kept = [(s["name"], s["kept"]) for s in summary["stages"]]
+    stages = ["vad", "quality", "duplicates", "vad-2", "language", "transcribe", "hallucinations", "language-2"]
+    assert kept == [(name, 4) for name in [*stages, "agreement"]]
+    results = json.loads((workplace / "runs" / "short" / "results.json").read_text())
+    assert results["data"]["used"] == 4

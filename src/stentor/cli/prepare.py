@@ -50,6 +50,25 @@ class CheckOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
+@verb(prepare, "segments", "stentor.commands.prepare.segments:prepare_segments")
+@dataclass
+class SegmentsOptions:
+    """Turn long recordings into training records, with a page of what was kept and why. The same command goes on after
+    a kill."""
+
+    data: str = Argument("A folder of recordings, a manifest path, or type=...,key=value.")
+    to: Path = Option("Folder for manifest.jsonl, rejects.jsonl, summary.json and corpus.html.", REQUIRED, output=True)
+    stage: list[str] = Option(
+        "TYPE,KEY=VALUE,...: what is done, in order, such as vad, speakers,model=RUN or duplicates. Repeat it.", []
+    )
+    audio: bool = Flag("Write each segment as a FLAC file. Otherwise records point into the recordings.")
+    jobs: int | None = Option(JOBS, min=1)
+    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
+    ray: str | None = Option(RAY)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
+    plugin: list[Path] = Option(PLUGINS, [])
+
+
 @verb(prepare, "words", "stentor.commands.prepare.words:prepare_words")
 @dataclass
 class WordsOptions:

@@ -115,7 +115,10 @@ def parse_source(spec: str) -> Source:
         keys = [first, *keys]
     else:
         kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}
-        kind = "speech_list" if list_format(as_path(first)) else kinds.get(Path(name_of(first)).suffix, "manifest")
+        path = as_path(first)
+        kind = "speech_list" if list_format(path) else kinds.get(Path(name_of(first)).suffix, "manifest")
+        if kind == "manifest" and path.is_dir() and not any(path.glob("cuts.*.jsonl*")):
+            kind = "audio_folder"
         root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
     mistakes: list[Mistake] = []
     root = moved(override(root, keys, Source, mistakes), place)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,8 @@ import numpy as np
 from stentor.audio.channels import frames_first, to_mono
 from stentor.audio.ffmpeg import ffmpeg_errors, open_av
 from stentor.audio.io import UNKNOWN_FRAMES, check_finite, check_length, probe, read
+from stentor.audio.resampler import Resampler
+from stentor.errors import AudioError
 
 BLOCK = 60.0
 """Seconds that are held at a time while looking for pauses."""
@@ -155,3 +158,54 @@ def _mono(pieces: list[np.ndarray], path: Path, channel: int | None) -> np.ndarr
     audio = to_mono(np.concatenate(pieces, axis=1).T, str(path), channel)
     check_finite(audio, str(path))
     return audio
+
+
+class DecodedRecording:
+    """A recording that is decoded once, into a temporary file of samples, for work that reads parts of it many times at
+    several rates: seeking is slow or inexact in many formats."""
+
+    def __init__(self, blocks: Iterable[np.ndarray], rate: int, name: str, channel: int | None = None):
+        self.rate, self.name, self.channel = rate, name, channel
+        self._others: dict[int, DecodedRecording] = {}
+        with tempfile.TemporaryFile() as file:
+            for block in blocks:
+                file.write(np.ascontiguousarray(block, np.float32).data)
+            if not file.tell():
+                raise AudioError(f"{name} has no samples.", "empty")
+            file.flush()
+            self._samples = np.memmap(file, np.float32, "r")
+
+    @classmethod
+    def of_file(
+        cls, path: str, name: str, start: float = 0.0, duration: float | None = None, channel: int | None = None
+    ) -> DecodedRecording:
+        """A file, or a part of it in seconds, at its own rate. Raises AudioError."""
+        info = probe(path)
+        if start or (duration is not None and duration < info.duration - 0.001):
+            part = read(path, info.sample_rate, start, duration, check_silence=False, channel=channel)
+            return cls([part], info.sample_rate, name, channel)
+        return cls(file_blocks(Path(path), info.sample_rate, channel)[0], info.sample_rate, name, channel)
+
+    @property
+    def seconds(self) -> float:
+        return len(self._samples) / self.rate
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        step = round(BLOCK * self.rate)
+        for at in range(0, len(self._samples), step):
+            yield self.read(at, at + step)
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        return np.array(self._samples[start:end])
+
+    def at(self, rate: int) -> DecodedRecording:
+        if rate == self.rate:
+            return self
+        if rate not in self._others:
+            self._others[rate] = DecodedRecording(self._resampled(rate), rate, self.name, self.channel)
+        return self._others[rate]
+
+    def _resampled(self, rate: int) -> Iterator[np.ndarray]:
+        resampler = Resampler(self.rate, rate)
+        yield from map(resampler.add, self.blocks())
+        yield resampler.add(np.zeros(0, np.float32), last=True)

@@ -51,6 +51,16 @@ def player(record: Mapping[str, Any], seconds: float, budget: int) -> tuple[str,
     return data_url("audio/wav", file), budget - len(file)
 
 
+def mp3(samples: np.ndarray) -> str:
+    """[samples] at `RATE` Hz as a data: URL of an MP3, or of a WAV file where libsndfile writes none."""
+    import soundfile
+
+    kind, mime = ("MP3", "mpeg") if "MP3" in soundfile.available_formats() else ("WAV", "wav")
+    file = io.BytesIO()
+    soundfile.write(file, np.clip(samples, -1, 1), RATE, format=kind)  # LAME aborts the process at huge samples
+    return data_url(f"audio/{mime}", file.getvalue())
+
+
 def data_url(kind: str, data: bytes) -> str:
     """Data of a MIME type as a data: URL."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from stentor.audio.io import encode
 from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
 from stentor.commands.prepare.journal import Journal, fingerprint, remove_journal, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, RecordWithFile, refuse_rejects, reject, summarize
+from stentor.commands.prepare.pipeline import (
+    JournalWriter,
+    Pipeline,
+    RecordWithFiles,
+    refuse_rejects,
+    reject,
+    summarize,
+)
 from stentor.config.load import load, parse_source
 from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
@@ -97,7 +104,7 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFile], list[UnusableRecord]]]):
+class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFiles], list[UnusableRecord]]]):
     """The audio and the manifest records of mixtures, which are named by their index."""
 
     def __init__(self, cuts: Sequence[Cut | UnusableRecord], folder: Path):
@@ -114,10 +121,10 @@ class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFile],
     def name(self, group: list[int]) -> str:
         return self.cuts[group[0]].id
 
-    def process(self, group: list[int]) -> tuple[list[RecordWithFile], list[UnusableRecord]]:
+    def process(self, group: list[int]) -> tuple[list[RecordWithFiles], list[UnusableRecord]]:
         return divided(self._mix(index) for index in group)
 
-    def _mix(self, index: int) -> RecordWithFile | UnusableRecord:
+    def _mix(self, index: int) -> RecordWithFiles | UnusableRecord:
         cut, path = self.cuts[index], self.audio_path(index)
         if isinstance(cut, UnusableRecord):
             return cut
@@ -128,7 +135,7 @@ class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFile],
         record = {k: v for k, v in record_from_cut(cut).items() if k not in GENERATION_KEYS}
         segments = record.get("segments") or segments_of(cut)
         record = {"id": cut.id, "audio_path": path, **record, "segments": segments}
-        return RecordWithFile(record, self.folder / path, audio)
+        return RecordWithFiles(record, {self.folder / path: audio})
 
 
 def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:

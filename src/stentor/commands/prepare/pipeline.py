@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,22 +49,22 @@ class Writer(Generic[GroupT, OutputT]):
 
 
 @dataclass(frozen=True)
-class RecordWithFile:
-    """A manifest record with a file that was made for it, which is written where the command runs."""
+class RecordWithFiles:
+    """A manifest record with files that were made for it, which are written where the command runs."""
 
     record: dict[str, Any]
-    path: Path
-    content: bytes
+    files: Mapping[Path, bytes]
 
     def write(self) -> dict[str, Any]:
-        """Write the file; the record."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(self.path) as part:
-            part.write_bytes(self.content)
+        """Write the files; the record."""
+        for path, content in self.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_path(path) as part:
+                part.write_bytes(content)
         return self.record
 
 
-class JournalWriter(Writer[list[Any], "dict[str, Any] | RecordWithFile"]):
+class JournalWriter(Writer[list[Any], "dict[str, Any] | RecordWithFiles"]):
     """Writer of manifest records into a journal, a line for each. Groups are lists of anything that `is_done` takes."""
 
     def __init__(self, journal: Journal, is_done: Callable[[Any], bool]):
@@ -75,9 +75,9 @@ class JournalWriter(Writer[list[Any], "dict[str, Any] | RecordWithFile"]):
         return [rest for rest in rests if rest]
 
     def write(
-        self, group: list[Any], outputs: list[dict[str, Any] | RecordWithFile], rejects: list[UnusableRecord]
+        self, group: list[Any], outputs: list[dict[str, Any] | RecordWithFiles], rejects: list[UnusableRecord]
     ) -> None:
-        records = [output.write() if isinstance(output, RecordWithFile) else output for output in outputs]
+        records = [output.write() if isinstance(output, RecordWithFiles) else output for output in outputs]
         records = [{"id": record["id"], "record": record} for record in records]
         self.journal.add([*records, *({"id": r.id, "dropped": r.reason, "message": r.message} for r in rejects)])
 

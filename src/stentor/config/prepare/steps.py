@@ -1,13 +1,14 @@
-"""Steps of `prepare:`: a corpus, word times, a codec, codec tokens. The keys are the options of the verbs."""
+"""Steps of `prepare:`: a corpus, segments, word times, a codec, codec tokens. The keys are the options of the verbs."""
 
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SerializeAsAny
 
 from stentor.config.load import inline
 from stentor.config.prepare.base import Preparation, options_of
 from stentor.data.storage import StoragePath
+from stentor.inference.segments.base import Stage
 from stentor.models.codecs.base import Codec
 from stentor.sources.base import Source
 
@@ -61,6 +62,20 @@ class ClusterStep(DataStep):
     """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
     jobs: int | None = Field(None, ge=1)
     """Processes. Null: one for each device; on a cluster what it offers."""
+
+
+class SegmentsStep(ClusterStep):
+    """Segments of long recordings, as `manifest.jsonl` in `to`: see docs/corpus.md."""
+
+    type: Literal["segments"] = "segments"
+    stages: list[SerializeAsAny[Stage]] = Field(min_length=1)
+    """What is done to the recordings, in order."""
+    audio: bool = False
+    """Write each segment as a FLAC file. False: records point into the recordings."""
+
+    def options(self) -> dict[str, Any]:
+        stages = [",".join(options_of(stage)) for stage in self.stages]
+        return {**super().options(), "stage": stages}
 
 
 class WordsStep(ClusterStep):

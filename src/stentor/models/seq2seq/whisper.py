@@ -253,9 +253,19 @@ class Model(Seq2SeqModel):
             unknown = torch.arange(len(detect), device=detect.device) == 0  # another process may have one to detect
         with torch.no_grad():
             tokens = input_ids[unknown, start : start + 1]
-            state = self.decode((states[0][unknown], None), tokens, use_cache=False).last_hidden_state[:, -1]
-            languages = torch.tensor(self.languages, device=input_ids.device)
-            likeliest = languages[self.proj_out(state)[:, languages].argmax(-1)]
+            logits = self._language_logits((states[0][unknown], None), tokens)
+            likeliest = torch.tensor(self.languages, device=input_ids.device)[logits.argmax(-1)]
         input_ids = input_ids.clone()
         input_ids[detect, start + 1] = likeliest[: detect.sum()]
         return input_ids
+
+    def language_probabilities(self, features: Tensor) -> Tensor:
+        """Of each language [B, languages], in the order of `languages`; `features` come from the processor's
+        `audio_inputs`."""
+        start = torch.full((len(features), 1), self.start_id, device=features.device)
+        return self._language_logits(self.encode(features), start).float().softmax(-1)
+
+    def _language_logits(self, states: tuple[Tensor, Tensor | None], tokens: Tensor) -> Tensor:
+        """Logits of the languages [B, languages] behind `tokens` [B, 1], the start token."""
+        state = self.decode(states, tokens, use_cache=False).last_hidden_state[:, -1]
+        return self.proj_out(state)[:, torch.tensor(self.languages, device=tokens.device)]

@@ -13,7 +13,7 @@ from lhotse.cut import Cut, MixedCut, PaddingCut
 from stentor.audio.io import encode, read
 from stentor.audio.synth import say
 from stentor.commands.prepare.executor import RecordWorker
-from stentor.commands.prepare.pipeline import RecordWithFile, reject
+from stentor.commands.prepare.pipeline import RecordWithFiles, reject
 from stentor.data.cut import (
     RATE,
     UnusableRecord,
@@ -45,7 +45,7 @@ BLOCK = 60.0
 """Longer cuts are read from their file in blocks of so many seconds."""
 
 
-Outcome = dict[str, Any] | RecordWithFile
+Outcome = dict[str, Any] | RecordWithFiles
 """A manifest record; with its audio where that is no file yet."""
 
 
@@ -143,7 +143,9 @@ class WordsWorker(RecordWorker):
         path = Path(record["audio_path"])
         record["audio_path"] = str(path.relative_to(self.home) if path.is_relative_to(self.home) else path)
         record = {**record, "words": words}
-        return record if audio is None else RecordWithFile(record, audio, encode(load_audio(cut, RATE), RATE, cut.id))
+        return (
+            record if audio is None else RecordWithFiles(record, {audio: encode(load_audio(cut, RATE), RATE, cut.id)})
+        )
 
 
 def _shortened(text: str, longest: int = 80) -> str:

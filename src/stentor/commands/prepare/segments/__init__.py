@@ -1,0 +1,188 @@
+"""`stentor prepare segments`: training records from long recordings, with a page of what was kept and why.
+
+TO holds `manifest.jsonl` (the records), `rejects.jsonl` (every stretch that was dropped: stage, reason, value,
+threshold and place), `summary.json` and `corpus.html`. Stages that look at all recordings together (`duplicates`)
+divide the others into passes. A pass keeps a journal, `pass-1.jsonl.part`, so that the same command goes on after a
+kill."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.commands.prepare.executor import device_names, make_executor
+from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
+from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects
+from stentor.commands.prepare.segments.summary import print_summary, summarize_corpus
+from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
+from stentor.config.load import parse_section, parse_source
+from stentor.data.atomic_write import atomic_path
+from stentor.data.cut import UnusableRecord, audio_path
+from stentor.errors import ConfigError, DataError
+from stentor.inference.segments.base import Segment, SetStage, Stage
+from stentor.report.corpus import render
+
+if TYPE_CHECKING:
+    from stentor.cli.prepare import SegmentsOptions
+
+NamedStage = tuple[str, Stage]
+DEFAULT = ("vad", "quality", "duplicates")
+"""Stages without `--stage`: those that need no model."""
+
+
+def prepare_segments(options: SegmentsOptions) -> None:
+    """Write the records and the page, or go on where a killed command stopped. Raises ConfigError for stages that do
+    not fit and for a folder that holds other segments, `Stopped` at a signal, and DataError when nothing could be kept
+    or over 1 % of the recordings cannot be used (what could be made is written all the same)."""
+    stages = _named([parse_section(spec, Stage, "--stage") for spec in options.stage or DEFAULT])
+    cuts = list(parse_source(options.data).cuts())
+    described = ([c.id] if isinstance(c, UnusableRecord) else [c.id, c.start, c.duration, audio_path(c)] for c in cuts)
+    sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
+    settings = {"stages": sections, "audio": options.audio, "records": fingerprint(described)}
+    summary_path = options.to / "summary.json"
+    if summary_path.is_file():
+        if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
+            raise ConfigError(f"{options.to} holds other segments: give another folder as --to, or delete it.")
+        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+        return
+    options.to.mkdir(parents=True, exist_ok=True)
+    corpus = Corpus(options.to)
+    work = [Work(index, cut) for index, cut in enumerate(cuts)]
+    passes = _passes(stages, options.audio)
+    for number, in_pass in enumerate(passes, 1):
+        audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
+        journal = Journal(options.to / f"pass-{number}.jsonl.part", {**settings, "pass": number})
+        _run(SegmentsWorker(in_pass, audio_folder), work, journal, options, f"pass {number} of {len(passes)}")
+        work = corpus.add(work, journal, in_pass)
+    records = [record for each in work for record in corpus.records(each)]
+    write_jsonl(options.to / "manifest.jsonl", records)
+    write_jsonl(options.to / "rejects.jsonl", corpus.rejects)
+    summary = summarize_corpus(stages, corpus.counts, records, corpus.rejects)
+    with atomic_path(options.to / "corpus.html") as part:
+        part.write_text(render(options.to, summary, [stage for _, stage in stages], records, corpus.rejects), "utf-8")
+    write_json(summary_path, {**summary, "settings": settings})
+    for path in options.to.glob("pass-*.jsonl.part"):
+        path.unlink()
+    print_summary(summary)
+    print(f"written: {options.to / 'manifest.jsonl'} and {options.to / 'corpus.html'}", flush=True)
+    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], len(cuts))
+    if not records:
+        raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
+
+
+def _named(stages: Sequence[Stage]) -> list[NamedStage]:
+    """Stages by their type, with a number from the second one of a type on."""
+    seen: Counter[str] = Counter()
+    named = []
+    for stage in stages:
+        seen[stage.type] += 1
+        named.append((stage.type if seen[stage.type] == 1 else f"{stage.type}-{seen[stage.type]}", stage))
+    return named
+
+
+def _passes(stages: Sequence[NamedStage], audio: bool) -> list[list[NamedStage]]:
+    """The stages in runs over the recordings: one ends with a stage that then looks at all of them. Audio is written in
+    the last one, which therefore ends with none."""
+    passes: list[list[NamedStage]] = [[]]
+    for name, stage in stages:
+        passes[-1].append((name, stage))
+        if isinstance(stage, SetStage):
+            passes.append([])
+    return passes if passes[-1] or audio else passes[:-1]
+
+
+def _run(worker: SegmentsWorker, work: Sequence[Work], journal: Journal, options: SegmentsOptions, title: str) -> None:
+    Pipeline(
+        worker=worker,
+        writer=JournalWriter(journal, lambda each: each.id in journal),
+        executor=make_executor(
+            options, device_names(options.device), jobs=options.jobs or (None if options.ray else 1)
+        ),
+        title=title,
+        saved=lambda: f"{len(journal):,} of {len(work):,} recordings are in {journal.path}",
+        unit="recordings",
+    ).run([[each] for each in work])
+
+
+@dataclass
+class Corpus:
+    """What the passes have made of the recordings so far."""
+
+    folder: Path
+    rejects: list[dict[str, Any]] = field(default_factory=list)
+    """As they are written, in the order of stages and data."""
+    counts: list[list[float]] = field(default_factory=list)
+    """Of each stage: segments and seconds that it was given and that it kept."""
+
+    def add(self, work: Sequence[Work], journal: Journal, stages: Sequence[NamedStage]) -> list[Work]:
+        """The recordings with the segments that a pass has kept, without those that have none."""
+        counts = [[0.0] * 4 for _ in stages]
+        kept: list[Work] = []
+        for each, line in zip(work, journal.lines(each.id for each in work)):
+            if "dropped" in line:
+                place = {"id": each.id, "recording": each.id, "stage": "read", "reason": line["dropped"]}
+                self.rejects.append({**place, "message": line["message"]})
+                continue
+            result = line["record"]
+            counts = [[a + b for a, b in zip(*pair)] for pair in zip(counts, result["counts"])]
+            for reject in result["rejects"]:
+                segment = Segment(**reject.pop("segment"))
+                self.rejects.append({**self.record(each, segment), **reject})
+            kept.append(Work(each.index, each.cut, [Segment(**s) for s in result["segments"]]))
+        name, last = stages[-1] if stages else ("", None)
+        if isinstance(last, SetStage):
+            kept = list(self._selected(name, last, kept))
+            remaining = [s for each in kept for s in each.segments or ()]
+            counts[-1][2:] = [len(remaining), seconds(remaining)]
+        self.counts += [[round(n, 3) for n in count] for count in counts]
+        return [each for each in kept if each.segments]
+
+    def _selected(self, name: str, stage: SetStage, work: Sequence[Work]) -> Iterator[Work]:
+        everything = [s.measured(id=_id(each, s)) for each in work for s in each.segments or ()]
+        results = iter(stage.select(everything))
+        for each in work:
+            segments = []
+            for _ in each.segments or ():
+                result = next(results)
+                if isinstance(result, Segment):
+                    segments.append(result)
+                else:
+                    reject = {k: v for k, v in asdict(result).items() if k != "segment"}
+                    self.rejects.append({**self.record(each, result.segment), "stage": name, **reject})
+            yield Work(each.index, each.cut, segments)
+
+    def records(self, work: Work) -> Iterator[dict[str, Any]]:
+        """The manifest records of a recording."""
+        return (self.record(work, segment) for segment in work.segments or ())
+
+    def record(self, work: Work, segment: Segment) -> dict[str, Any]:
+        """A segment as a record: its place and its measures. Paths in the folder are relative to it."""
+        assert not isinstance(work.cut, UnusableRecord)
+        place = {"audio_path": _path(work, self.folder), "start": round(work.cut.start + segment.start, 6)}
+        if "audio_path" in segment.measures:  # a file of its own
+            place = {}
+        channel = (work.cut.custom or {}).get("channel")
+        seconds = {"duration": round(segment.seconds, 3)}
+        origin = {"recording": work.id, "offset": segment.start}
+        return {
+            "id": _id(work, segment),
+            **place,
+            **seconds,
+            **origin,
+            **({"channel": channel} if channel is not None and place else {}),
+            **{k: v for k, v in segment.measures.items() if k not in ("id", "digest", "fingerprint")},
+        }
+
+
+def _id(work: Work, segment: Segment) -> str:
+    return f"{work.id}@{segment.start:.3f}"
+
+
+def _path(work: Work, folder: Path) -> str:
+    assert not isinstance(work.cut, UnusableRecord)
+    path, home = Path(audio_path(work.cut) or "").absolute(), folder.absolute()
+    return str(path.relative_to(home) if path.is_relative_to(home) else path)

@@ -1,0 +1,1 @@
+"""Segments of long recordings for training: stages that cut, measure, transcribe and drop them."""

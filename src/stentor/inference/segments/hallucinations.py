@@ -1,0 +1,129 @@
+"""`hallucinations`: texts that a recogniser made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from stentor.inference.segments.base import Limit, Reject, Segment, Stage
+
+if TYPE_CHECKING:
+    from stentor.inference.recording import Recording
+
+CLOSINGS = (
+    "thank you",
+    "thanks for watching",
+    "thank you for watching",
+    "thank you so much for watching",
+    "please subscribe",
+    "please subscribe to my channel",
+    "like and subscribe",
+    "see you next time",
+    "see you in the next video",
+    "vielen dank",
+    "danke fürs zuschauen",
+    "bis zum nächsten mal",
+    "merci d avoir regardé cette vidéo",
+    "gracias por ver el video",
+    "gracias",
+    "grazie a tutti",
+    "obrigado",
+    "tack för att ni tittade",
+    "bedankt voor het kijken",
+    "izlediğiniz için teşekkür ederim",
+    "dziękuję za uwagę",
+    "спасибо за просмотр",
+    "продолжение следует",
+    "ご視聴ありがとうございました",
+    "谢谢大家",
+    "시청해주셔서 감사합니다",
+)
+"""What Whisper models write over silence and noise (Baranski et al., "Investigation of Whisper ASR hallucinations
+induced by non-speech audio", ICASSP 2025), normalised: as the whole text of a segment it tells nothing."""
+CREDITS = (
+    "amara org",
+    "subtitles by the",
+    "transcribed by https",
+    "untertitel im auftrag des zdf",
+    "untertitelung des zdf",
+    "sous titres réalisés par",
+    "sous titrage st 501",
+    "subtítulos realizados por",
+    "sottotitoli creati dalla comunità",
+    "legendas pela comunidade",
+    "субтитры сделал",
+    "редактор субтитров",
+    "altyazı m k",
+    "请不吝点赞 订阅 转发",
+    "字幕由",
+)
+"""Credits of subtitles, which nobody says: anywhere in a text."""
+MAX_PHRASE = 12
+"""Words of the longest phrase whose repetition is looked for."""
+
+
+class HallucinationsStage(Stage):
+    """Drop texts that were made up: phrases repeated in a loop (`repeats`, `compression_ratio`), more or less text than
+    can be said in the time (`speaking_rate`, letters a second, other characters by their weight), what recognisers
+    write over silence, and unsure ones (`confidence`)."""
+
+    type: Literal["hallucinations"] = "hallucinations"
+    max_repeats: float | None = Field(4, ge=1)
+    """How often a phrase of up to 12 words may stand behind itself: people say "no, no, no, no", loops go on. Null: no
+    limit."""
+    max_compression_ratio: float | None = Field(2.4, gt=1)
+    """Most that zlib may compress the text (bytes before over bytes after), as Whisper's own check. Null: no limit."""
+    max_speaking_rate: float | None = Field(30.0, gt=0)
+    """Letters a second: fast speech has 20. Null: no limit."""
+    min_speaking_rate: float | None = Field(3.0, ge=0)
+    """With less, a part of what is said is not written. Null: no limit."""
+    min_confidence: float | None = Field(0.4, ge=0, le=1)
+    """Mean probability of a token; 0.37 is where Whisper decodes again. Null: no limit."""
+    phrases: list[str] = []
+    """More phrases that are no speech when they are the whole text."""
+
+    limits: ClassVar = (
+        Limit("repeats", "max_repeats", "loop", upper=True),
+        Limit("compression_ratio", "max_compression_ratio", "loop", upper=True),
+        Limit("speaking_rate", "max_speaking_rate", "too_fast", upper=True),
+        Limit("speaking_rate", "min_speaking_rate", "too_slow"),
+        Limit("confidence", "min_confidence", "unsure_text"),
+    )
+    reasons: ClassVar = {
+        "known_phrase": "what recognisers write over silence",
+        "loop": "a phrase again and again",
+        "too_fast": "more text than can be said in the time",
+        "too_slow": "less text than is said in the time",
+        "unsure_text": "the recogniser is not sure",
+    }
+
+    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
+        from stentor.data.speaking_rate import weight
+        from stentor.metrics.wer import words
+        from stentor.tasks.decode_checks import compression_ratio
+        from stentor.text.normalize import normalize
+
+        closings = {normalize(phrase) for phrase in (*CLOSINGS, *self.phrases)}
+        for segment in segments:
+            text, language = segment.measures.get("text", ""), segment.measures.get("language")
+            plain = normalize(text, "whisper_basic", language)
+            measured = segment.measured(
+                repeats=repeats(words(plain, language)),
+                compression_ratio=round(compression_ratio(text), 2),
+                speaking_rate=round(weight(text) / segment.seconds, 2),
+            )
+            phrase = plain if plain in closings else next((c for c in CREDITS if c in plain), None)
+            yield measured.drop("known_phrase", phrase) if phrase is not None else self.check(measured)
+
+
+def repeats(words: Sequence[str]) -> int:
+    """How often in a row the most repeated phrase stands: 1 where none stands behind itself."""
+    most = 1
+    for length in range(1, min(MAX_PHRASE, len(words) // 2) + 1):
+        equal = 0
+        for before, word in zip(words, words[length:]):
+            equal = equal + 1 if before == word else 0
+            most = max(most, equal // length + 1)
+    return most

@@ -1,0 +1,55 @@
+"""`quality`: signal-to-noise ratio, bandwidth, clipping and level of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from stentor.inference.segments.base import SPEECH_RATE, Limit, Segment, Stage
+
+if TYPE_CHECKING:
+    from stentor.inference.recording import Recording
+
+
+class QualityStage(Stage):
+    """Measure the sound of segments (`snr`, `bandwidth`, `clipped`, `level`) and drop bad ones."""
+
+    type: Literal["quality"] = "quality"
+    min_snr: float | None = 10.0
+    """Least signal-to-noise ratio in dB, by the quantiles of each band: within 3 dB of the truth from 0 to 15 dB of
+    steady noise, and less than it above; what comes and goes counts as speech. A recogniser learns from 10 dB,
+    synthesis wants 25. Null: no limit."""
+    min_bandwidth: float | None = 4500.0
+    """Least effective bandwidth in Hz, at most half the file's rate. A telephone ends at 4000 Hz and is measured at
+    3900, whatever rate it was sampled up to. Null: no limit."""
+    max_clipped: float | None = 0.001
+    """Highest share of samples at full scale. Null: no limit."""
+    min_level: float | None = -45.0
+    """Least level of the loud parts in dBFS. Null: no limit."""
+
+    limits: ClassVar = (
+        Limit("level", "min_level", "quiet"),
+        Limit("clipped", "max_clipped", "clipped", upper=True),
+        Limit("bandwidth", "min_bandwidth", "narrow"),
+        Limit("snr", "min_snr", "noisy"),
+    )
+    reasons: ClassVar = {
+        "quiet": "even the loud parts are quiet",
+        "clipped": "samples stand at full scale",
+        "narrow": "a telephone's bandwidth, or little more",
+        "noisy": "too much noise",
+    }
+
+    def measure(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment]:
+        from stentor.audio.quality import bandwidth, snr
+        from stentor.data.signal_stats import measure_audio
+
+        for segment in segments:
+            audio = segment.audio(recording, recording.rate)
+            stats = measure_audio(audio, recording.rate)
+            yield segment.measured(
+                snr=round(snr(segment.audio(recording), SPEECH_RATE), 1),
+                bandwidth=round(bandwidth(audio, recording.rate)),
+                clipped=round(stats.clipped, 6),
+                level=round(stats.level, 1),
+            )

@@ -104,7 +104,7 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFiles], list[UnusableRecord]]]):
+class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[Any], list[UnusableRecord]]]):
     """The audio and the manifest records of mixtures, which are named by their index."""
 
     def __init__(self, cuts: Sequence[Cut | UnusableRecord], folder: Path):

@@ -1,6 +1,6 @@
 """Filters of `stentor prepare segments` against a known truth, on real recordings, and what each stage costs.
 
-    OMP_NUM_THREADS=1 python benchmarks/corpus_filters.py [--data ../shared/data] [--hours 0.25]
+    OMP_NUM_THREADS=1 python benchmarks/corpus_filters.py [--data ../shared/data] [--hours 0.25] [--clips 176]
 
 Prints precision and recall of what each filter drops at its default threshold, and CPU seconds an hour of audio of each
 stage on recordings made of LibriSpeech's dev part. The folder is that of MANIFEST.md: LibriSpeech, LJ Speech, AMI,
@@ -37,6 +37,8 @@ from stentor.text.normalize import normalize
 
 RATE = 16000
 RNG = np.random.default_rng(0)
+SOME = 12
+"""Segments that the costly stages are timed on."""
 
 
 def manifest(data: Path, name: str) -> list[dict[str, Any]]:
@@ -229,11 +231,11 @@ def costs(clips: list[np.ndarray], hours: float, folder: Path, model: Path, sile
     named = [s.measured(id=str(i)) for i, s in enumerate(prints)]
     timed("duplicates, comparing", lambda: Stage.model_validate({"type": "duplicates"}).select(named))
     rows[-1]["journal_bytes_an_hour"] = round(size)
-    segments = run("transcribe, Whisper tiny.en", {"type": "transcribe", "model": str(model)}, segments[:40])
-    rows[-1]["cpu_seconds_an_hour"] = round(rows[-1]["cpu_seconds_an_hour"] * len(prints) / 40, 1)
+    segments = run("transcribe, Whisper tiny.en", {"type": "transcribe", "model": str(model)}, segments[:SOME])
+    rows[-1]["cpu_seconds_an_hour"] = round(rows[-1]["cpu_seconds_an_hour"] * len(prints) / SOME, 1)
     print(f"  {'  the same for all segments':42} {rows[-1]['cpu_seconds_an_hour']:8.1f}")
-    run("hallucinations (40 segments)", {"type": "hallucinations"}, segments)
-    run("language, text (40 segments)", {"type": "language"}, segments)
+    run("hallucinations (some segments)", {"type": "hallucinations"}, segments)
+    run("language, text (some segments)", {"type": "language"}, segments)
     return rows
 
 
@@ -241,6 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--hours", type=float, default=0.25)
+    parser.add_argument("--clips", type=int, default=176, help="of LibriSpeech's dev part, and twice as many others")
     options = parser.parse_args()
     data, silero = options.data, next((options.data / "weights" / "silero_vad").glob("*.onnx"))
     model = data / "weights" / "whisper-tiny.en-rebuilt"
@@ -252,10 +255,10 @@ def main() -> None:
     ]
     print(f"{'filter':22} {'on':58} items  true dropped  prec.  recall")
     rows = [*noisy(data, lossless + [a for a, r in wide if r == RATE][:12]), narrow(data, wide), clipped(wide)]
-    rows += duplicates(clips, [read(r["file"], RATE) for r in train[:300]])
+    rows += duplicates(clips[: options.clips], [read(r["file"], RATE) for r in train[: 2 * options.clips]])
     rows += activity(data, {"energy": EnergyDetector(), "silero": open_detector(str(silero))})
     rows.append(languages(data))
-    rows += made_up(data, model, dev[:40])
+    rows += made_up(data, model, dev[: options.clips // 4])
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

@@ -38,11 +38,11 @@ def with_noise(audio: np.ndarray, decibels: float, kind: str = "white") -> np.nd
 def test_snr_is_within_some_decibels_of_the_truth(clips, decibels, kind):
     for gain in (1.0, 0.02):
         measured = [snr(gain * with_noise(audio, decibels, kind), 16000) for audio in clips]
-        assert decibels - (3 if decibels < 20 else 4) < np.mean(measured) < decibels + 3, measured
+        assert decibels - (4 if decibels < 20 else 5) < np.mean(measured) < decibels + 3, measured
 
 
 def test_snr_of_clean_speech_and_of_digital_silence(clips):
-    assert all(snr(audio, 16000) > 22 for audio in clips)
+    assert all(snr(audio, 16000) > 18 for audio in clips)
     assert snr(np.zeros(16000, np.float32), 16000) == LOUDEST_SNR
     assert snr(np.zeros(10, np.float32), 16000) == LOUDEST_SNR
 

@@ -329,6 +329,19 @@ def test_music_is_no_speech_to_silero(podcasts, tmp_path, shared_data):
     assert kept and min(r["start"] for r in kept) > 6.0
 
 
+def test_the_stage_of_the_page_works(podcasts, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "corpus.md").read_text("utf-8")
+    plugin = tmp_path / "my_stages.py"
+    plugin.write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0])
+    (tmp_path / "two").mkdir()
+    write(tmp_path / "two" / "tone.wav", (0.3 * np.sin(np.arange(48000) / 8)).astype(np.float32), 16000)
+    (tmp_path / "two" / "speech.flac").symlink_to(podcasts / "a_clean.flac")
+    kept, rejects = segments(tmp_path / "two", tmp_path / "out", "steady,min_change=0.02", options=("--plugin", plugin))
+    assert [r["recording"] for r in kept] == ["speech.flac"] and kept[0]["change"] > 0.02
+    assert [(r["recording"], r["reason"]) for r in rejects] == [("tone.wav", "steady")]
+    assert rejects[0]["value"] == rejects[0]["change"] < rejects[0]["threshold"] == 0.02
+
+
 def run_slowly(podcasts: Path, to: Path, plugin: Path, jobs: int) -> list[object]:
     stages = ["vad", "slowly", "quality", "duplicates", "slowly,longest=4.5"]
     flags = [word for stage in stages for word in ("--stage", stage)]

@@ -333,6 +333,9 @@ def test_from_a_folder_of_podcasts_to_a_recogniser(workplace, corpus, whisper, c
     changes += [f"{place}.0.seconds=[0.5, 30]", f"{place}.3={{type: vad, seconds: [0.5, 30]}}"]
     changes += [f"{place}.4.model={whisper}", f"{place}.4.languages=null", f"{place}.4.min_probability=null"]
     changes += [f"{place}.7.agree=false"]  # the tiny Whisper hears any language
+    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    changes += [f"model.{part}.config.{key}={size}" for part in ("encoder", "llm") for key, size in small.items()]
+    changes += ["model.llm.config.num_key_value_heads=2", "model.tokenizer=characters"]
     shutil.rmtree("data/corpus", ignore_errors=True)
     assert main(["train", str(path), *changes, f"output={workplace / 'runs'}", "name=short"]) == 0
     summary = json.loads(Path("data/corpus/summary.json").read_text())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 WINDOW = 0.032
@@ -27,16 +29,41 @@ def spectrogram(audio: np.ndarray, rate: int, seconds: float = WINDOW) -> np.nda
 def snr(audio: np.ndarray, rate: int) -> float:
     """Signal-to-noise ratio in dB of float [samples] with speech, at most `LOUDEST_SNR`.
 
-    The noise of each band is a low quantile of its power over time (Stahl, Fischer and Bippus, "Quantile based noise
-    estimation for spectral subtraction and Wiener filtering", ICASSP 2000): even while somebody speaks each band has
-    moments without speech. Noise that comes and goes, and other voices, count as speech.
-    """
+    The lower one of two estimates. The noise of each band is a low quantile of its power over time (Stahl, Fischer and
+    Bippus, "Quantile based noise estimation for spectral subtraction and Wiener filtering", ICASSP 2000): even while
+    somebody speaks each band has moments without speech; this is steady, and takes noise that comes and goes for
+    speech. The other looks at the samples alone: noise is Gaussian, speech is mostly quiet (WADA; Kim and Stern,
+    "Robust signal-to-noise ratio estimation based on waveform amplitude distribution analysis", Interspeech 2008)."""
+    return min(_quantile_snr(audio, rate), _wada_snr(audio))
+
+
+def _quantile_snr(audio: np.ndarray, rate: int) -> float:
     power = spectrogram(audio, rate)[:, round(80 * WINDOW) :]
     noise = float(np.quantile(power, FLOOR_SHARE, axis=0).sum()) / FLOOR_BIAS
     total = float(power.mean(0).sum())
     if noise <= total * 10 ** (-LOUDEST_SNR / 10):
         return LOUDEST_SNR
     return float(10 * np.log10(max(total - noise, 1e-3 * noise) / noise))
+
+
+def _wada_snr(audio: np.ndarray) -> float:
+    sizes = np.abs(audio[audio != 0]).astype(np.float64)
+    if not len(sizes):
+        return LOUDEST_SNR
+    return float(np.interp(np.log(sizes.mean()) - np.log(sizes).mean(), *_wada_table()))
+
+
+@cache
+def _wada_table() -> tuple[np.ndarray, np.ndarray]:
+    """Log of the mean size less mean of the log sizes, of speech (Gamma of shape 0.4) in Gaussian noise, and dB."""
+    from scipy.special import gammaincinv, ndtri
+
+    places = (np.arange(400) + 0.5) / 400
+    speech, noise = gammaincinv(0.4, places)[:, None], ndtri(places)[None]
+    decibels = np.arange(-20.0, LOUDEST_SNR + 1)
+    scale = np.sqrt(np.square(speech).mean() / np.square(noise).mean())
+    mixtures = (np.abs(speech + noise * scale * 10 ** (-db / 20)) + 1e-12 for db in decibels)
+    return np.array([np.log(m.mean()) - np.log(m).mean() for m in mixtures]), decibels
 
 
 def bandwidth(audio: np.ndarray, rate: int) -> float:

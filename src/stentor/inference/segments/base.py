@@ -34,12 +34,13 @@ class Segment:
         return self.end - self.start
 
     def measured(self, **measures: Any) -> Segment:
-        """The segment with more measures."""
-        return replace(self, measures={**self.measures, **measures})
+        """The segment with more measures: plain data, or scalars of numpy, which become plain."""
+        plain = {key: value.item() if hasattr(value, "dtype") else value for key, value in measures.items()}
+        return replace(self, measures={**self.measures, **plain})
 
-    def part(self, start: float, end: float, **measures: Any) -> Segment:
+    def part(self, start: float, end: float) -> Segment:
         """A part of it, in seconds from the start of the recording, to the millisecond."""
-        return Segment(round(start, 3), round(end, 3), {**self.measures, **measures})
+        return Segment(round(start, 3), round(end, 3), self.measures)
 
     def audio(self, recording: Recording, rate: int = SPEECH_RATE) -> np.ndarray:
         """float32 [samples] at `rate` Hz."""

@@ -16,9 +16,9 @@ class QualityStage(Stage):
 
     type: Literal["quality"] = "quality"
     min_snr: float | None = 10.0
-    """Least signal-to-noise ratio in dB, by the quantiles of each band: within 3 dB of the truth from 0 to 15 dB of
-    steady noise, and less than it above; what comes and goes counts as speech. A recogniser learns from 10 dB,
-    synthesis wants 25. Null: no limit."""
+    """Least signal-to-noise ratio in dB, the lower one of two estimates: within 3 dB of the truth in steady
+    noise; what comes and goes is partly taken for speech. A recogniser learns from 10 dB, synthesis wants 25. Null: no
+    limit."""
     min_bandwidth: float | None = 4500.0
     """Least effective bandwidth in Hz, at most half the file's rate. A telephone ends at 4000 Hz and is measured at
     3900, whatever rate it was sampled up to. Null: no limit."""

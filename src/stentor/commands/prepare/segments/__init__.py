@@ -47,6 +47,7 @@ def prepare_segments(options: SegmentsOptions) -> None:
     if summary_path.is_file():
         if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
             raise ConfigError(f"{options.to} holds other segments: give another folder as --to, or delete it.")
+        _remove_journals(options.to)
         print(f"{options.to} is complete; delete it to make it anew.", flush=True)
         return
     options.to.mkdir(parents=True, exist_ok=True)
@@ -65,13 +66,17 @@ def prepare_segments(options: SegmentsOptions) -> None:
     with atomic_path(options.to / "corpus.html") as part:
         part.write_text(render(options.to, summary, [stage for _, stage in stages], records, corpus.rejects), "utf-8")
     write_json(summary_path, {**summary, "settings": settings})
-    for path in options.to.glob("pass-*.jsonl.part"):
-        path.unlink()
+    _remove_journals(options.to)
     print_summary(summary)
     print(f"written: {options.to / 'manifest.jsonl'} and {options.to / 'corpus.html'}", flush=True)
     refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], len(cuts))
     if not records:
         raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
+
+
+def _remove_journals(folder: Path) -> None:
+    for path in folder.glob("pass-*.jsonl.part"):
+        path.unlink()
 
 
 def _named(stages: Sequence[Stage]) -> list[NamedStage]:

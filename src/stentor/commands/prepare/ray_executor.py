@@ -33,7 +33,7 @@ HELD = 4
 """Groups for each actor that are begun and not yet written: what an unfinished group lets others run ahead."""
 GROWTH = 5.0
 """Seconds between two looks at what the cluster offers."""
-WAITING = 30.0
+WAITING = 60.0
 """Seconds without any worker after which a line says what is waited for."""
 
 

@@ -147,8 +147,10 @@ class Mirror:
             with ThreadPoolExecutor(UPLOADS) as pool:
                 list(pool.map(lambda p: upload(p, self.address / str(p.relative_to(self.local))), files))
             upload(folder / META, self.address / name / META)
-        except FileNotFoundError:  # deleted while it was uploaded: a newer one is there
-            rmtree(self.address / name)
+        except FileNotFoundError:
+            if (folder / META).exists():  # it is the bucket that is not there
+                raise
+            rmtree(self.address / name)  # deleted while it was uploaded: a newer one is there
             return
         self.complete.add(name)
 
@@ -160,8 +162,11 @@ class Mirror:
 
     def _upload(self, file: Path) -> None:
         name = str(file.relative_to(self.local))
-        with contextlib.suppress(FileNotFoundError):
+        try:
             facts = file.stat()
             if self.sent.get(name) != (facts.st_mtime_ns, facts.st_size):
                 upload(file, self.address / name)
                 self.sent[name] = (facts.st_mtime_ns, facts.st_size)
+        except FileNotFoundError:
+            if file.exists():  # it is the bucket that is not there
+                raise

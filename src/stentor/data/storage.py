@@ -112,7 +112,9 @@ def find_paths(pattern: str) -> list[Path]:
     if not is_remote(pattern):
         return [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
     parts = pattern.split("/")
-    first = next(i for i, part in enumerate(parts) if i > 2 and glob.has_magic(part))
+    first = next((i for i, part in enumerate(parts) if i > 2 and glob.has_magic(part)), None)
+    if first is None:
+        return [path] if (path := as_path(pattern)).exists() else []
     return list(as_path("/".join(parts[:first])).glob("/".join(parts[first:])))
 
 
@@ -126,15 +128,16 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
     options: dict[str, Any] = {"use_listings_cache": False}
     if protocol in ("http", "https"):
         options["encoded"] = True  # or a signature would be encoded twice
-    elif protocol in ("s3", "s3a") and not writing:
-        options["default_block_size"] = BLOCK
+    elif protocol in ("s3", "s3a"):
+        options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # `retried` tries again
+        options |= {} if writing else {"default_block_size": BLOCK}
     try:
         system = fsspec.filesystem(protocol, **options)
     except ImportError:
         mend = EXTRAS.get(protocol, "install fsspec's package for it")
         raise ConfigError(f"{name_of(path)} needs a package that is not installed: {mend}.") from None
     if "default_block_size" in options:
-        system.retries = 1  # `retried` tries again, and in smaller pieces
+        system.retries = 1  # a block is asked for again in smaller pieces; parts of uploads as they are
     return system
 
 

@@ -45,6 +45,10 @@ class Section(BaseModel):
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Groups of keys, as written in a file, of which one may be set: an override of one replaces the others."""
 
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """As pydantic's; addresses in the place of paths become text."""
+        return super().model_dump(**{"fallback": str, **options})
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
         schema = handler(core_schema)

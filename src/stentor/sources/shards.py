@@ -308,7 +308,10 @@ def _place(written: str, folder: Path, files: Any) -> Path:
         return as_path(written)
     path = Path(written)
     parts = path.parts
-    for place in (folder / written, path, *(folder.joinpath(*parts[-n:]) for n in (3, 2, 1) if len(parts) > n)):
+    places = [folder / written, path]
+    if is_remote(folder):  # its list names nothing on this machine
+        places = [] if path.is_absolute() else places[:1]
+    for place in (*places, *(folder.joinpath(*parts[-n:]) for n in (3, 2, 1) if len(parts) > n)):
         if files.exist(str(place)):
             return place
     return folder / written

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from stentor.data.cut import RATE, UnusableRecord
 from stentor.data.jsonl import not_found, open_text
+from stentor.data.storage import StoragePath, as_path
 from stentor.data.synth_cache import synthesize_all
 from stentor.errors import ConfigError, DataError
 from stentor.section import IntRange, Range, Section
@@ -111,7 +111,7 @@ class Synth(Source):
     """Texts spoken by the built-in voices (eSpeak NG), with exact word times; `speaker` is the voice's name."""
 
     type: Literal["synth"] = "synth"
-    texts: Literal["digits", "commands", "sentences"] | Phrases | list[str] | Path = "digits"
+    texts: Literal["digits", "commands", "sentences"] | Phrases | list[str] | StoragePath = "digits"
     """`digits`, `commands` or `sentences`, a list of texts, a text file with one text a line, or a generator with its
     options: `{kind: digits, words: [1, 4]}`."""
     voices: Voices | list[str] = Voices()
@@ -139,7 +139,7 @@ class Synth(Source):
         part = self.voices.part if isinstance(self.voices, Voices) else None
         rng = random.Random(f"silence/{self.seed}/{part}")
         kind = self.texts.kind if isinstance(self.texts, Phrases) else self.texts
-        label = "texts" if isinstance(kind, list) else Path(kind).stem
+        label = "texts" if isinstance(kind, list) else as_path(kind).stem
         for i, (request, result) in enumerate(zip(requests, synthesize_all(requests))):
             name = f"{label}-{request['voice']}-{i:05d}"
             if isinstance(result, str):
@@ -182,7 +182,7 @@ class Synth(Source):
         return [phrases.text(rng) for _ in range(count)]
 
     def _listed(self) -> list[str]:
-        if isinstance(self.texts, Path):
+        if not isinstance(self.texts, str | Phrases | list):
             path = self.texts.expanduser()
             if not path.exists():
                 raise DataError(
@@ -195,7 +195,7 @@ class Synth(Source):
             assert isinstance(self.texts, list)
             texts = [text for text in self.texts if text.strip()]
         if not texts:
-            place = self.texts if isinstance(self.texts, Path) else "`texts`"
+            place = "`texts`" if isinstance(self.texts, list | str) else self.texts
             raise DataError(f"{place} of the synth source holds no texts.")
         return texts
 

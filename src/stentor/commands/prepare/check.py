@@ -14,6 +14,7 @@ from stentor.commands.prepare.pipeline import first_of, progress
 from stentor.config.load import parse_source
 from stentor.data.dataset_report import MAX_BAD, check, summary
 from stentor.data.signal_stats import SignalStats, measure_cut
+from stentor.data.storage import name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.report.check import render
@@ -30,7 +31,7 @@ CHUNK = 16
 def check_data(options: CheckOptions) -> None:
     """Write check.html and check.json to the folder `to`. Raises `DataError` when over 1 % of the records cannot be
     used."""
-    sources = {spec: parse_source(spec) for spec in dict.fromkeys(options.data)}
+    sources = {name_of(spec): parse_source(spec) for spec in dict.fromkeys(options.data)}
     tokenizer = _tokenizer(options.model) if options.model else None
     report = check(sources, tokenizer, lambda cuts: _measure(cuts, options))
     page, facts = options.to / "check.html", options.to / "check.json"

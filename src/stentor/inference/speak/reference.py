@@ -8,6 +8,7 @@ import numpy as np
 
 from stentor.audio.io import SILENCE, probe, read
 from stentor.data.activity import join_spans, loud_spans
+from stentor.data.embedded_audio import audio_file
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import ArrayRecording
 from stentor.inference.speak.voice import Voice
@@ -138,8 +139,9 @@ def transcriber(recognizer: str, device: str = "cpu") -> Transcriber:
 
 def _read(audio: str | Path | np.ndarray, rate: int | None, codec_rate: int, name: str) -> np.ndarray:
     if isinstance(audio, (str, Path)):
-        check_length(probe(audio).duration, name)
-        return read(audio, rate=codec_rate)
+        with audio_file(audio) as file:
+            check_length(probe(file).duration, name)
+            return read(file, rate=codec_rate)
     if rate is None:
         raise ConfigError("A reference that is an array needs its samples per second (`reference_rate`).")
     samples = ArrayRecording(audio, rate, codec_rate, name).audio

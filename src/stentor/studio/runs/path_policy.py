@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from stentor.config.document import Key, Mistake, Mistakes, Node, Place, dotted, parse
 from stentor.config.load import Loaded, load_text
+from stentor.data.storage import is_remote
 from stentor.errors import ConfigError
 from stentor.section import Section, alternatives
 from stentor.sources.base import Source
@@ -116,7 +117,7 @@ class _PathPolicy:
     def value(self, value: Any, path: tuple[Key, ...], strict: bool, listing: bool) -> Iterator[tuple[Any, str]]:
         if isinstance(value, Section):
             yield from self.section(value, path, strict)
-        elif isinstance(value, (Path, str)):
+        elif isinstance(value, (Path, str)) or is_remote(value):  # an address is refused as text
             why = self.path(str(value), strict and isinstance(value, Path))
             if why := why or (self.manifest(value) if listing and isinstance(value, Path) else None):
                 yield path, why
@@ -170,7 +171,11 @@ class _PathPolicy:
             except ValueError:
                 return f"is no manifest (line {number} of {place.name} is not JSON)"
             audio = record.get("audio_path", "") if isinstance(record, dict) else None
-            if not isinstance(audio, str) or not (place.parent / audio).resolve().is_relative_to(place.parent):
+            if (
+                not isinstance(audio, str)
+                or is_remote(audio)
+                or not (place.parent / audio).resolve().is_relative_to(place.parent)
+            ):
                 return f"names audio outside of its own folder (line {number} of {place.name})"
         return None
 

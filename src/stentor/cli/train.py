@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from stentor.cli import app
-from stentor.cli.options import REQUIRED, Argument, Flag, Option, command_line, takes_options
+from stentor.cli.options import (
+    GPUS_PER_WORKER,
+    RAY,
+    REQUIRED,
+    WORKERS,
+    Argument,
+    Flag,
+    Option,
+    command_line,
+    takes_options,
+)
 
 FINISHED_MODEL = "A run folder, an export folder or a Hub id."
 PLUGINS = "A Python file with your own sources, models, losses, callbacks."
@@ -55,6 +65,9 @@ class EvaluateOptions:
     audio: Path | None = Option("Of models that speak: write their speech to this folder.", output=True)
     audio_from: Path | None = Option("Without a MODEL: score the speech in this folder, files ID.wav.")
     processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1)
+    ray: str | None = Option(RAY)
+    jobs: int | None = Option(WORKERS, min=1)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     plugin: list[Path] = Option(PLUGINS, [])
 
 
@@ -137,6 +150,11 @@ def evaluate(options: EvaluateOptions) -> None:
         raise typer.BadParameter("give the model", param_hint="MODEL")
     if options.report is not None and options.stream is None:
         raise typer.BadParameter("it is for --stream", param_hint="--report")
+    special = options.tune or options.diarizer is not None or options.stream is not None or options.processes > 1
+    if options.ray is not None and (special or options.model is None):
+        raise typer.BadParameter(
+            "it goes with none of --tune, --diarizer, --stream and --processes", param_hint="--ray"
+        )
     if options.tune:
         if options.task is not None or options.diarizer is not None or options.stream is not None:
             raise typer.BadParameter("it goes with none of --task, --diarizer and --stream", param_hint="--tune")

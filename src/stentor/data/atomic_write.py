@@ -13,12 +13,13 @@ from stentor.data.storage import is_remote, upload
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, for a file or a folder, that is renamed to it at the end, or removed after an
-    error; of an address, a path of this machine whose files are then uploaded, in the order of their names."""
+    error; of an address, a path of this machine whose files are then uploaded, the config.json of a folder last."""
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="stentor-") as folder:
             part = Path(folder) / path.name
             yield part
-            for file in [part] if part.is_file() else sorted(f for f in part.rglob("*") if f.is_file()):
+            files = [part] if part.is_file() else [f for f in part.rglob("*") if f.is_file()]
+            for file in sorted(files, key=lambda f: f.name == "config.json"):
                 upload(file, path.joinpath(*file.relative_to(part).parts))
         return
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -8,7 +8,8 @@ import sys
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 from stentor.data.storage import (
     ATTEMPTS,
@@ -29,7 +30,11 @@ from stentor.errors import DataError
 AHEAD = 3
 """Blocks that are fetched ahead of the reader."""
 SMALLEST = 2**18
-"""Bytes below which the pieces of a block do not become smaller when connections break."""
+"""Bytes that are asked for at least: fewer and fewer while connections break without a byte."""
+PIECE = 2**17
+"""Bytes that are taken from a connection at a time."""
+PARTIAL = 206
+"""HTTP status of an answer that is a part of the file."""
 
 
 class BlockReader(io.RawIOBase):
@@ -98,35 +103,61 @@ class BlockReader(io.RawIOBase):
 
 
 def fetch(path: Any, start: int, end: int) -> bytes:
-    """The bytes from `start` to `end` of the file at an address. When a connection breaks, what is there is kept, and
-    the rest is asked for in smaller pieces. Raises NotFound, DataError."""
+    """The bytes from `start` to `end` of the file at an address. When a connection breaks, what has come stays, and the
+    next one begins behind it. Raises NotFound, DataError."""
     parts: list[bytes] = []
-    size, broken = end - start, 0
-
-    def piece() -> bytes:
-        data = cast(bytes, filesystem(path).cat_file(key_of(path), start=start, end=min(start + size, end)))
-        if len(data) > size:  # the server answers with the whole file
-            data = data[start : start + size]
-        if not data:
-            raise ConnectionError(f"the answer ends at byte {start:,}")
-        return data
-
-    while start < end:
+    broken = 0
+    while (at := start + sum(map(len, parts))) < end:
+        until = min(end, at + max(SMALLEST, BLOCK >> broken))
         try:
-            data = retried(path, piece, attempts=1)
+            retried(path, partial(_receive, path, at, until, parts), attempts=1)
+            broken = 0
         except DataError as error:
             if error.__cause__ is None or final_error(error.__cause__, path, "read") is not None:
                 raise
-            broken += 1
+            broken = 1 if start + sum(map(len, parts)) > at else broken + 1
             if broken == SAID_AFTER:
                 print(f"Waiting for {name_of(path)} ({short(error.__cause__)}).", file=sys.stderr)
             if broken == ATTEMPTS:
-                raise DataError(
-                    str(error).replace("failed 1 times in a row", f"failed {broken} times in a row")
-                ) from error
+                raise DataError(str(error).replace("1 times in a row", f"{broken} times in a row")) from error
             time.sleep(min(LONGEST_WAIT, 0.1 * 2 ** (broken - 1)))
-            size = max(SMALLEST, size // 2)
-            continue
-        parts.append(data)
-        start, broken = start + len(data), 0
     return b"".join(parts)
+
+
+def _receive(path: Any, start: int, end: int, parts: list[bytes]) -> None:
+    """Append bytes of a file to `parts` as they come. Raises what the file system raises, and ConnectionError for an
+    answer without a byte."""
+    from fsspec.asyn import sync
+
+    system, before = filesystem(path), len(parts)
+    if hasattr(system, "_call_s3"):
+        sync(system.loop, _receive_s3, system, key_of(path), start, end, parts)
+    elif hasattr(system, "set_session") and hasattr(system, "encode_url"):
+        sync(system.loop, _receive_http, system, key_of(path), start, end, parts)
+    else:
+        parts.append(system.cat_file(key_of(path), start=start, end=end))
+    if not any(parts[before:]):
+        raise ConnectionError(f"the answer ends at byte {start:,}")
+
+
+async def _receive_s3(system: Any, key: str, start: int, end: int, parts: list[bytes]) -> None:
+    bucket, name, _ = system.split_path(key)
+    answer = await system._call_s3("get_object", Bucket=bucket, Key=name, Range=f"bytes={start}-{end - 1}")
+    async with answer["Body"] as body:
+        while data := await body.read(PIECE):
+            parts.append(data)
+
+
+async def _receive_http(system: Any, key: str, start: int, end: int, parts: list[bytes]) -> None:
+    session = await system.set_session()
+    headers = {"Range": f"bytes={start}-{end - 1}"}
+    async with session.get(system.encode_url(key), **{**system.kwargs, "headers": headers}) as answer:
+        system._raise_not_found_for_status(answer, key)
+        at = start if answer.status == PARTIAL else 0  # or it is the whole file
+        async for data in answer.content.iter_chunked(PIECE):
+            wanted = data[max(0, start - at) : max(0, end - at)]
+            at += len(data)
+            if wanted:
+                parts.append(wanted)
+            if at >= end:
+                return

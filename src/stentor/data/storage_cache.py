@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import shutil
+import sys
 import threading
 import time
 from collections import deque
@@ -30,6 +31,8 @@ LOCKS = 64
 """Files whose locks say what is being brought; a file's name picks one."""
 ABANDONED = 24 * 3600.0
 """Seconds after which a half-brought file is that of a process that was killed."""
+REPEATS = 20
+"""Files that are fetched again by one process before it says so."""
 WHOLE = ".whole"
 """File of a folder that was brought whole."""
 PINNED = 4
@@ -37,6 +40,7 @@ PINNED = 4
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()
+_repeats = 0
 _held: list[Any] = []
 _guard = threading.Lock()
 
@@ -72,6 +76,8 @@ def cached(path: Any) -> Path:
     address = key_of(path)
     file = _known.get(address)
     if file is None or not _use(file):
+        if file is not None:
+            _tell_of_repeats()
         facts = info(path)
         key = hashlib.blake2b(f"{address}|{facts.get('size')} {_version(facts)}".encode(), digest_size=16).hexdigest()
         file = cache_folder() / "files" / (key + "".join(Path(path.path).suffixes[-2:])[:20])
@@ -110,6 +116,18 @@ def _ahead(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "storage")
 
 
+def _tell_of_repeats() -> None:
+    """Say once that files come again and again."""
+    global _repeats
+    _repeats += 1
+    if _repeats == REPEATS:
+        print(
+            f"Files were deleted from the cache and fetched again {REPEATS} times: it holds {limit() / 1e9:g} GB, less "
+            f"than what is read over and over. Raise {LIMIT}, or read shards as a stream (`stream: true`).",
+            file=sys.stderr,
+        )
+
+
 def _version(facts: dict[str, Any]) -> str:
     """What tells the versions of a file apart."""
     return " ".join(str(facts.get(key)) for key in ("ETag", "etag", "LastModified", "mtime", "last_commit"))
@@ -120,8 +138,10 @@ def _use(file: Path, hold: bool = False) -> bool:
     end."""
     try:
         handle = open(file, "rb")  # noqa: SIM115 - it is kept open
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        os.utime(file)
+        with contextlib.suppress(OSError):  # of file systems without locks
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        with contextlib.suppress(PermissionError):  # another user's
+            os.utime(file)
     except FileNotFoundError:
         return False
     with _guard:

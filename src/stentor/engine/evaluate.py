@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,6 +80,7 @@ def evaluate(
     accelerator: Accelerator,
     communicator: Communicator,
     options: EvalOptions,
+    elsewhere: Iterable[Predicted] | None = None,
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
@@ -89,34 +90,17 @@ def evaluate(
     log-probability of tokens: exp of its mean over all targets.
 
     Ranks take different batches (unless `shards_weights`), so the model is called bare, not through DDP, whose forward
-    talks to the other ranks. Raises DataError when more than the share `max_bad` of the records turns out unreadable,
+    talks to the other ranks. With `elsewhere`, answers to all batches that are given there, no model is called, and no
+    loss is measured. Raises DataError when more than the share `max_bad` of the records turns out unreadable,
     or none is left.
     """
     losses = {term: loss.unregularised() for term, loss in losses.items()}
     run = _EvalRun(dict.fromkeys(losses, 0.0), dict.fromkeys(losses, 0))
-    training = bundle.model.training
-    bundle.model.eval()
-    try:
-        rank, world = (0, 1) if options.shards_weights else (accelerator.process_index, communicator.world)
-        with contextlib.closing(_read_batches(bundle, task, eval_set, rank, world, options)) as loader:
-            for facts, examples, batch, read in loader:
-                run.dropped += batch.dropped
-                run.read += read
-                batch = batch.to(accelerator.device)
-                with accelerator.autocast():
-                    sums = task.loss_sums(bundle.model, batch, losses) if batch.ids and losses else {}
-                    for term, value in sums.items():
-                        run.sums[term] += float(value)
-                        run.counts[term] += batch.counts[term]
-                    outputs = _answers(task, bundle, examples) if examples else []
-                run.predictions += [
-                    Prediction(name, reference, output, seconds, record)
-                    for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
-                ]
-    finally:
-        bundle.model.train(training)
-    if not options.shards_weights:
-        run.gather(communicator)
+    if elsewhere is not None:
+        for predicted in elsewhere:
+            run.add(predicted)
+    else:
+        _run_batches(run, bundle, task, losses, eval_set, accelerator, communicator, options)
     for name, reason, message in run.dropped:
         if name not in eval_set.bad_ids:
             eval_set.bad_ids.add(name)
@@ -143,6 +127,56 @@ def _answers(task: Task, bundle: Bundle, examples: list[Example]) -> list[dict[s
     return outputs
 
 
+def predict(task: Task, bundle: Bundle, facts: list[tuple], examples: list[Example]) -> list[Prediction]:
+    """The model's answers to examples, whose ids, references, seconds and records are `facts`."""
+    outputs = _answers(task, bundle, examples) if examples else []
+    return [
+        Prediction(name, reference, output, seconds, record)
+        for (name, reference, seconds, record), output in zip(facts, outputs, strict=True)
+    ]
+
+
+def _run_batches(
+    run: _EvalRun,
+    bundle: Bundle,
+    task: Task,
+    losses: Mapping[str, Loss],
+    eval_set: EvalSet,
+    accelerator: Accelerator,
+    communicator: Communicator,
+    options: EvalOptions,
+) -> None:
+    """Losses and answers of the batches, of this rank and then of all ranks."""
+    training = bundle.model.training
+    bundle.model.eval()
+    try:
+        rank, world = (0, 1) if options.shards_weights else (accelerator.process_index, communicator.world)
+        with contextlib.closing(_read_batches(bundle, task, eval_set, rank, world, options)) as loader:
+            for facts, examples, batch, read in loader:
+                batch = batch.to(accelerator.device)
+                with accelerator.autocast():
+                    sums = task.loss_sums(bundle.model, batch, losses) if batch.ids and losses else {}
+                    for term, value in sums.items():
+                        run.sums[term] += float(value)
+                        run.counts[term] += batch.counts[term]
+                    run.add(Predicted(predict(task, bundle, facts, examples), list(batch.dropped), read))
+    finally:
+        bundle.model.train(training)
+    if not options.shards_weights:
+        run.gather(communicator)
+
+
+@dataclass
+class Predicted:
+    """Answers to some batches."""
+
+    predictions: list[Prediction] = field(default_factory=list)
+    dropped: list[tuple[str, str, str]] = field(default_factory=list)
+    """(id, reason, message) of unreadable records."""
+    read: int = 0
+    """Records that were read."""
+
+
 @dataclass
 class _EvalRun:
     """What one rank, and after `gather` all ranks, found of a set."""
@@ -154,6 +188,11 @@ class _EvalRun:
     """(id, reason, message) of unreadable records."""
     read: int = 0  # records that were read
 
+    def add(self, predicted: Predicted) -> None:
+        self.predictions += predicted.predictions
+        self.dropped += predicted.dropped
+        self.read += predicted.read
+
     def gather(self, communicator: Communicator) -> None:
         parts = communicator.gather((self.predictions, self.dropped, self.read))
         self.predictions = [p for predictions, _, _ in parts for p in predictions]
@@ -164,11 +203,16 @@ class _EvalRun:
         self.counts = dict(zip(self.counts, map(round, totals[len(self.sums) :])))
 
 
+def planned_batches(plan: BatchSampler) -> list[PlannedBatch]:
+    """The batches of an evaluation set."""
+    return [PlannedBatch(items, i, 0, i) for i, items in enumerate(plan.epoch(0))]
+
+
 def _read_batches(
     bundle: Bundle, task: Task, eval_set: EvalSet, rank: int, world: int, options: EvalOptions
 ) -> Generator[tuple[list[tuple], list[Example], Batch, int]]:
     """What `EvalReader` reads of every `world`-th batch, from batch `rank` on."""
-    planned = (PlannedBatch(items, i, 0, i) for i, items in enumerate(eval_set.plan.epoch(0)) if i % world == rank)
+    planned = (batch for i, batch in enumerate(planned_batches(eval_set.plan)) if i % world == rank)
     reader = EvalReader(task, bundle.processor, None, seed=0, packed=options.packed)
     reader.predicted_ids = task.prediction_subset([i.cut.id for items in eval_set.plan.epoch(0) for i in items])
     return batches(reader, planned, options.workers, options.prefetch, pin=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.callbacks.console import scores_text
+from stentor.commands.evaluate.on_cluster import predict_on_cluster
 from stentor.config.load import parse_source
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.dataset import eval_plan
@@ -42,11 +43,15 @@ def evaluate(options: EvaluateOptions) -> str:
 
     speech.check_options(options)
     source = parse_source(options.data)
+    if options.ray is None and (options.jobs is not None or options.gpus_per_worker is not None):
+        raise ConfigError("--jobs and --gpus-per-worker go with --ray.")
     if options.model is None:
         return _evaluate_speech(None, source, accelerator(Train()), options, Speak())
     loaded = load(options.model)
-    task = _task(loaded, options)
+    task = task_of(loaded, options)
     if isinstance(task, Speak):
+        if options.ray is not None:
+            raise ConfigError("--ray is for models that recognise; those that speak are scored on one machine.")
         return _evaluate_speech(loaded, source, placed(loaded), options, loaded.for_speech())
     if speech_options := speech.speech_options(options):
         raise ConfigError(f"{speech_options[0]} is for models that speak; {options.model} is one for {task.type}.")
@@ -56,7 +61,8 @@ def evaluate(options: EvaluateOptions) -> str:
     device = placed(loaded)
     eval_set, settings = EvalSet("data", plan, dropped), EvalOptions(max_bad=section.max_bad)
     control = Communicator(device.num_processes)
-    scores, _, predictions = score(loaded.bundle, task, {}, eval_set, device, control, settings)
+    elsewhere = predict_on_cluster(options, task, plan) if options.ray is not None else None
+    scores, _, predictions = score(loaded.bundle, task, {}, eval_set, device, control, settings, elsewhere)
     parts = breakdown(task, predictions, section.by)
     if options.json is not None and device.is_main_process:
         figures = _figures(options, task, scores, parts, dropped, len(predictions))
@@ -99,17 +105,18 @@ def _figures(
     }
 
 
-def placed(loaded: Model) -> Accelerator:
-    """The device of an evaluation, in the precision of the training, with the model on it."""
+def placed(loaded: Model, where: str = "auto") -> Accelerator:
+    """The device of an evaluation, in the precision of the training, with the model on it; `where` may be cpu."""
     import torch
 
     precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
-    device = accelerator(Train(precision=precision if torch.cuda.is_available() else "auto"))
+    on_gpu = torch.cuda.is_available() and where != "cpu"
+    device = accelerator(Train(precision=precision if on_gpu else "auto", device="cpu" if where == "cpu" else "auto"))
     loaded.bundle.model.to(device.device)
     return device
 
 
-def _task(loaded: Model, options: EvaluateOptions) -> Task:
+def task_of(loaded: Model, options: EvaluateOptions) -> Task:
     """The task that a model is scored on: its own, or that of `--task` when its family has the heads for it."""
     task = loaded.task
     if options.task is None or options.task == task.type:

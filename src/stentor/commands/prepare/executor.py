@@ -74,7 +74,7 @@ def make_executor(options: Any, devices: Sequence[str] = (), fork: bool = False,
     if options.ray is not None:
         from stentor.commands.prepare.ray_executor import RayExecutor
 
-        device, gpus = (options.device, gpus) if devices else ("cpu", 0.0)
+        device, gpus = (getattr(options, "device", "auto"), gpus) if devices else ("cpu", 0.0)
         return RayExecutor(options.ray, jobs, gpus, device, options.plugin)
     if gpus is not None:
         raise ConfigError("--gpus-per-worker goes with --ray.")

@@ -11,6 +11,7 @@ import heapq
 import importlib.util
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -33,8 +34,10 @@ HELD = 4
 """Groups for each actor that are begun and not yet written: what an unfinished group lets others run ahead."""
 GROWTH = 5.0
 """Seconds between two looks at what the cluster offers."""
-WAITING = 30.0
+WAITING = 60.0
 """Seconds without any worker after which a line says what is waited for."""
+
+NO_CLUSTER = "There is no Ray cluster at {}: start one there with `ray start --head`, or write --ray auto."
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,8 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
     ConfigError."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("--ray needs Ray: pip install 'stentor[ray]'.")
-    if "://" in address:
-        raise ConfigError(f"--ray {address}: run the command on a node of the cluster, and write auto or HOST:PORT.")
+    if address != "auto":
+        _check_address(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
@@ -86,11 +89,9 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
     settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     try:
         ray.init(address, **settings)
-    except ConnectionError as error:
+    except ConnectionError:
         if address != "auto":
-            raise ConfigError(
-                f"There is no Ray cluster at {address}: start one there with `ray start --head`, or write --ray auto."
-            ) from error
+            raise ConfigError(NO_CLUSTER.format(address)) from None
         cores = max(os.cpu_count() or 1, cpus or 1)
         ray.init("local", num_cpus=cores, include_dashboard=False, **settings)
         print("No Ray cluster runs here: one was started on this machine, for this command.", flush=True)
@@ -101,6 +102,17 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Raises ConfigError where nothing answers: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not port.isdigit():
+        raise ConfigError(f"--ray {address}: run the command on a node of the cluster, and write auto or HOST:PORT.")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError:
+        raise ConfigError(NO_CLUSTER.format(address)) from None
 
 
 def load_sent_plugins(contents: dict[str, str]) -> None:

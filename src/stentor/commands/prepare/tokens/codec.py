@@ -35,7 +35,7 @@ def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
     if not is_fitted_here(options):
         return options.codec
     folder = options.to / "codec"
-    if not folder.is_dir():
+    if not (folder / "config.json").is_file():
         codec = Codec.choices()[options.codec].model_validate({"type": options.codec})
         assert isinstance(codec, Codec)
         print(f"{options.codec} is fitted on the data, into {folder}.", flush=True)

@@ -101,16 +101,16 @@ def worker(options: argparse.Namespace) -> None:
     first = next(planned)
     now = usage()
     row = {"seconds": now[0] - began[0], "cpu": now[1] - began[1], "first": first.items[0].cut.id}
-    began, items, tokens, slots, number = usage(), 0, 0, 0, 0
-    for number, batch in enumerate(islice(planned, options.batches), 1):
+    began, items, tokens, slots = usage(), 0, 0, 0
+    for batch in islice(planned, options.batches):
         costs = [item.cost for item in batch.items]
         items, tokens = items + len(costs), tokens + sum(costs)
         slots += BATCH_TOKENS if options.layout == "packed" else max(costs) * len(costs)
     now = usage()
-    if number:
+    if items:
         row |= {"items": items, "fill": tokens / slots, "us_per_record": (now[1] - began[1]) / items * 1e6}
     if options.save is not None:
-        at = (number + 1) * options.world
+        at = (options.batches + 1) * options.world
         options.save.write_text(json.dumps({"index": at, "starts": sampler.starts(at)}))
         row["state_bytes"] = options.save.stat().st_size
     row["records"], row["hours"] = train.records, train.hours

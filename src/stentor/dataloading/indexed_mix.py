@@ -191,8 +191,8 @@ class IndexedMix:
 
 
 class ShuffledRecords(Iterator["Cut | UnusableRecord"]):
-    """Of an index that is mixed with streams: every `num_shards`-th record from `shard` on (`positions`), in an order of
-    its `key`. `start` is the `cursor` of another one, to go on from."""
+    """Of an index that is mixed with streams: every `num_shards`-th record from `shard` on (`positions`), in an order
+    that is a function of `key`. `start` is the `cursor` of another one, to go on from."""
 
     def __init__(
         self,

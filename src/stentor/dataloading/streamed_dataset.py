@@ -157,7 +157,7 @@ class StreamedDataset(TrainDataset):
         return self._lane_counts[shard]
 
     def counts(self, shard: int) -> Any:
-        return self._counted(shard).as_plain()
+        return (self._lane_counts.get(shard) or self._restored.get(shard) or LaneCounts()).as_plain()
 
     def restore_counts(self, shard: int, counts: Any) -> None:
         self._restored[shard] = LaneCounts.from_plain(counts)

@@ -84,6 +84,8 @@ def data_set(manifest: Path, lanes: int, layout: str, window: int, tokens: int):
 
 def worker(options: argparse.Namespace) -> None:
     """One rank, in its own process: the time to its first batch, then some windows of its lanes."""
+    import lhotse  # noqa: F401  before the clock starts
+
     import stentor.dataloading.dataset
     import stentor.sources.jsonl
 

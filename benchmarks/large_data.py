@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 
 RATE, CLIP = 16000, 30.0
-BATCH_TOKENS = 2000
 STEPS = 100_000
 
 
@@ -73,22 +72,28 @@ def price(cut, seconds: float) -> int:
     return int(seconds * 12.5) + len(text_of(cut) or "") // 4 + 8
 
 
-def data_set(manifest: Path, lanes: int, layout: str, window: int):
+def data_set(manifest: Path, lanes: int, layout: str, window: int, tokens: int):
     from stentor.dataloading.dataset import train_dataset
     from stentor.dataloading.section import Data
     from stentor.sources.jsonl import Jsonl
 
     source = Jsonl(type="jsonl", path=manifest)
-    section = Data(train=[source], lanes=lanes, layout=layout, window=window, batch_tokens=BATCH_TOKENS)
+    section = Data(train=[source], lanes=lanes, layout=layout, window=window, batch_tokens=tokens)
     return train_dataset(section, 0, lambda cut: None, lambda line: None)
 
 
 def worker(options: argparse.Namespace) -> None:
     """One rank, in its own process: the time to its first batch, then some windows of its lanes."""
-    import stentor.commands.train  # noqa: F401  what a run imports, before the clock starts
+    import lhotse  # noqa: F401  before the clock starts
+
+    import stentor.dataloading.dataset
+    import stentor.sources.jsonl
+
+    if options.torch:
+        import stentor.commands.train  # noqa: F401  as a run does, for its memory
 
     began = usage()
-    train = data_set(options.manifest, options.lanes, options.layout, options.window)
+    train = data_set(options.manifest, options.lanes, options.layout, options.window, options.tokens)
     sampler = train.batch_sampler(price)
     train.statistics(sampler)
     train.fingerprint(sampler)
@@ -101,16 +106,16 @@ def worker(options: argparse.Namespace) -> None:
     first = next(planned)
     now = usage()
     row = {"seconds": now[0] - began[0], "cpu": now[1] - began[1], "first": first.items[0].cut.id}
-    began, items, tokens, slots, number = usage(), 0, 0, 0, 0
-    for number, batch in enumerate(islice(planned, options.batches), 1):
+    began, items, tokens, slots = usage(), 0, 0, 0
+    for batch in islice(planned, options.batches):
         costs = [item.cost for item in batch.items]
         items, tokens = items + len(costs), tokens + sum(costs)
-        slots += BATCH_TOKENS if options.layout == "packed" else max(costs) * len(costs)
+        slots += options.tokens if options.layout == "packed" else max(costs) * len(costs)
     now = usage()
-    if number:
+    if items:
         row |= {"items": items, "fill": tokens / slots, "us_per_record": (now[1] - began[1]) / items * 1e6}
     if options.save is not None:
-        at = (number + 1) * options.world
+        at = (options.batches + 1) * options.world
         options.save.write_text(json.dumps({"index": at, "starts": sampler.starts(at)}))
         row["state_bytes"] = options.save.stat().st_size
     row["records"], row["hours"] = train.records, train.hours
@@ -136,9 +141,10 @@ def show(name: str, row: dict) -> None:
 def start(folder: Path) -> None:
     """The first batch at step 0 and at step 100,000, whose place is reached by planning all steps before it."""
     manifest, place = folder / "train.jsonl", folder / "place.json"
-    common = {"lanes": 1, "window": 1000, "layout": "padded"}
+    common = {"lanes": 1, "tokens": 250}  # of about two records, or planning up to there would take minutes
     show(f"{STEPS:,} steps planned", run(manifest, batches=STEPS - 1, save=place, **common))
-    for _ in range(3):
+    common["torch"] = 1
+    for _ in range(2):
         show("first batch at step 0", run(manifest, **common))
         show(f"first batch at step {STEPS:,}", run(manifest, starts=place, **common))
 
@@ -162,16 +168,14 @@ def simulate(folder: Path, copies: int = 40, world: int = 1024) -> None:
                 at += part.count
         rows.flush()
         write_header(target, identity(manifest), "synthetic", parts)
-    common = {"lanes": world, "world": world, "batches": 1500}
-    for layout in ("padded", "packed"):
-        for window in (1000, 4000):
-            for rank in (0, 511, 1023) if window == 1000 else (0,):
-                place = folder / f"place-{rank}.json"
-                options = {**common, "layout": layout, "window": window, "rank": rank}
-                name = f"{layout}, window {window:,}, rank {rank:,}"
-                row = run(manifest, save=place, **options)
-                show(f"{name}: step 0", row)
-                show(f"{name}: resumed", run(manifest, starts=place, **{**options, "batches": 0}))
+    cases = [("padded", 1000, 0), ("padded", 1000, world - 1), ("padded", 4000, 0), ("packed", 1000, 0)]
+    for layout, window, rank in cases:
+        place = folder / "place.json"
+        options = {"lanes": world, "world": world, "layout": layout, "window": window, "rank": rank}
+        name = f"{layout}, window {window:,}, rank {rank:,}"
+        row = run(manifest, save=place, batches=600, **options)
+        show(f"{name}: step 0", row)
+        show(f"{name}: resumed at step 601", run(manifest, starts=place, **options))
     print(f"{row['records']:,} records, {row['hours']:,.0f} h; {row['state_bytes']:,} bytes of place and counts a lane")
 
 
@@ -182,7 +186,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--manifest", type=Path)
     parser.add_argument("--layout", default="padded")
-    for key, default in (("lanes", 1), ("window", 1000), ("rank", 0), ("world", 1), ("batches", 0)):
+    numbers = {"lanes": 1, "window": 1000, "rank": 0, "world": 1, "batches": 0, "tokens": 2000, "torch": 0}
+    for key, default in numbers.items():
         parser.add_argument(f"--{key}", type=int, default=default)
     parser.add_argument("--starts", type=Path)
     parser.add_argument("--save", type=Path)

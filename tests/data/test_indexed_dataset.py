@@ -326,6 +326,28 @@ def test_a_list_beside_an_index(manifest, data, source, cut):
     assert names == Counter({f"r{i}": 1 for i in range(100)}) + Counter({f"l{i}": 2 for i in range(20)})
 
 
+@pytest.mark.parametrize("taken", [4, 31, 77])
+def test_an_index_beside_a_stream_is_read_in_its_lanes(manifest, data, source, cut, taken):
+    path = manifest(records_of(90))
+
+    def plan(**fields):
+        stream = source([cut(f"s{i}", 2.0) for i in range(60)], stream=True)
+        train = dataset(data(stream, Jsonl(type="jsonl", path=path, **fields), window=30, batch_tokens=100))
+        return train.batch_sampler(price)
+
+    for epoch in range(2):
+        names = Counter(i.cut.id for items in plan().epoch(epoch) for i in items)
+        assert names == Counter([f"s{i}" for i in range(60)] + [f"r{i}" for i in range(90)])
+    part = {i.cut.id for items in plan(max_hours=0.04).epoch(0) for i in items if i.cut.id[0] == "r"}
+    assert 0 < len(part) < 60
+    sampler = plan()
+    expected = facts(islice(sampler.batches(), taken + 40))
+    starts = json.loads(json.dumps(sampler.starts(taken)))
+    later = plan()
+    later.go_on(starts)
+    assert facts(islice(later.shard(0, 1, 1, index=taken - 1), 40)) == expected[taken:]
+
+
 # What a run asks for --------------------------------------------------------------------------------------------------
 
 

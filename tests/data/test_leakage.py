@@ -43,7 +43,7 @@ def test_what_is_unknown_is_no_zero(clip):
     assert summary_lines(unnamed) == ["dev shares no texts and no ids with the training data (speakers are not named)."]
     stream = leakage(None, dev)
     assert stream["dev"] == {"speakers": [None, 1], "texts": [None, 1], "ids": [None, 1], "recordings": [None, 0]}
-    assert summary_lines(stream) == ["dev: what it shares with the training data is unknown, as that is a stream."]
+    assert summary_lines(stream) == ["dev: what it shares with the training data is unknown: that is not read whole."]
 
 
 def test_training_data_is_not_read_for_nothing():

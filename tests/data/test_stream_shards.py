@@ -187,6 +187,28 @@ def test_a_lane_without_records_is_refused(parted, data):
         list(islice(plan(data, source).batches(), 3))
 
 
+@pytest.mark.parametrize("worlds", [(2, 4, 2), (4, 4, 1)])
+def test_going_on_a_second_time_begins_at_the_newest_place(parted, data, worlds):
+    """Though each process was told the places of lanes that others read."""
+    starts, index = [], 0
+    expected = facts(islice(plan(data, parted(each=60)).batches(), 400))
+    for world in worlds:
+        ranks = [plan(data, parted(each=60)) for _ in range(world)]
+        dealt = []
+        for rank, sampler in enumerate(ranks):
+            sampler.go_on(starts)
+            dealt.append(facts(islice(sampler.shard(rank, world, index=index), 96 // world)))
+        assert [batch for step in zip(*dealt) for batch in step] == expected[index : index + 96]
+        index += 96
+        starts = json.loads(json.dumps([entry for sampler in ranks for entry in sampler.starts(index)]))
+    last = plan(data, parted(each=60))
+    last.go_on(starts)
+    assert [place[0].first for _, place in sorted(last.window_starts.items())] == [
+        max(first for shard, (first, *_) in starts if shard == lane) for lane in range(8)
+    ]
+    assert all(0 <= index // 8 - place[0].first < 64 for place in last.window_starts.values())
+
+
 @pytest.mark.parametrize("taken", [3, 17, 40, 101])
 def test_everything_that_a_stream_is_made_of_goes_on_at_its_place(parted, source, cut, data, taken):
     """Repeats, a fraction of them, weights, replayed records, segments and what was dropped."""

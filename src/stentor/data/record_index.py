@@ -1,6 +1,6 @@
 """Record index: where each line of a manifest lies, so that records are read one at a time and none is held in memory.
 
-The folder MANIFEST.index holds `records.npy` (16 bytes a record, read by memory map) and `index.json`: counts, seconds
+The folder MANIFEST.index holds `records.npy` (16 bytes a record) and `index.json`: counts, seconds
 and languages, and what tells whether the manifest is still the one that was indexed. Records stand in the order of the
 manifest, but for those of each language together.
 """
@@ -67,21 +67,32 @@ class RecordIndex:
             raise DataError(f"The index {folder} cannot be read ({error}): {mend}.") from None
         if header["manifest"] != identity(manifest):
             raise DataError(f"{manifest} is not as it was when its index {folder} was made: {mend}.")
-        self._file: int | None = None
+        self._files: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.records)
 
     def cuts(self, numbers: np.ndarray) -> Iterator[Cut | UnusableRecord]:
         """The records of these numbers. A line that breaks the contract is an `UnusableRecord`."""
-        if self._file is None:
-            self._file = os.open(self.manifest, os.O_RDONLY)
-        rows = self.records[numbers]
+        lines, rows_file = self._open()
+        width, start = RECORD.itemsize, int(self.records.offset)  # type: ignore[attr-defined]
+        # Not through the map: what is touched there brings megabytes around it into the process's memory.
+        read = b"".join(os.pread(rows_file, width, start + width * number) for number in numbers.tolist())
+        rows = np.frombuffer(read, RECORD)
         places = list(zip(rows["offset"].tolist(), rows["size"].tolist()))
         for offset, size in places if hasattr(os, "posix_fadvise") else ():
-            os.posix_fadvise(self._file, offset, size, os.POSIX_FADV_WILLNEED)  # read by the disk side by side
+            os.posix_fadvise(lines, offset, size, os.POSIX_FADV_WILLNEED)  # read by the disk side by side
         for offset, size in places:
-            yield self._cut(os.pread(self._file, min(size, MAX_LINE), offset), offset, size)
+            yield self._cut(os.pread(lines, min(size, MAX_LINE), offset), offset, size)
+
+    def _open(self) -> tuple[int, int]:
+        """Descriptors of the manifest and of the rows, which are read here and there."""
+        if self._files is None:
+            rows = index_folder(self.manifest) / "records.npy"
+            self._files = os.open(self.manifest, os.O_RDONLY), os.open(rows, os.O_RDONLY)
+            for file in self._files if hasattr(os, "posix_fadvise") else ():
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        return self._files
 
     def _cut(self, data: bytes, offset: int, size: int) -> Cut | UnusableRecord:
         where = f"{self.manifest} at byte {offset}"

@@ -106,7 +106,8 @@ class IndexedDataset(StreamedDataset):
         yield json.dumps([self.num_shards, {n: s.model_dump(mode="json") for n, s in held_out.items()}])
         yield json.dumps([[s.language, s.channel, s.max_hours] for s in self.data.train])
         yield "\n".join(self.contents)
-        for items in () if sampler is None else islice(sampler.epoch(0), LOOK_AHEAD):
+        assert sampler is None or isinstance(sampler, ShardedStream)
+        for items in () if sampler is None else islice(sampler.samplers[0].epoch(0), LOOK_AHEAD):
             yield " ".join(item.cut.id for item in items) + "\n"
 
 

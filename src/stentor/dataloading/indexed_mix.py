@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of
-from stentor.data.record_index import Part
+from stentor.data.record_index import Part, RecordIndex
 from stentor.dataloading.mixing import part_of_hours
 from stentor.dataloading.permutation import Permutation
 from stentor.sources.base import Source
@@ -24,6 +24,10 @@ from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
+
+
+AT_A_TIME = 100
+"""Records whose lines are asked for together where no window is planned."""
 
 
 class Records(Protocol):
@@ -179,8 +183,42 @@ class IndexedMix:
         """Random records of a source, one after the other, no more than so many."""
         source, records = self.sources[number]
         order = Permutation(len(records), self.seed, "sample", number)
-        for start in range(0, min(most, len(records)), 100):
-            for record in records.cuts(order(np.arange(start, min(start + 100, most, len(records))))):
+        for start in range(0, min(most, len(records)), AT_A_TIME):
+            for record in records.cuts(order(np.arange(start, min(start + AT_A_TIME, most, len(records))))):
                 if not isinstance(record, UnusableRecord):
                     source.set_defaults(record)
+                yield record
+
+
+class ShuffledRecords(Iterator["Cut | UnusableRecord"]):
+    """Of an index that is mixed with streams: every `num_shards`-th record from `shard` on (`positions`), in an order
+    that is a function of `key`. `start` is the `cursor` of another one, to go on from."""
+
+    def __init__(
+        self,
+        source: Source,
+        index: RecordIndex,
+        positions: tuple[int, int],
+        key: Sequence[int | str],
+        start: int | None = None,
+    ):
+        shard, num_shards = positions
+        count = part_of_hours(len(index), index.seconds / 3600, source.max_hours)
+        self.source, self.index, self.num_read = source, index, start or 0
+        self.positions = range(shard, count, num_shards)
+        self.chosen, self.order = Permutation(len(index), "records"), Permutation(count, *key)
+        self.records = self._records()
+
+    def __next__(self) -> Cut | UnusableRecord:
+        return next(self.records)
+
+    def cursor(self) -> int:
+        return self.num_read
+
+    def _records(self) -> Iterator[Cut | UnusableRecord]:
+        while block := self.positions[self.num_read : self.num_read + AT_A_TIME]:
+            for record in self.index.cuts(self.chosen(self.order(np.array(block)))):
+                self.num_read += 1
+                if not isinstance(record, UnusableRecord):
+                    self.source.set_defaults(record)
                 yield record

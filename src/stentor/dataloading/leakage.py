@@ -20,11 +20,11 @@ KINDS = ("speakers", "texts", "ids", "recordings")
 
 Overlap = dict[str, dict[str, list[int | None]]]
 """Set -> kind -> [how many of them are in the training data too, how many the set has]; null where that is unknown: the
-training data is a stream, or names no speakers."""
+training data is a stream or has an index, or names no speakers."""
 
 
 def leakage(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> Overlap:
-    """Speakers, texts, ids and recordings that each set shares with the training data (None: a stream, unknown). Texts
+    """Speakers, texts, ids and recordings that each set shares with the training data (None: not read whole). Texts
     are equal when their words are: case and punctuation do not count."""
     held: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
     for name, cuts in sets.items():
@@ -58,7 +58,7 @@ def summary_lines(overlap: Overlap) -> list[str]:
     lines = []
     for name, kinds in overlap.items():
         if all(shared is None for shared, _ in kinds.values()):
-            lines.append(f"{name}: what it shares with the training data is unknown, as that is a stream.")
+            lines.append(f"{name}: what it shares with the training data is unknown: that is not read whole.")
             continue
         common = [f"{shared:,} of {total:,} {kind}" for kind, (shared, total) in kinds.items() if shared]
         if common:

@@ -49,8 +49,8 @@ class Data(Section):
     buckets: int = Field(30, ge=1)
     """Number of length buckets of the padded layout; their edges are set so that the least is wasted."""
     window: int = Field(1000, ge=1)
-    """Items that the packed layout looks ahead for the best fit; also the number of items that a streaming source is
-    planned by."""
+    """Items that the packed layout looks ahead for the best fit; also the number of items that a streaming source, or
+    each lane of one with an index, is planned by."""
     min_seconds: float = Field(0.1, ge=0)
     """Shorter records are dropped (and counted)."""
     max_seconds: float = Field(30.0, gt=0)
@@ -58,9 +58,9 @@ class Data(Section):
     max_bad: float = Field(0.01, ge=0, le=1)
     """Largest share of records that may be unusable (unreadable, missing, silent ...) before the run stops."""
     lanes: int = Field(8, ge=1)
-    """Parts of a stream that are read side by side, so that each of several processes reads only its own: best a
-    multiple of the number of processes. The plan depends on it, not on the processes. Data of too few files to be cut
-    into equal parts is read in fewer, whole by every process in the end."""
+    """Parts of a stream, or of data with an index, that are read side by side, so that each of several processes reads
+    only its own: best a multiple of the number of processes. The plan depends on it, not on the processes. Data of too
+    few files to be cut into equal parts is read in fewer, whole by every process in the end."""
     language_temperature: float | None = Field(None, ge=0, le=1)
     """Balance languages: each language's records are repeated (largest / its own hours) ^ (1 - value) times. 1 leaves
     the data as it is, 0 gives every language the same hours. Null: off."""

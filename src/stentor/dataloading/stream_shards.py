@@ -156,6 +156,8 @@ class ShardedStream:
         """Take over what `starts` of all processes gave, so that resuming reads nothing of earlier windows."""
         for shard, (first, epoch, *rest) in starts:
             *fields, counts = rest or [None]  # older checkpoints have the starts of epochs alone
+            if shard in self.window_starts and self.window_starts[shard][0].first >= first:
+                continue  # of a process that did not read the shard since it went on itself
             self.window_starts[shard] = [WindowStart(first, epoch, *fields)]
             if counts is not None:
                 self.lanes.restore_counts(shard, counts)

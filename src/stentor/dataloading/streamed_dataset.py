@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.cut import UnusableRecord
 from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import Item
+from stentor.dataloading.indexed_mix import ShuffledRecords
 from stentor.dataloading.item_stream import ItemStream, MixedItems, ReplayedItems, SourceItems
 from stentor.dataloading.mixing import DropCounter, DropReason, filter_cuts
 from stentor.dataloading.stream_shards import ShardedStream, common_num_shards, records_of_shard, shard_window, share_of
@@ -61,9 +62,18 @@ class StreamedDataset(TrainDataset):
 
     streams = True
 
+    def _start_counting(self, num_shards: int) -> None:
+        self.num_shards = num_shards
+        self._lane_counts: dict[int, LaneCounts] = {}
+        self._restored: dict[int, LaneCounts] = {}  # of lanes that this process has not come to
+        self._finished_shards: set[int] = set()
+        self._model_drop_reasons: list[DropReason] = []
+        self._held_out: StreamHoldOut | None = None
+
     def _open(self, held_out: dict[str, HeldOut]) -> None:
         data = self.data
         self._start_counting(common_num_shards(data.train, data.lanes))
+        self._indexes = [source.index() for source in data.train]
         # By id(source): of sources that are no streams.
         self._records_beside: dict[int, list[Cut | UnusableRecord]] = {}
         if data.language_temperature is not None:
@@ -72,10 +82,10 @@ class StreamedDataset(TrainDataset):
                 "`weight` or `repeat`."
             )
         for number, source in enumerate(data.train):
-            if source.max_hours is not None:
+            if source.max_hours is not None and source.index() is None:
                 raise ConfigError(
-                    f"data.train.{number}.max_hours needs sources of known length, and one of `data.train` is a "
-                    "stream. Use `limit`, `weight` or `repeat`."
+                    f"data.train.{number}.max_hours: one of `data.train` is a stream, and beside it a part can only be "
+                    "taken of a manifest with an index (`stentor prepare index`). Use `limit`, `weight` or `repeat`."
                 )
         self.say(
             "The training data is a stream of unknown length: items are shuffled and batched in windows of "
@@ -86,14 +96,6 @@ class StreamedDataset(TrainDataset):
             self._held_out = StreamHoldOut(held_out)
             self._held_out.fill([filter_cuts(s.cuts(), data, DropCounter(), self.drop_reason) for s in data.train])
         self._say_lanes("stream")
-
-    def _start_counting(self, num_shards: int) -> None:
-        self.num_shards = num_shards
-        self._lane_counts: dict[int, LaneCounts] = {}
-        self._restored: dict[int, LaneCounts] = {}  # of lanes that this process has not come to
-        self._finished_shards: set[int] = set()
-        self._model_drop_reasons: list[DropReason] = []
-        self._held_out: StreamHoldOut | None = None
 
     def _say_lanes(self, name: str) -> None:
         world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -155,7 +157,7 @@ class StreamedDataset(TrainDataset):
         return self._lane_counts[shard]
 
     def counts(self, shard: int) -> Any:
-        return self._counted(shard).as_plain()
+        return (self._lane_counts.get(shard) or self._restored.get(shard) or LaneCounts()).as_plain()
 
     def restore_counts(self, shard: int, counts: Any) -> None:
         self._restored[shard] = LaneCounts.from_plain(counts)
@@ -167,7 +169,9 @@ class StreamedDataset(TrainDataset):
         if all(source.weight is None for source in sources):
             sizes = [source.expected() if source.streaming else 0 for source in sources]
             if None not in sizes:
-                sizes = [n if s.streaming else len(self._records_of_listed(s)) for s, n in zip(sources, sizes)]
+                for number, source in enumerate(sources):
+                    if not source.streaming:
+                        sizes[number] = len(self._indexes[number] or self._records_of_listed(source))
                 return [source.repeat * max(size or 0, 1) for source, size in zip(sources, sizes)]
         return [source.weight or 1.0 for source in sources]
 
@@ -180,10 +184,14 @@ class StreamedDataset(TrainDataset):
     def _items_of(self, number: int, shard: int, epoch: int, place: Any) -> ItemStream:
         """(cut, copy) of the usable records of a source, read as often as its `repeat` says; a fraction takes another
         part of the records in each epoch."""
-        source = self.data.train[number]
+        source, index = self.data.train[number], self._indexes[number]
         passes = math.ceil(source.repeat)
 
         def opened(copy: int, cursor: Any) -> tuple[Iterator[Cut | UnusableRecord], Callable[[], Any]]:
+            if index is not None:
+                key = (self.seed, "beside", number, epoch * passes + copy)
+                reader = ShuffledRecords(source, index, (shard, self.num_shards), key, cursor)
+                return reader, reader.cursor
             ordered = source.in_epoch(self.seed, epoch * passes + copy) if source.streaming else source
             ordered.start_at(cursor)
             records = records_of_shard(ordered, shard, self.num_shards, self._records_of_listed)
@@ -240,3 +248,4 @@ class StreamedDataset(TrainDataset):
         sections = [source.model_dump(mode="json", exclude={"max_hours"}) for source in self.data.train]
         yield json.dumps([self.num_shards, {n: s.model_dump(mode="json") for n, s in held_out.items()}, *sections])
         yield "".join(source.contents() for source in self.data.train if source.streaming)
+        yield "".join(index.content for index in self._indexes if index is not None)

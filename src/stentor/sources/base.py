@@ -37,7 +37,8 @@ class Source(Choice):
     limit: int | None = Field(None, ge=1)
     """Keep only the first so many records (after those of `skip`). Null: all."""
     max_hours: float | None = Field(None, gt=0)
-    """Train on a random part of about so many hours, always the same one. Null: all. Not for streams."""
+    """Take a random part of about so many hours, always the same one. Null: all. Not for streams, and only where the
+    source is one of `train`, `replay`, `eval` or `test` itself."""
 
     required: ClassVar[tuple[str, ...]] = ("records",)
     streaming: ClassVar[bool] = False

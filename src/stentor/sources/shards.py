@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
+    from stentor.data.shuffled_shards import ShuffledShards
     from stentor.data.tar import ByteRange, Index
-    from stentor.sources.shuffled_shards import ShuffledShards
 
 STREAM_FROM = 200_000
 """Samples from which `stream: null` means a stream."""
@@ -146,9 +146,9 @@ class Shards(Source):
                 prefetch(following.tar)
             yield from self._read(shard)
 
-    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards:
+    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards[TokenShard]:
         """The records in the order of an epoch, a function of (seed, epoch, stream shard)."""
-        from stentor.sources.shuffled_shards import ShuffledShards
+        from stentor.data.shuffled_shards import ShuffledShards
 
         seed, epoch = self._order or (0, 0)
         key = (seed, "shards", epoch, *self._stream_shard)

@@ -1,10 +1,13 @@
 """Tensors written by several ranks are read by any number of them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from stentor.engine.sharding import TensorShard
+from stentor.engine import sharding
+from stentor.engine.sharding import TensorShard, own_shards
 from stentor.engine.tensor_files import StoredTensors, read_into, save_shards
 
 TENSORS = {
@@ -74,3 +77,16 @@ def test_torch_reads_the_files_too(tmp_path):
     state = {name: torch.zeros_like(tensor) for name, tensor in TENSORS.items()}
     load(state, storage_reader=HuggingFaceStorageReader(str(tmp_path)), no_dist=True)
     assert all(state[name].equal(tensor) for name, tensor in TENSORS.items())
+
+
+def test_what_all_have_is_written_once(monkeypatch):
+    """Evenly spread; what is each rank's own, such as running statistics, is that of the first one."""
+    tensors = {f"w{n}": torch.zeros(n) for n in (1, 2, 3, 7, 8)} | {"running": torch.zeros(6)}
+    written = []
+    for rank in range(3):
+        here = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda r=rank: r, get_world_size=lambda: 3)
+        monkeypatch.setattr(sharding, "dist", here)
+        written.append(own_shards(tensors, {"running"}))
+    assert sorted(name for shards in written for name in shards) == sorted(tensors)
+    assert "running" in written[0] and all(s.first == 0 and s.shape == s.data.shape for s in written[0].values())
+    assert max(sum(s.data.numel() for s in shards.values()) for shards in written) <= 12

@@ -39,7 +39,8 @@ class Watch(Callback):
     def on_start(self, trainer):
         def uploaded(folder):
             latest = (folder.parent / "latest").read_text().strip()
-            Path(self.log + "-uploads").open("a").write(f"{latest} {threading.current_thread().name}\n")
+            with open(self.log + "-uploads", "a") as file:
+                print(latest, threading.current_thread().name, file=file)
         trainer.after_checkpoint = uploaded
     def on_step(self, trainer):
         if trainer.step == 6:

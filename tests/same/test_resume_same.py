@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from run_events import wait_for
+
 KEPT = ("step", "epoch", "train/loss", "train/text", "train/ctc", "grad_norm", "lr", "padding")
 # Dropout, speed perturbation and SpecAugment all draw random numbers that must come again after the resume.
 NOISY = ["data.augment.speed=[0.9, 1.0, 1.1]", "data.augment.spec_augment={time_masks: 1, freq_masks: 1}"]
@@ -40,6 +42,7 @@ def test_killed_and_resumed_is_bit_identical(tiny, cli, start, rows, tmp_path):
     process = start("train", config, *LONG, *NOISY, "name=killed")
     folder = tmp_path / "runs" / "killed"
     wait_for_step(folder, random.randint(4, 12), process)
+    wait_for(folder / "checkpoints" / "latest", "step-", process)  # the first is written beside steps 4 to 6
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert not (folder / "results.json").exists()

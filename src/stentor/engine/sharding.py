@@ -1,7 +1,7 @@
 """Sharded tensors: the parts that FSDP2 (DTensor) and DeepSpeed's ZeRO divide over the processes."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -46,13 +46,14 @@ def is_divided(tensor: Tensor) -> bool:
     return isinstance(tensor, DTensor) or is_zero_sharded(tensor)
 
 
-def own_shards(tensors: Mapping[str, Tensor]) -> dict[str, TensorShard]:
+def own_shards(tensors: Mapping[str, Tensor], of_main: Set[str] = frozenset()) -> dict[str, TensorShard]:
     """What this rank writes of tensors: its rows of those that are divided, and some of the others, of which each is
-    written by one rank. What ZeRO-3 divides is gathered for the main rank. All ranks must call."""
+    written by one rank; those in `of_main`, which are not the same on all, by the main one. What ZeRO-3 divides is
+    gathered for the main rank. All ranks must call."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     written = [0] * world  # bytes of whole tensors by rank
     shards: dict[str, TensorShard] = {}
-    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].nbytes):
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[0] not in of_main, -item[1].nbytes)):
         if is_zero_sharded(tensor):
             whole = gather_zero(tensor)
             if rank == 0:
@@ -63,7 +64,7 @@ def own_shards(tensors: Mapping[str, Tensor]) -> dict[str, TensorShard]:
             if shard.data.numel():
                 shards[name] = shard
             continue
-        writer = written.index(min(written))
+        writer = 0 if name in of_main else written.index(min(written))
         written[writer] += tensor.nbytes
         if writer == rank:
             shards[name] = shard

@@ -14,7 +14,7 @@ import torch
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import PendingCheckpoint, assembled, write_divided
-from stentor.engine.sharding import is_divided, own_shards
+from stentor.engine.sharding import TensorShard, is_divided, own_shards
 from stentor.engine.tensor_files import MeanTensors, StoredTensors
 from stentor.errors import ConfigError, without_secrets
 from stentor.section.contract import violation
@@ -78,11 +78,11 @@ def save(trainer: Trainer) -> None:
     known, when `settle` comes back. Raises StentorError when the disk refuses."""
     settle(trainer)
     model = trainer.bundle.model
-    parameters = {name for name, _ in model.named_parameters()}
-    weights = ema.trained_tensors(model)  # of which the buffers may change in the next forward
-    shards = {"weights": own_shards({n: t if n in parameters else t.clone() for n, t in weights.items()})}
-    if trainer.ema:
-        shards["ema"] = own_shards(trainer.ema.shadow)
+    buffers = {name for name, _ in model.named_buffers()}  # each rank's own, and changed by a forward
+    shards: dict[str, dict[str, TensorShard]] = {}
+    for kind, tensors in (("weights", ema.trained_tensors(model)), ("ema", trainer.ema.shadow if trainer.ema else {})):
+        if tensors:
+            shards[kind] = own_shards({n: t.clone() if n in buffers else t for n, t in tensors.items()}, buffers)
     shards["optimizer"], plain = trainer.backend.optimizer_state()
     frozen = ema.exported_frozen_tensors(trainer.bundle)
     whole = {n: t.detach() for n, t in frozen.items() if not is_divided(t)}

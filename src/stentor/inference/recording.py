@@ -14,6 +14,7 @@ from stentor.audio.channels import frames_first, to_mono
 from stentor.audio.ffmpeg import ffmpeg_errors, open_av
 from stentor.audio.io import UNKNOWN_FRAMES, check_finite, check_length, probe, read
 from stentor.audio.resampler import Resampler
+from stentor.data.storage import as_path, local_copy
 from stentor.errors import AudioError
 
 BLOCK = 60.0
@@ -180,6 +181,7 @@ class DecodedRecording:
         cls, path: str, name: str, start: float = 0.0, duration: float | None = None, channel: int | None = None
     ) -> DecodedRecording:
         """A file, or a part of it in seconds, at its own rate. Raises AudioError."""
+        path = str(local_copy(as_path(path)))
         info = probe(path)
         if start or (duration is not None and duration < info.duration - 0.001):
             part = read(path, info.sample_rate, start, duration, check_silence=False, channel=channel)

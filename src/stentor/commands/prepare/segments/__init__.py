@@ -22,6 +22,7 @@ from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, secon
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path
+from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.report.corpus import render
@@ -189,5 +190,8 @@ def _id(work: Work, segment: Segment) -> str:
 
 def _path(work: Work, folder: Path) -> str:
     assert not isinstance(work.cut, UnusableRecord)
-    path, home = Path(audio_path(work.cut) or "").absolute(), folder.absolute()
+    written = audio_path(work.cut) or ""
+    if is_remote(written):
+        return written
+    path, home = Path(written).absolute(), folder.absolute()
     return str(path.relative_to(home) if path.is_relative_to(home) else path)

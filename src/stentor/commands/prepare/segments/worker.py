@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.executor import Worker
+from stentor.commands.prepare.executor import RecordWorker, Worker
 from stentor.commands.prepare.pipeline import RecordWithFiles, reject
 from stentor.data.cut import UnusableRecord, audio_path, divided, language_of
 from stentor.data.fields import channel_of
@@ -39,7 +39,7 @@ class Work:
         return self.cut.id
 
 
-class SegmentsWorker(Worker[list[Work], "tuple[list[Outcome], list[UnusableRecord]]"]):
+class SegmentsWorker(RecordWorker, Worker[list[Work], "tuple[list[Outcome], list[UnusableRecord]]"]):
     """Recordings to `{"id", "segments", "rejects", "counts"}` as plain data; `counts` holds how many segments and
     seconds each stage was given and kept. With `audio_folder`, segments become FLAC files there."""
 

@@ -146,9 +146,7 @@ def test_wrong_usage(run, monkeypatch):
         run(Squares(), device="cuda:1")
     with pytest.raises(ConfigError, match="run the command on a node of the cluster"):
         list(RayExecutor("ray://host:10001").map(Squares(), GROUPS, lambda: False))
-    with pytest.raises(
-        ConfigError, match=r"There is no Ray cluster at 127\.0\.0\.1:1: start one"
-    ):
+    with pytest.raises(ConfigError, match=r"There is no Ray cluster at 127\.0\.0\.1:1: start one"):
         list(RayExecutor("127.0.0.1:1").map(Squares(), GROUPS, lambda: False))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"--ray needs Ray: pip install 'stentor\[ray\]'"):

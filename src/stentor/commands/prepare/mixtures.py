@@ -97,7 +97,9 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFile], list[UnusableRecord]]]):
+class MixturesWorker(
+    RecordWorker, Worker[list[int], tuple[list[dict[str, Any] | RecordWithFile], list[UnusableRecord]]]
+):
     """The audio and the manifest records of mixtures, which are named by their index."""
 
     def __init__(self, cuts: Sequence[Cut | UnusableRecord], folder: Path):
@@ -114,7 +116,7 @@ class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[RecordWithFile],
     def name(self, group: list[int]) -> str:
         return self.cuts[group[0]].id
 
-    def process(self, group: list[int]) -> tuple[list[RecordWithFile], list[UnusableRecord]]:
+    def process(self, group: list[int]) -> tuple[list[dict[str, Any] | RecordWithFile], list[UnusableRecord]]:
         return divided(self._mix(index) for index in group)
 
     def _mix(self, index: int) -> RecordWithFile | UnusableRecord:

@@ -5,7 +5,8 @@
 Prints megabytes per second of the clock (median over rounds in which all ways take turns, the cache empty each time).
 "bytes" brings the shards and reads every member, also with boto3; "decoded" does what the loader does: labels, index,
 FLAC to float32. The servers are processes of their own on this machine: moto's (the stand-in for S3 that the tests use,
-in Python), a web server that answers ranges by `sendfile`, and that one behind a proxy that cuts all connections every second.
+in Python), a web server that answers ranges by `sendfile`, and that one behind a proxy that cuts all connections every
+second.
 """
 
 import argparse

@@ -4,15 +4,13 @@ import itertools
 
 import pytest
 
-for package, extra in (("s3fs", "s3"), ("moto.server", "test-cluster")):
-    pytest.importorskip(package, reason=f"needs the extra `{extra}`: pip install 'stentor[{extra}]'")
-
-
 NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def server():
+    for package, extra in (("s3fs", "s3"), ("moto.server", "test-cluster")):
+        pytest.importorskip(package, reason=f"needs the extra `{extra}`: pip install 'stentor[{extra}]'")
     from s3_stand_in import StandIn
 
     server = StandIn()
@@ -35,6 +33,7 @@ def s3(server, cache, monkeypatch):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache; nothing that this process knows of files and connections of other tests."""
+    pytest.importorskip("aiohttp", reason="needs aiohttp: pip install aiohttp")
     from stentor.data import storage_cache
 
     monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "cache"))

@@ -26,20 +26,8 @@ from stentor.data.storage import (
 from stentor.errors import DataError, MissingData
 from stentor.section import Section
 
-READ_AS_THEY_ARE = {
-    "audio",
-    "codec",
-    "config",
-    "data",
-    "diarizer",
-    "model",
-    "models",
-    "noise",
-    "overrides",
-    "reverb",
-    "to",
-}
-"""Options that are taken as addresses; `to` where it is no `output`."""
+BROUGHT = {"audio_from", "card", "plugin", "recognizer", "reference", "voice"}
+"""Options whose readers take local files alone."""
 UPLOADS = 8
 """Files that are uploaded at a time."""
 AnySection = TypeVar("AnySection")
@@ -54,7 +42,7 @@ def with_local_files(options: Any) -> Iterator[None]:
             if declared.metadata.get("output") and is_remote(value):
                 local = stack.enter_context(staged(as_path(value), getattr(options, "skip_existing", False)))
                 setattr(options, declared.name, local if isinstance(as_path(value), type(value)) else str(local))
-            elif declared.name not in READ_AS_THEY_ARE:
+            elif declared.name in BROUGHT:
                 setattr(options, declared.name, brought(value))
         yield
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.file_progress import make_folder, parse_formats, require_folder
+from stentor.data.storage import as_path, is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Aligned, Clip
@@ -48,13 +49,13 @@ def read_text(text: str) -> str:
     """The text itself, or what is in the file that it names, as one line. Raises ConfigError when that is empty."""
     source = "The text"
     try:
-        is_file = Path(text).is_file()
+        is_file = is_remote(text) or Path(text).is_file()
     except OSError:  # longer than a path may be
         is_file = False
     if is_file:
-        source = f"The file {text}"
+        source = f"The file {name_of(text)}"
         try:
-            text = Path(text).read_text("utf-8-sig")
+            text = as_path(text).read_text("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ConfigError(f"{source} is not UTF-8 text (byte {error.start}): give a text file.") from None
     if not text.strip():

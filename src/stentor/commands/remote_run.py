@@ -24,7 +24,6 @@ EVERY = 5.0
 POINTERS = ("latest", "best")
 CHECKPOINTS = "checkpoints"
 RESULTS = "results.json"
-OF_THIS_MACHINE = (".lock",)
 
 
 @contextlib.contextmanager
@@ -118,7 +117,7 @@ class Mirror:
         while not self.stopping.wait(EVERY):
             try:
                 self.upload_changes()
-            except StentorError as error:
+            except (StentorError, OSError) as error:  # OSError: what was listed is being deleted
                 print(f"Not uploaded yet: {error}", flush=True)
 
     def upload_changes(self) -> None:
@@ -156,8 +155,9 @@ class Mirror:
 
     def _others(self) -> list[Path]:
         """Files outside of checkpoints; results.json last, which says that the run is finished."""
-        files = [p for p in self.local.rglob("*") if p.is_file() and p.name not in OF_THIS_MACHINE]
-        files = [p for p in files if CHECKPOINTS not in p.parts and p.name[0] != "." and p.suffix != ".tmp"]
+        parts = {p: p.relative_to(self.local).parts for p in self.local.rglob("*") if p.is_file()}
+        files = [p for p, names in parts.items() if CHECKPOINTS not in names and not p.name.endswith(".tmp")]
+        files = [p for p in files if not any(name.startswith(".") for name in parts[p])]
         return sorted(files, key=lambda p: (p.name == RESULTS, p))
 
     def _upload(self, file: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.jsonl import open_text, parse_object
+from stentor.data.storage import as_path
 from stentor.errors import ConfigError, DataError
 from stentor.sources.speech_list import REFERENCE_ALIASES
 
@@ -55,7 +56,7 @@ def read_lines(path: str) -> list[TextLine]:
     lines: list[TextLine] = []
     seen: dict[str, int] = {}
     try:
-        with open_text(Path(path)) as texts:
+        with open_text(as_path(path)) as texts:
             written = [(number, line) for number, line in texts.numbered() if not isinstance(line, str) or line.strip()]
     except DataError as error:
         raise ConfigError(f"--from {error}") from None

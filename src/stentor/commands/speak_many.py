@@ -14,6 +14,7 @@ from stentor.commands.file_progress import FileProgress, check_failed
 from stentor.commands.prepare.executor import RecordWorker, device_names, make_executor
 from stentor.commands.speak_lines import TextLine
 from stentor.data.atomic_write import atomic_path
+from stentor.data.storage import as_path
 from stentor.errors import AudioError, StentorError
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
@@ -138,7 +139,7 @@ class LinesWorker(RecordWorker):
         )
 
     def _resolve(self, written: str) -> str:
-        return str(beside_or_here(written, Path(self.options.from_ or "").parent))
+        return str(beside_or_here(written, as_path(self.options.from_ or "").parent))
 
 
 def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:

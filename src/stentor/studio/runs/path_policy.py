@@ -104,7 +104,7 @@ class _PathPolicy:
         for name, field in kind.model_fields.items():
             owner = f"{_owner(kind, name)}.{name}"
             value, here = getattr(section, name), (*path, field.alias or name)
-            if owner == "Config.stages" or (owner in FREE and not isinstance(value, Path)):
+            if owner == "Config.stages" or (owner in FREE and not _is_path(value)):
                 continue
             if owner in REFUSED:
                 if value != field.get_default(call_default_factory=True):
@@ -117,7 +117,7 @@ class _PathPolicy:
     def value(self, value: Any, path: tuple[Key, ...], strict: bool, listing: bool) -> Iterator[tuple[Any, str]]:
         if isinstance(value, Section):
             yield from self.section(value, path, strict)
-        elif isinstance(value, (Path, str)) or is_remote(value):  # an address is refused as text
+        elif isinstance(value, str) or _is_path(value):
             why = self.path(str(value), strict and isinstance(value, Path))
             if why := why or (self.manifest(value) if listing and isinstance(value, Path) else None):
                 yield path, why
@@ -178,6 +178,11 @@ class _PathPolicy:
             ):
                 return f"names audio outside of its own folder (line {number} of {place.name})"
         return None
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a value is a path of this machine or an address, and no text."""
+    return isinstance(value, Path) or (not isinstance(value, str) and is_remote(value))
 
 
 def _source(source: Source) -> str | None:

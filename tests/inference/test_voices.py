@@ -251,6 +251,15 @@ def test_several_processes_share_the_lines(talker, speak, tmp_path):
 
 
 @pytest.mark.slow
+def test_lines_on_a_cluster_are_those_of_this_machine(talker, speak, tmp_path, ray_cluster):
+    texts = many_lines(tmp_path / "t.jsonl", 6)
+    for name, more in (("here", []), ("ray", ["--ray", ray_cluster])):
+        code, out, err = speak(talker, "--from", texts, "--out", tmp_path / name, "--device", "cpu", *more)
+        assert code == 3 and "5 spoken" in out and "1 of 6 lines could not be spoken: line 3" in err
+    same_folders(tmp_path / "here", tmp_path / "ray")
+
+
+@pytest.mark.slow
 def test_a_kill_loses_no_line(talker, speak, tmp_path):
     texts, out = many_lines(tmp_path / "t.jsonl", 40), tmp_path / "killed"
     arguments = [talker, "--from", texts, "--out", out, "--processes", 2, "--device", "cpu"]

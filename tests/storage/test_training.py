@@ -113,3 +113,15 @@ def test_an_upload_that_fails_is_said_and_nothing_is_lost(s3, cache, tmp_path):
             folder.mkdir()
             (folder / "log.txt").write_text("kept")
     assert (folder / "log.txt").read_text() == "kept"
+
+
+def test_an_index_lies_beside_its_manifest_on_s3(s3, corpus, tiny, here, rows, tmp_path):
+    s3.put_folder("corpus", corpus)
+    place = s3.url("corpus")
+    here("prepare", "index", f"{place}/train.jsonl")
+    here("prepare", "index", corpus / "train.jsonl")
+    for name, folder in (("s3", place), ("disk", corpus)):
+        here("train", tiny(), f"name={name}", f"data.train.0.path={folder}/train.jsonl", "train.steps=3")
+    runs = tmp_path / "runs"
+    assert "has an index" in (runs / "s3" / "log.txt").read_text()
+    assert len(losses(runs / "s3", rows)) == 3 and losses(runs / "s3", rows) == losses(runs / "disk", rows)

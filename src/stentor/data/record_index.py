@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, parse_object, raise_problems
+from stentor.data.storage import is_remote, local_copy, upload
 from stentor.errors import DataError, RecordError
 from stentor.text.languages import known_code
 
@@ -58,14 +60,15 @@ class RecordIndex:
         mend = f"run `stentor prepare index {manifest}` again, or delete that folder to list the records in memory"
         try:
             header = json.loads((folder / "index.json").read_bytes())
-            self.records: np.ndarray = np.load(folder / "records.npy", mmap_mode="r")
+            self._places = local_copy(manifest), local_copy(folder / "records.npy")
+            self.records: np.ndarray = np.load(self._places[1], mmap_mode="r")
             self.content, self.seconds = str(header["content"]), float(header["seconds"])
             self.parts = {language: Part(**part) for language, part in header["languages"].items()}
             if header["version"] != VERSION or len(self.records) != header["records"] or self.records.dtype != RECORD:
                 raise ValueError("it is incomplete or of another version")
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"The index {folder} cannot be read ({error}): {mend}.") from None
-        if header["manifest"] != identity(manifest):
+        if header["manifest"] != identity(self._places[0]):
             raise DataError(f"{manifest} is not as it was when its index {folder} was made: {mend}.")
         self._files: tuple[int, int] | None = None
 
@@ -88,8 +91,8 @@ class RecordIndex:
     def _open(self) -> tuple[int, int]:
         """Descriptors of the manifest and of the rows, which are read here and there."""
         if self._files is None:
-            rows = index_folder(self.manifest) / "records.npy"
-            self._files = os.open(self.manifest, os.O_RDONLY), os.open(rows, os.O_RDONLY)
+            lines, rows = self._places
+            self._files = os.open(lines, os.O_RDONLY), os.open(rows, os.O_RDONLY)
             for file in self._files if hasattr(os, "posix_fadvise") else ():
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return self._files
@@ -111,37 +114,41 @@ def build_index(manifest: Path, report: Callable[[int, int], None] = lambda done
     """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
     What a killed command leaves is not an index: the next one starts anew. Raises `DataError` for manifests without
     random access and for lines that break the contract."""
-    folder = index_folder(manifest)
-    draft = folder.with_name(folder.name + ".tmp")
+    local, folder = local_copy(manifest), index_folder(manifest)
+    remote = is_remote(manifest)
+    draft = Path(tempfile.mkdtemp()) / "index" if remote else folder.with_name(folder.name + ".tmp")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        with open_text(manifest) as lines:
+        with open_text(local) as lines:
             if lines.zipped:
                 raise DataError(f"{manifest} is gzipped, and has no places to jump to: unpack it and index that file.")
             draft.mkdir()
-            before = identity(manifest)
+            before = identity(local)
             parts = _Parts(draft)
             for row in _rows(lines, manifest, report):
                 parts.add(*row)
         parts.flush()
         content = parts.join()
+        if not parts.parts:
+            raise DataError(f"{manifest} holds no records.")
         write_header(draft, before, content, parts.parts)
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
+        if remote:
+            for name in ("records.npy", "index.json"):
+                upload(draft / name, folder / name)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return RecordIndex(manifest)
 
 
 def write_header(folder: Path, manifest: dict[str, Any], content: str, parts: Mapping[str, Part]) -> None:
-    """Write index.json beside records.npy. Raises `DataError` for an index without records."""
-    records = sum(part.count for part in parts.values())
-    if not records:
-        raise DataError(f"{folder.with_suffix('').with_suffix('')} holds no records.")
+    """Write index.json beside records.npy."""
     header = {
         "version": VERSION,
         "manifest": manifest,
-        "records": records,
+        "records": sum(part.count for part in parts.values()),
         "seconds": sum(part.seconds for part in parts.values()),
         "content": content,
         "languages": {language: asdict(part) for language, part in parts.items()},
@@ -154,7 +161,7 @@ def _rows(
 ) -> Iterator[tuple[str, int, int, float]]:
     """(language, offset, size, seconds) of each record."""
     problems: list[str] = []
-    end, total, folder = 0, os.path.getsize(manifest), manifest.parent
+    end, total, folder = 0, os.fstat(lines.file.fileno()).st_size, manifest.parent
     for number, line in lines.numbered():
         start, end = end, lines.file.tell()
         if isinstance(line, str) and not line.strip():

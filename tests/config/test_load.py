@@ -302,6 +302,8 @@ def test_source_from_a_path(run, tmp_path):
     assert parse_source("dev.jsonl").type == "jsonl"
     assert parse_source("cuts.jsonl.gz").type == "manifest"
     (tmp_path / "shar").mkdir()
+    assert parse_source("shar").type == "audio_folder"
+    (tmp_path / "shar" / "cuts.000000.jsonl.gz").touch()
     assert parse_source("shar").type == "manifest"
     limited = parse_source("dev.jsonl,limit=3,where={speaker: [anna, ben]}")
     assert (str(limited.path), limited.limit, limited.where) == ("dev.jsonl", 3, {"speaker": ["anna", "ben"]})

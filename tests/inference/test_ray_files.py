@@ -20,6 +20,7 @@ def outputs(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_transcripts_are_those_of_this_machine(ray_cluster, whisper, files, tmp_path, capsys):
     command = ["transcribe", str(whisper), str(files), "--format", "json,srt", "--device", "cpu", "--out"]
     assert main([*command, str(tmp_path / "local")]) == 3

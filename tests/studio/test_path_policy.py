@@ -307,7 +307,7 @@ def test_every_path_of_the_schema_is_held_inside(projects):
     for value in (Path("/etc/passwd"), [Path("/etc/passwd")], (Path("../x"),)):
         assert list(guard.value(value, ("key",), False, False))
     sources = {name for name, kind in _sources().items() if Path in _deep(kind)}
-    assert sources - OWN == {"manifest", "shards", "rttm", "corpus", "speech_list"}
+    assert sources - OWN == {"audio_folder", "manifest", "shards", "rttm", "corpus", "speech_list"}
 
 
 def _sources() -> dict[str, type[Section]]:

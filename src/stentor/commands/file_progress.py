@@ -159,7 +159,7 @@ class Files(FileProgress):
         elif self.folder is not None:
             self.write(outcome.texts)
         else:
-            if outcome.printed:
+            if outcome.printed is not None:
                 self.print(outcome.printed)
             self.add_file()
 
@@ -193,7 +193,7 @@ class FileOutcome:
     `messages`: warnings and errors, for standard error; `error`: why it could not be read."""
 
     texts: dict[str, str] = field(default_factory=dict)
-    printed: str = ""
+    printed: str | None = None
     messages: list[str] = field(default_factory=list)
     error: str | None = None
     seconds: float = 0.0

@@ -16,8 +16,8 @@ class Bars:
     yticks: list[tuple[float, str]]
     facts: str
     summary: str
-    lower: list[tuple[float, float, float, str]] = field(default_factory=list)
-    """The part of each bar that stands apart, such as what was kept."""
+    lower: list[tuple[float, float, float, str]] | None = None
+    """The part of each bar that stands apart, such as what was kept. None: bars have no parts."""
     limits: list[tuple[float, str]] = field(default_factory=list)
     """Thresholds: percent from the left, and what each says."""
 

@@ -60,7 +60,7 @@ class DiarizeWorker(FilesWorker):
         rttm = diarization.rttm(name)
         if self.options.out is None:
             text = rttm if self.formats[0] == "rttm" else json.dumps(diarization, ensure_ascii=False)
-            outcome.printed = text.rstrip("\n")
+            outcome.printed = text.rstrip("\n") or None
         else:
             texts = {"rttm": rttm, "json": json.dumps(diarization, ensure_ascii=False, indent=2)}
             outcome.texts = {format: texts[format] for format in self.formats}

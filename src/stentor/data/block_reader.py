@@ -46,8 +46,8 @@ class BlockReader(io.RawIOBase):
         if facts["type"] == "directory":
             raise DataError(f"{name_of(path)} is a folder, not a file.")
         size = facts["size"]
-        self.whole = read_whole(path) if size is None else None  # of unknown length: not in blocks
-        self.size = len(self.whole) if self.whole is not None else int(size)
+        self.content = read_whole(path) if size is None else None  # of unknown length: not in blocks
+        self.size = len(self.content) if self.content is not None else int(size)
         self.place = 0
         self.pool = ThreadPoolExecutor(AHEAD)
         self.under_way: deque[tuple[int, Future[bytes]]] = deque()
@@ -77,8 +77,8 @@ class BlockReader(io.RawIOBase):
 
     def _block(self) -> tuple[int, bytes]:
         """The block that holds the place, and where it starts; those behind it are asked for."""
-        if self.whole is not None:
-            return 0, self.whole
+        if self.content is not None:
+            return 0, self.content
         start = self.place - self.place % BLOCK
         if not any(at == start for at, _ in self.under_way):
             self._drop()
@@ -155,9 +155,9 @@ async def _receive_http(system: Any, key: str, start: int, end: int, parts: list
         system._raise_not_found_for_status(answer, key)
         at = start if answer.status == PARTIAL else 0  # or it is the whole file
         async for data in answer.content.iter_chunked(PIECE):
-            wanted = data[max(0, start - at) : max(0, end - at)]
+            piece = data[max(0, start - at) : max(0, end - at)]
             at += len(data)
-            if wanted:
-                parts.append(wanted)
+            if piece:
+                parts.append(piece)
             if at >= end:
                 return

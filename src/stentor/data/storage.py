@@ -234,9 +234,9 @@ def files_below(path: Any) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"{name_of(path)}: web servers list no folders; take s3://, gs:// or hf://, or a local copy.")
     root = key_of(path).rstrip("/")
     system = filesystem(path)
-    found = retried(path, lambda: system.find(root, detail=True))
+    listing = retried(path, lambda: system.find(root, detail=True))
     start = len(system._strip_protocol(root)) + 1
-    files = {name[start:]: facts for name, facts in found.items() if name[start:] and not name.endswith("/")}
+    files = {name[start:]: facts for name, facts in listing.items() if name[start:] and not name.endswith("/")}
     if not files:
         raise NotFound(f"{name_of(path)} does not exist: check the bucket and the path.", path)
     return files

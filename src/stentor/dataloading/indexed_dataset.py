@@ -38,8 +38,8 @@ class IndexedDataset(StreamedDataset):
                 sources.append((source, index))
                 self.contents.append(index.content)
             else:
-                whole = source.model_copy(update={"max_hours": None})  # the mix takes its part
-                (pool,) = read_pools([whole], data, self.dropped, "data.train", self.drop_reason)
+                unlimited = source.model_copy(update={"max_hours": None})  # the mix takes its part
+                (pool,) = read_pools([unlimited], data, self.dropped, "data.train", self.drop_reason)
                 sources.append((source, ListedRecords(pool.cuts)))
                 self.contents += [f"{cut.id}\0{cut.duration:.6f}" for cut in pool.cuts]
         self.mix = IndexedMix(sources, data.language_temperature, self.seed)

@@ -134,11 +134,11 @@ def _actor_class() -> type:
             import importlib
 
             try:
-                found = importlib.import_module("stentor").__version__
+                node_version = importlib.import_module("stentor").__version__
             except ImportError:
                 return "has no Stentor"
-            if found != version:
-                return f"has Stentor {found}"
+            if node_version != version:
+                return f"has Stentor {node_version}"
             import torch
             from ray import cloudpickle
 
@@ -186,7 +186,7 @@ class _Actors:
         self.of: dict[Any, _Actor] = {}
         """The actor of each call."""
         self.looked = self.failures = 0.0
-        self.wanted = 1
+        self.num_wanted = 1
         self.began: float | None = time.monotonic()
 
     def grow(self, most: int) -> None:
@@ -194,9 +194,9 @@ class _Actors:
         if time.monotonic() > self.looked + GROWTH:
             offered = self.ray.cluster_resources()
             share = offered.get("GPU", 0) / self.gpus if self.gpus else offered.get("CPU", 0)
-            self.wanted = self.executor.jobs or max(1, int(min(share, offered.get("CPU", 0))))
+            self.num_wanted = self.executor.jobs or max(1, int(min(share, offered.get("CPU", 0))))
             self.looked = time.monotonic()
-        for _ in range(min(self.wanted, most) - len(self.all)):
+        for _ in range(min(self.num_wanted, most) - len(self.all)):
             actor = _Actor(self.remote.remote())
             self.all.append(actor)
             self.submit(actor, actor.handle.setup, *self.setup)
@@ -227,7 +227,7 @@ class _Actors:
             self.ray.kill(actor.handle)
         if not actor.ready:
             self.failures += 1
-            if self.failures > DEATHS * self.wanted:
+            if self.failures > DEATHS * self.num_wanted:
                 raise StentorError(
                     f"{self.failures:.0f} workers died while they were set up, perhaps for want of memory: Ray's logs "
                     "(/tmp/ray/session_latest/logs on the nodes) say more."

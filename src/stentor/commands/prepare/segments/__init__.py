@@ -127,7 +127,7 @@ class Corpus:
     def add(self, work: Sequence[Work], journal: Journal, stages: Sequence[NamedStage]) -> list[Work]:
         """The recordings with the segments that a pass has kept, without those that have none."""
         counts = [[0.0] * 4 for _ in stages]
-        kept: list[Work] = []
+        remaining_work: list[Work] = []
         for each, line in zip(work, journal.lines(each.id for each in work)):
             if "dropped" in line:
                 place = {"id": each.id, "recording": each.id, "stage": "read", "reason": line["dropped"]}
@@ -138,14 +138,14 @@ class Corpus:
             for reject in result["rejects"]:
                 segment = Segment(**reject.pop("segment"))
                 self.rejects.append({**self.record(each, segment), **reject})
-            kept.append(Work(each.index, each.cut, [Segment(**s) for s in result["segments"]]))
+            remaining_work.append(Work(each.index, each.cut, [Segment(**s) for s in result["segments"]]))
         name, last = stages[-1] if stages else ("", None)
         if isinstance(last, SetStage):
-            kept = list(self._selected(name, last, kept))
-            remaining = [s for each in kept for s in each.segments or ()]
+            remaining_work = list(self._selected(name, last, remaining_work))
+            remaining = [s for each in remaining_work for s in each.segments or ()]
             counts[-1][2:] = [len(remaining), seconds(remaining)]
         self.counts += [[round(n, 3) for n in count] for count in counts]
-        return [each for each in kept if each.segments]
+        return [each for each in remaining_work if each.segments]
 
     def _selected(self, name: str, stage: SetStage, work: Sequence[Work]) -> Iterator[Work]:
         everything = [s.measured(id=_id(each, s)) for each in work for s in each.segments or ()]

@@ -67,10 +67,10 @@ class SegmentsWorker(RecordWorker, Worker[list[Work], "tuple[list[Outcome], list
             rejects: list[dict[str, Any]] = []
             counts: list[list[float]] = []
             for name, stage in self.stages:
-                given, results = [len(segments), seconds(segments)], list(stage.process(recording, segments))
+                counts_before, results = [len(segments), seconds(segments)], list(stage.process(recording, segments))
                 segments = [s for s in results if isinstance(s, Segment)]
                 rejects += [{"stage": name, **asdict(r)} for r in results if isinstance(r, Reject)]
-                counts.append([*given, len(segments), seconds(segments)])
+                counts.append([*counts_before, len(segments), seconds(segments)])
             files: dict[Path, bytes] = {}
             if self.audio_folder is not None:
                 segments = [self._encoded(work.index, recording, segment, files) for segment in segments]

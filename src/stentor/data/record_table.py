@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar, overload
 
 ItemT = TypeVar("ItemT")
@@ -15,8 +15,9 @@ ItemT = TypeVar("ItemT")
 class RecordTable(Sequence[ItemT]):
     """A sequence that grows at its end and reads an item from its file each time that it is asked for one.
 
-    The file is in the system's folder for temporary files (TMPDIR) and gone with the process. Forked processes can read
-    the table, too; to any other process a `Selection` of it is sent as a list.
+    The file is in the system's folder for temporary files (TMPDIR). It has no name and is gone with the process, so
+    that nothing foreign can be read from it: items lie in it as processes hand them to each other. Forked processes can
+    read the table, too; to any other process a `Selection` of it is sent as a list.
     """
 
     def __init__(self, items: Iterable[ItemT] = ()):
@@ -26,7 +27,7 @@ class RecordTable(Sequence[ItemT]):
         self.extend(items)
 
     def append(self, item: ItemT) -> None:
-        self._ends.append(self._ends[-1] + self._file.write(pickle.dumps(item, pickle.HIGHEST_PROTOCOL)))
+        self._ends.append(self._ends[-1] + self._file.write(ForkingPickler.dumps(item)))
         self._flushed = False
 
     def extend(self, items: Iterable[ItemT]) -> None:
@@ -48,7 +49,7 @@ class RecordTable(Sequence[ItemT]):
             self._file.flush()
             self._flushed = True
         start = self._ends[rows]
-        item: ItemT = pickle.loads(os.pread(self._file.fileno(), self._ends[rows + 1] - start, start))
+        item: ItemT = ForkingPickler.loads(os.pread(self._file.fileno(), self._ends[rows + 1] - start, start))
         return item
 
     def select(self, rows: Sequence[int]) -> Selection[ItemT]:

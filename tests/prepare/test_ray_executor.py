@@ -91,6 +91,7 @@ def test_a_record_on_which_workers_die_is_a_reject(run):
     assert crashed == [{"id": "13", "dropped": "crashed", "message": message}]
 
 
+@pytest.mark.slow
 def test_errors_of_a_worker_are_those_of_a_local_one(run):
     def fail():
         raise DataError("Thirteen is no number.")

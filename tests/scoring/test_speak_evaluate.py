@@ -241,5 +241,7 @@ def test_on_a_cluster_it_goes_on_after_a_kill(ray_cluster, evaluate, model, data
         command = ["evaluate", str(model), "--data", str(data), "--json", str(tmp_path / "scores.json"), *options]
         assert main([*command, "--ray", ray_cluster]) == 1
     assert len(list((tmp_path / "wavs").iterdir())) == 4
+    journal = tmp_path / "scores.json.part"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))  # killed within a group
     assert outcome("--ray", ray_cluster) == local
-    assert not (tmp_path / "scores.json.part").exists()
+    assert not journal.exists()

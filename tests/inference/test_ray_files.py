@@ -82,8 +82,9 @@ def untrained_diarizer(tmp_path_factory):
     return folder
 
 
-def test_diarizations_are_those_of_this_machine(ray_cluster, untrained_diarizer, files, tmp_path, capsys):
-    command = ["diarize", str(untrained_diarizer), str(files), "--format", "json,rttm", "--device", "cpu", "--out"]
+def test_diarizations_are_those_of_this_machine(ray_cluster, untrained_diarizer, files, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(files.parent)  # relative paths are of this folder
+    command = ["diarize", str(untrained_diarizer), files.name, "--format", "json,rttm", "--device", "cpu", "--out"]
     said = []
     for name, more in (("local", []), ("ray", ["--ray", ray_cluster, "--jobs", "1"])):
         assert main([*command, str(tmp_path / name), *more]) == 3

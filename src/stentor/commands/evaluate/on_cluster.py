@@ -99,7 +99,7 @@ def answers(
         path = journal_path(options) or Path(folder) / "answers"
         path.parent.mkdir(parents=True, exist_ok=True)
         journal = Journal(path, settings)
-        place = "nothing is kept without --json" if options.json is None else f"are in {path}"
+        place = "nothing is kept without --json" if options.json is None else f"the answers are in {path}"
         Pipeline(
             worker=worker,
             writer=JournalWriter(journal, lambda item: worker.name([item]) in journal),

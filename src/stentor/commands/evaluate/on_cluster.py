@@ -92,7 +92,7 @@ def answers(
     """
     settings = {key: str(value) for key, value in vars(options).items() if key not in SCORING}
     files = sorted(find_export(str(options.model)).iterdir())
-    settings["files"] = fingerprint((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    settings["model files"] = fingerprint((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     settings["records"] = fingerprint(map(record_from_cut, cuts))
     names = [worker.name([item]) for group in groups for item in group]
     with tempfile.TemporaryDirectory() as folder:

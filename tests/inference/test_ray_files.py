@@ -98,7 +98,8 @@ def test_an_evaluation_goes_on_after_a_kill(ray_cluster, whisper, corpus, tmp_pa
     from stentor.commands.evaluate import on_cluster
 
     monkeypatch.setattr(on_cluster, "GROUP_BATCHES", 1)
-    command = ["evaluate", str(whisper), "--data", str(corpus / "train.jsonl"), "--batch-tokens", "400", "--json"]
+    data = f"{corpus / 'train.jsonl'},limit=6"
+    command = ["evaluate", str(whisper), "--data", data, "--batch-tokens", "400", "--json"]
     assert main([*command, str(tmp_path / "local.json")]) == 0
     local = capsys.readouterr().out
     command += [str(tmp_path / "ray.json"), "--ray", ray_cluster, "--jobs", "1"]

@@ -78,7 +78,7 @@ class AlignWorker(WordsWorker):
         if problem is not None and not aligned.words:
             return UnusableRecord(cut.id, str(aligned.reason), problem)
         record = record_from_cut(cut)
-        place = {key: record[key] for key in ("start", "channel") if key in record}
+        place = {key: value for key, value in record.items() if key in ("start", "channel")}
         times = {"id": cut.id, **transcript(clip, aligned, str(self.options.model)), **place}
         times["audio"] = record["audio_path"] or cut.id
         return {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import RecordWorker, make_executor
+from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
 from stentor.commands.prepare.journal import Journal, fingerprint
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, RecordWithFiles
 from stentor.data.batch import Prediction
@@ -34,7 +34,11 @@ Answers = tuple[list[dict[str, Any] | RecordWithFiles], list[UnusableRecord]]
 """A worker's answer to each item of a group, with the item's name as `id`; and what could not be answered."""
 
 
-class EvaluateWorker(RecordWorker):
+class AnswersWorker(RecordWorker, Worker[list[Any], Answers]):
+    """What answers the items of an evaluation; `name` of a group of one is the name of its item."""
+
+
+class EvaluateWorker(AnswersWorker):
     """Answers groups of batches: the fields of `Predicted`. `predicted`: ids of the records that are predicted; None:
     all."""
 
@@ -52,7 +56,7 @@ class EvaluateWorker(RecordWorker):
         self.reader = EvalReader(self.task, self.bundle.processor, None, seed=0)
         self.reader.predicted_ids = self.predicted
 
-    def process(self, group: Sequence[PlannedBatch]) -> Answers:
+    def process(self, group: list[PlannedBatch]) -> Answers:
         return [self._answer(planned) for planned in group], []
 
     def _answer(self, planned: PlannedBatch) -> dict[str, Any]:
@@ -83,7 +87,7 @@ def predict_on_cluster(options: EvaluateOptions, task: Task, plan: BatchSampler)
 
 
 def answers(
-    options: EvaluateOptions, worker: RecordWorker, groups: Sequence[list[Any]], cuts: Iterable[Cut], unit: str
+    options: EvaluateOptions, worker: AnswersWorker, groups: Sequence[list[Any]], cuts: Iterable[Cut], unit: str
 ) -> Iterator[dict[str, Any]]:
     """The lines of the journal for all items of the groups, in their order: `record`, what the worker answers, or the
     reason in `dropped` with a `message`. `cuts`: what the answers depend on, besides the options and the model.

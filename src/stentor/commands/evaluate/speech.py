@@ -111,9 +111,10 @@ def evaluate(
     listed = source.facts() if isinstance(source, SpeechList) else None
     settings: dict[str, Any] = {} if listed is None else {"list": {**listed, "items": len(items)}}
     others = others_of_speakers(items)
+    producer: FileClips | ModelClips
     if loaded is None:
         assert options.audio_from is not None  # `check_options`
-        producer: FileClips | ModelClips = FileClips(options.audio_from, others)
+        producer = FileClips(options.audio_from, others)
         producer.check(items)
         settings["audio_from"] = str(options.audio_from)
     else:

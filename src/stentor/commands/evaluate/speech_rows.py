@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.audio.io import encode, probe, read
-from stentor.commands.evaluate.on_cluster import Answers, answers
+from stentor.commands.evaluate.on_cluster import Answers, AnswersWorker, answers
 from stentor.commands.evaluate.speech_clips import Clips, FileClips, ModelClips, is_recorded, naming, reference_of
-from stentor.commands.prepare.executor import RecordWorker
 from stentor.commands.prepare.pipeline import RecordWithFiles
 from stentor.data.cut import language_of, record_from_cut
 from stentor.dataloading.batch_sampler import Item
@@ -77,7 +76,7 @@ class SpeechRows:
         return evaluate_clips(evaluator, [audio], rate, [language], self.device)[0]
 
 
-class SpeechWorker(RecordWorker):
+class SpeechWorker(AnswersWorker):
     """Groups of records to `{"id", "row"}`, with what `ModelClips` counts in the first of a group: `computing` and
     `seconds`. The row of a record whose audio cannot be used is None."""
 

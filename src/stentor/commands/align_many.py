@@ -16,6 +16,7 @@ from stentor.commands.prepare.pipeline import Pipeline, Writer, reject
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.align import engine_of
 from stentor.inference.align.base import Aligned, Clip
@@ -47,7 +48,7 @@ def align_many(options: AlignOptions) -> None:
     source = parse_source(options.audio).model_copy(update=defaults)
     folder = make_folder(options.out)
     _, engine = engine_of(options.model, options.engine)
-    cuts = list(source.cuts())
+    cuts = RecordTable(source.cuts())
     suffixes = [SUFFIXES[format] for format in formats]
     writer = OutputsWriter(folder, [cut.id for cut in cuts], suffixes if options.skip_existing else ())
     Pipeline(
@@ -57,7 +58,7 @@ def align_many(options: AlignOptions) -> None:
         title="aligning",
         saved=lambda: f"{writer.written:,} records are in {folder}, and --skip-existing leaves these out",
         finish_groups=True,
-    ).run(list(batches(cuts)))
+    ).run([cuts.select(batch) for batch in batches(cuts)])
     check_failed(writer.failed, len(cuts), "records could not be aligned", NAMED)
 
 
@@ -88,7 +89,7 @@ class AlignWorker(WordsWorker):
         }
 
 
-class OutputsWriter(Writer[list[Any], Any]):
+class OutputsWriter(Writer[Selection[Any], Any]):
     """Writes the outputs of records into a folder; with `existing`, suffixes, records that have them all are done.
     `failed`: ids of records without outputs."""
 
@@ -97,14 +98,16 @@ class OutputsWriter(Writer[list[Any], Any]):
         self.failed: list[str] = []
         self.written = 0
 
-    def remaining(self, groups: Sequence[list[Any]]) -> list[list[Any]]:
-        rests = ([record for record in group if not self._is_done(record.id)] for group in groups)
-        return [rest for rest in rests if rest]
+    def remaining(self, groups: Sequence[Selection[Any]]) -> Sequence[Selection[Any]]:
+        if not self.existing:
+            return groups
+        rests = (group.where(lambda record: not self._is_done(record.id)) for group in groups)
+        return [rest for rest in rests if len(rest)]
 
     def _is_done(self, name: str) -> bool:
-        return bool(self.existing) and has_outputs(self.folder, self.names[name], self.existing)
+        return has_outputs(self.folder, self.names[name], self.existing)
 
-    def write(self, group: list[Any], outputs: list[Mapping[str, Any]], rejects: Iterable[UnusableRecord]) -> None:
+    def write(self, group: Selection[Any], outputs: list[Mapping[str, Any]], rejects: Iterable[UnusableRecord]) -> None:
         for output in outputs:
             if output["warning"] is not None:
                 print(f"stentor: warning: {output['warning']}", file=sys.stderr)

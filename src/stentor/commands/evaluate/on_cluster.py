@@ -6,15 +6,16 @@ Answers are appended to JSON.part as they come, so that the same command goes on
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Journal, fingerprint
+from stentor.commands.prepare.journal import Fingerprint, Journal
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, RecordWithFiles
 from stentor.data.batch import Prediction
 from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.record_table import RecordTable
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.engine.evaluate import EvalReader, Predicted, planned_batches, predict
 from stentor.inference.load import find_export
@@ -34,7 +35,7 @@ Answers = tuple[list[dict[str, Any] | RecordWithFiles], list[UnusableRecord]]
 """A worker's answer to each item of a group, with the item's name as `id`; and what could not be answered."""
 
 
-class AnswersWorker(RecordWorker, Worker[list[Any], Answers]):
+class AnswersWorker(RecordWorker, Worker[Sequence[Any], Answers]):
     """What answers the items of an evaluation; `name` of a group of one is the name of its item."""
 
 
@@ -56,7 +57,7 @@ class EvaluateWorker(AnswersWorker):
         self.reader = EvalReader(self.task, self.bundle.processor, None, seed=0)
         self.reader.predicted_ids = self.predicted
 
-    def process(self, group: list[PlannedBatch]) -> Answers:
+    def process(self, group: Sequence[PlannedBatch]) -> Answers:
         return [self._answer(planned) for planned in group], []
 
     def _answer(self, planned: PlannedBatch) -> dict[str, Any]:
@@ -74,10 +75,10 @@ class EvaluateWorker(AnswersWorker):
 def predict_on_cluster(options: EvaluateOptions, task: Task, plan: BatchSampler) -> Iterator[Predicted]:
     """The answers to all batches, in their order. Raises as `answers` does."""
     batches = planned_batches(plan)
-    groups = [batches[i : i + GROUP_BATCHES] for i in range(0, len(batches), GROUP_BATCHES)]
     cuts = [item.cut for batch in batches for item in batch.items]
     worker = EvaluateWorker(options, task.prediction_subset([cut.id for cut in cuts]))
-    for batch, line in zip(batches, answers(options, worker, groups, cuts, "batches"), strict=True):
+    lines = answers(options, worker, batches, GROUP_BATCHES, cuts, "batches")
+    for batch, line in zip(batches, lines, strict=True):
         if "record" not in line:  # every process died of it: its records are not scored
             yield Predicted(dropped=[(item.cut.id, line["dropped"], line["message"]) for item in batch.items])
             continue
@@ -87,18 +88,23 @@ def predict_on_cluster(options: EvaluateOptions, task: Task, plan: BatchSampler)
 
 
 def answers(
-    options: EvaluateOptions, worker: AnswersWorker, groups: Sequence[list[Any]], cuts: Iterable[Cut], unit: str
+    options: EvaluateOptions,
+    worker: AnswersWorker,
+    items: Sequence[Any],
+    group_size: int,
+    cuts: Iterable[Cut],
+    unit: str,
 ) -> Iterator[dict[str, Any]]:
-    """The lines of the journal for all items of the groups, in their order: `record`, what the worker answers, or the
-    reason in `dropped` with a `message`. `cuts`: what the answers depend on, besides the options and the model.
+    """The lines of the journal for all items, in their order: `record`, what the worker answers, or the reason in
+    `dropped` with a `message`. `cuts`: what the answers depend on, besides the options and the model.
 
     Raises ConfigError where the journal beside `--json` belongs to a command with other settings, and `Stopped`.
     """
     settings = {key: str(value) for key, value in vars(options).items() if key not in SCORING}
-    files = sorted(find_export(str(options.model)).iterdir())
-    settings["model files"] = fingerprint((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-    settings["records"] = fingerprint(map(record_from_cut, cuts))
-    names = [worker.name([item]) for group in groups for item in group]
+    settings["model files"] = _digest(_file_facts, sorted(find_export(str(options.model)).iterdir()))
+    settings["records"] = _digest(record_from_cut, cuts)
+    table = RecordTable(items)
+    names = [worker.name([item]) for item in table]
     with tempfile.TemporaryDirectory() as folder:
         path = journal_path(options) or Path(folder) / "answers"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,10 +118,21 @@ def answers(
             saved=lambda: f"{len(journal):,} of {len(names):,} {unit} were answered; {place}",
             unit=unit,
             finish_groups=True,
-        ).run(groups)
+        ).run([table[i : i + group_size] for i in range(0, len(table), group_size)])
         yield from journal.lines(names)
 
 
 def journal_path(options: EvaluateOptions) -> Path | None:
     """The answers so far of an evaluation with `--json`, which are deleted when the scores are written."""
     return None if options.json is None else options.json.with_name(f"{options.json.name}.part")
+
+
+def _file_facts(file: Path) -> tuple[str, int, int]:
+    return file.name, file.stat().st_size, file.stat().st_mtime_ns
+
+
+def _digest(describe: Callable[[Any], Any], records: Iterable[Any]) -> str:
+    digest = Fingerprint(describe)
+    for _ in digest.through(records):
+        pass
+    return str(digest)

@@ -128,10 +128,9 @@ def rows_on_cluster(
 ) -> tuple[list[dict[str, Any]], float, float]:
     """(the rows of records, seconds that speaking them took, seconds of speech). Records of which every process died
     are counted in `dropped`. Raises as `answers` does."""
-    groups = [list(items[i : i + TOGETHER]) for i in range(0, len(items), TOGETHER)]
     worker, cuts = SpeechWorker(options, others), [item.cut for item in items]
     rows, computing, seconds = [], 0.0, 0.0
-    for line in answers(options, worker, groups, cuts, "records"):
+    for line in answers(options, worker, items, TOGETHER, cuts, "records"):
         if "record" not in line:
             dropped.add(line["dropped"], line["message"])
             continue

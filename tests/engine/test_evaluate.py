@@ -9,7 +9,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import cut_from_record
 from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler
 from stentor.engine.device import Communicator
-from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown, evaluate
+from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, breakdown, evaluate
 from stentor.losses.base import Loss
 from stentor.metrics.score import Score
 from stentor.models.base import Bundle
@@ -74,15 +74,9 @@ def test_sums_are_exact_and_what_is_unreadable_counts_once(eval_set, workers):
     model = torch.nn.Linear(2, 2)
     bundle, losses = Bundle(model, Ear(), None), {"text": Loss.model_validate("ctc")}
     for _ in range(2):
-        scores, means, predictions = evaluate(
-            bundle,
-            Count(type="count"),
-            losses,
-            eval_set,
-            Accelerator(cpu=True),
-            Communicator(1),
-            EvalOptions(workers=workers, prefetch=2),
-        )
+        options = EvalOptions(workers=workers, prefetch=2)
+        setup = EvalSetup(bundle, Count(type="count"), losses, Accelerator(cpu=True), Communicator(1), options)
+        scores, means, predictions = evaluate(setup, eval_set)
         assert model.training
         assert means == {"text": 2.0}
         assert [p.id for p in predictions] == ["c00", "c01", "c03", "c04", "c06", "c07", "c09", "c10"]
@@ -106,9 +100,8 @@ def test_perplexity_is_of_all_targets_without_label_smoothing(eval_set):
 
     bundle = Bundle(torch.nn.Linear(2, 2), Ear(), None)
     losses = {"text": Loss.model_validate({"type": "cross_entropy", "label_smoothing": 0.2})}
-    scores, means, predictions = evaluate(
-        bundle, Talk(type="count"), losses, eval_set, Accelerator(cpu=True), Communicator(1), EvalOptions()
-    )
+    setup = EvalSetup(bundle, Talk(type="count"), losses, Accelerator(cpu=True), Communicator(1), EvalOptions())
+    scores, means, predictions = evaluate(setup, eval_set)
     assert list(scores) == ["wrong", "perplexity"]
     assert scores["perplexity"].value == pytest.approx(3) and means["text"] == pytest.approx(np.log(3))
     assert scores["perplexity"].details == {"tokens": sum(p.output["samples"] // 100 for p in predictions)}

@@ -132,19 +132,13 @@ def score(model, corpus, batch_tokens):
     from stentor.commands.evaluate import records
     from stentor.config.load import parse_source
     from stentor.engine.device import Communicator, accelerator
-    from stentor.engine.evaluate import EvalOptions, EvalSet, evaluate
+    from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, evaluate
     from stentor.engine.section import Train
 
     plan, dropped, _ = records(model, model.task, parse_source(str(corpus / "train.jsonl")), "train", batch_tokens)
-    return evaluate(
-        model.bundle,
-        model.task,
-        losses_of(model),
-        EvalSet("train", plan, dropped),
-        accelerator(Train(device="cpu")),
-        Communicator(1),
-        EvalOptions(),
-    )
+    device = accelerator(Train(device="cpu"))
+    setup = EvalSetup(model.bundle, model.task, losses_of(model), device, Communicator(1), EvalOptions())
+    return evaluate(setup, EvalSet("train", plan, dropped))
 
 
 def test_two_evaluations_find_the_same_and_so_do_other_batches(trained, corpus):

@@ -178,6 +178,21 @@ def tiny_family():
     return make
 
 
+@pytest.fixture(scope="session")
+def ctc_export(tmp_path_factory, tiny_family):
+    """An export of ours with a CTC head, untrained, that believes every text about as likely as any other."""
+    from stentor.models.base import TaskRequirements
+
+    family = tiny_family()
+    bundle = family.build(
+        TaskRequirements("transcribe", ("text", "ctc"), texts=lambda: ["one two three four five six"])
+    )
+    bundle.model.ctc_head.weight.data.mul_(0.01)
+    folder = tmp_path_factory.mktemp("ctc") / "export"
+    family.save(bundle, bundle.model.state_dict(), folder)
+    return folder
+
+
 PITCHES = (300.0, 500.0, 700.0, 900.0, 1100.0, 1300.0)
 """The voices that the models of `tones` tell apart: one frequency each."""
 

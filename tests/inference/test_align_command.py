@@ -13,19 +13,9 @@ from stentor.inference.align.base import Aligned
 from stentor.inference.recording import ArrayRecording
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_family):
-    """An export of ours with a CTC head, untrained."""
-    from stentor.models.base import TaskRequirements
-
-    family = tiny_family()
-    bundle = family.build(
-        TaskRequirements("transcribe", ("text", "ctc"), texts=lambda: ["one two three four five six"])
-    )
-    bundle.model.ctc_head.weight.data.mul_(0.01)
-    folder = tmp_path_factory.mktemp("model") / "export"
-    family.save(bundle, bundle.model.state_dict(), folder)
-    return folder
+@pytest.fixture
+def model(ctc_export):
+    return ctc_export
 
 
 @pytest.fixture

@@ -153,3 +153,19 @@ def test_wrong_usage(run, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"--ray needs Ray: pip install 'stentor\[ray\]'"):
         list(RayExecutor("auto").map(Squares(), GROUPS, lambda: False))
+
+
+def test_a_plugin_that_lies_where_the_command_runs(tmp_path, monkeypatch):
+    """Ray has workers of the same machine look there for modules too."""
+    from stentor.callbacks.base import Callback
+    from stentor.commands.prepare.ray_executor import load_sent_plugins
+
+    content = (
+        "from typing import Literal\nfrom stentor.callbacks.base import Callback\n"
+        'class Sent(Callback):\n    type: Literal["sent_here"] = "sent_here"\n'
+    )
+    (tmp_path / "sent_here.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(Callback, "_choices", dict(Callback.choices()))
+    load_sent_plugins({"sent_here.py": content})
+    assert "sent_here" in Callback.choices()

@@ -1,6 +1,7 @@
 """`stentor evaluate` of a model that speaks: its loss, and what others hear in its speech beside the real one."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -212,3 +213,35 @@ def test_a_model_without_a_codec(model, data, tmp_path, capsys):
     shutil.rmtree(tmp_path / "silent" / "audio_tokenizer")
     assert main(["evaluate", str(tmp_path / "silent"), "--data", str(data)]) in (2, 3)
     assert "codec" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_on_a_cluster_it_goes_on_after_a_kill(ray_cluster, evaluate, model, data, recognizer, tmp_path, monkeypatch):
+    from stentor.commands.evaluate import on_cluster, speech_rows
+
+    monkeypatch.setattr(speech_rows, "TOGETHER", 2)
+    options = ["--recognizer", str(recognizer), "--embedder", "cepstra", "--audio", str(tmp_path / "wavs")]
+
+    def outcome(*more):
+        _, scores, rows = evaluate(*options, *more)
+        assert scores["eval"].pop("real_time_factor")["value"] > 0
+        return scores, rows, [open(row["output"]["audio"], "rb").read() for row in rows]
+
+    local = outcome()
+    shutil.rmtree(tmp_path / "wavs")
+    real = on_cluster.JournalWriter.write
+
+    def write(self, *results):
+        if len(self.journal) == 4:
+            raise KeyError("killed")
+        real(self, *results)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(on_cluster.JournalWriter, "write", write)
+        command = ["evaluate", str(model), "--data", str(data), "--json", str(tmp_path / "scores.json"), *options]
+        assert main([*command, "--ray", ray_cluster]) == 1
+    assert len(list((tmp_path / "wavs").iterdir())) == 4
+    journal = tmp_path / "scores.json.part"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))  # killed within a group
+    assert outcome("--ray", ray_cluster) == local
+    assert not journal.exists()

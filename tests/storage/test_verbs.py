@@ -30,6 +30,23 @@ def test_recordings_and_transcripts(s3, on_s3, whisper, corpus, here, attempt, t
     assert "out/dev2.txt" in s3.names()  # the others are done
 
 
+def test_recordings_with_their_texts(s3, whisper, corpus, here, attempt, tmp_path):
+    folder = tmp_path / "corpus"
+    (folder / "anna").mkdir(parents=True)
+    for i, text in enumerate(("one", "two three")):
+        shutil.copy(corpus / f"dev{i}.wav", folder / "anna" / f"{i}.wav")
+        (folder / "anna" / f"{i}.lab").write_text(text)
+    there, out = s3.put_folder("corpus", folder), s3.url("out")
+    here("align", whisper, folder, "--out", tmp_path / "local")
+    here("align", whisper, there, "--out", out)
+    for name in ("anna/0.json", "anna/1.json"):
+        local = json.loads((tmp_path / "local" / name).read_text())
+        audio = f"{there}/{name.removesuffix('.json')}.wav"
+        assert json.loads(s3.get(f"out/{name}")) == local | {"audio": audio}
+    code, said = attempt("align", whisper, there, "--out", out, "--skip-existing")
+    assert code == 0 and "2 of 2 records were done before" in said
+
+
 def test_prepared_data(s3, on_s3, corpus, here, tmp_path):
     """Word times to a manifest on S3 with its audio beside it; shards there of a manifest there; their way back."""
     out = s3.url("prepared")

@@ -1,4 +1,4 @@
-"""`stentor align`: when each word of a known text was said."""
+"""`stentor align`: when each word of a known text was said, in one recording or in many."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,29 +7,40 @@ from stentor.cli import app
 from stentor.cli.options import (
     CHANNEL,
     DEVICE,
+    GPUS_PER_WORKER,
+    JOBS,
     LAG,
     LANGUAGE,
     MODEL_PLUGINS,
+    RAY,
     TRANSCRIPT_FORMATS,
     Argument,
+    Flag,
     Option,
     verb,
 )
 
 
-@verb(app, "align", "stentor.commands.align:align_file")
+@verb(app, "align", "stentor.commands.align:align")
 @dataclass
 class AlignOptions:
-    """Find out when each word of a known text is said in a recording."""
+    """Find out when each word of known texts is said: in a recording, or without TEXT in each record of a data set."""
 
     model: str = Argument("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
-    audio: str = Argument("Audio file of any length, an address, or - for standard input.")
-    text: str = Argument("What is said in it: the text itself, or a text file.")
+    audio: str = Argument(
+        "Audio file of any length, an address, or - for standard input. Without TEXT: a folder of recordings with a "
+        ".lab or .txt beside each, a manifest, or type=...,key=value of one data source."
+    )
+    text: str | None = Argument("What is said in it: the text itself, or a text file.", None)
     format: str = Option(TRANSCRIPT_FORMATS, "json")
     out: str | None = Option("Folder for the files. Without: standard output.", output=True)
+    skip_existing: bool = Flag("Without TEXT: leave out records whose outputs are in the folder --out already.")
     engine: str | None = Option("aligner, transducer, ctc or whisper. Default: what the model is for.")
     language: str | None = Option(LANGUAGE)
     channel: int | None = Option(CHANNEL, min=0)
     device: str = Option(DEVICE, "auto")
+    ray: str | None = Option(RAY)
+    jobs: int | None = Option(JOBS, min=1)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     lag: float | None = Option(LAG)
     plugin: list[Path] = Option(MODEL_PLUGINS, [])

@@ -22,6 +22,7 @@ AUDIO_FILES = (
 )
 CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
 DEVICE = "auto, cpu, cuda, cuda:N or mps."
+JOBS = "Processes, of one thread each when more than one. Default: 1; with --ray what the cluster offers."
 LAG = "Seconds that a Whisper model's attention is late, taken off its times."
 GPUS_PER_WORKER = "With --ray: GPUs of each worker, such as 0.25. Default: 1 with GPUs, 0 without."
 LANGUAGE = "Language that is spoken, as a code such as en."

@@ -6,11 +6,22 @@ from pathlib import Path
 import typer
 
 from stentor.cli import verb_group
-from stentor.cli.options import DEVICE, GPUS_PER_WORKER, LAG, RAY, REQUIRED, Argument, Flag, Option, takes_options, verb
+from stentor.cli.options import (
+    DEVICE,
+    GPUS_PER_WORKER,
+    JOBS,
+    LAG,
+    RAY,
+    REQUIRED,
+    Argument,
+    Flag,
+    Option,
+    takes_options,
+    verb,
+)
 
 prepare = verb_group("prepare", "Make data ready for training, and look at it.")
 DATA = "A manifest path, or type=...,key=value: records with texts."
-JOBS = "Processes, of one thread each when more than one. Default: 1; with --ray what the cluster offers."
 PLUGINS = "A Python file whose classes extend Stentor. May be repeated."
 
 

@@ -1,4 +1,4 @@
-"""`stentor align`: one recording, its text, the time of every word."""
+"""`stentor align`: one recording, its text, the time of every word. Many recordings: see `align_many`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,23 @@ if TYPE_CHECKING:
     from stentor.cli.align import AlignOptions
 
 
+MANY = ("skip_existing", "ray", "jobs", "gpus_per_worker")
+"""Options that are for many recordings."""
+
+
+def align(options: AlignOptions) -> None:
+    """A recording with its text, or without TEXT all records of a data source. Raises as `align_file` and
+    `stentor.commands.align_many.align_many` do."""
+    if options.text is None:
+        from stentor.commands.align_many import align_many
+
+        align_many(options)
+        return
+    if useless := [name for name in MANY if getattr(options, name)]:
+        raise ConfigError(f"--{useless[0].replace('_', '-')} is for many recordings: leave it out, or TEXT.")
+    align_file(options)
+
+
 def align_file(options: AlignOptions) -> None:
     """Print word times, or write them to a folder. A text that does not seem to be what is said is aligned with a
     warning on standard error.
@@ -26,7 +43,7 @@ def align_file(options: AlignOptions) -> None:
     """
     formats = parse_formats(options.format, WRITERS)
     require_folder(formats, options.out)
-    text = read_text(options.text)
+    text = read_text(options.text or "")
     folder = None if options.out is None else make_folder(options.out)
 
     aligner = open_aligner(options.model, options.engine, options.device, options.lag)

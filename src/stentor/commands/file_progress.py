@@ -117,6 +117,29 @@ class FileProgress:
         self.bar.start()
 
 
+def has_outputs(folder: Path, name: str, suffixes: Sequence[str]) -> bool:
+    """Whether the outputs of a file are there, of all suffixes."""
+    return all((folder / f"{name}.{suffix}").is_file() for suffix in suffixes)
+
+
+def write_outputs(folder: Path, name: str, texts: Mapping[str, str]) -> str | None:
+    """Write the outputs of a file, by the suffix of each. Answers what is wrong where one cannot be written. Raises
+    OSError where no other one could be written either."""
+    for suffix, text in texts.items():
+        # The temporary name is short: the name of an output may be as long as names can be.
+        path, part = folder / f"{name}.{suffix}", folder / f".{os.getpid()}.part"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return f"stentor: {path} cannot be written: {error.strerror}."
+    return None
+
+
 class Files(FileProgress):
     """Audio files that a command goes through. `audio`: what they are called; `folder`: where the outputs go, None for
     standard output; `failed`: files that could not be read or whose output could not be written.
@@ -134,7 +157,7 @@ class Files(FileProgress):
         todo = [
             (source, name)
             for source, name in zip(inputs, names, strict=True)
-            if not (existing and all((Path(out or "") / f"{name}.{suffix}").is_file() for suffix in existing))
+            if not (existing and has_outputs(Path(out or ""), name, existing))
         ]
         self.inputs, self.names = [source for source, _ in todo], [name for _, name in todo]
         self.audio, self.failed, self.done = [label(name) for name in self.inputs], list[str](), 0
@@ -167,19 +190,9 @@ class Files(FileProgress):
         """Write the texts of the next file, by the suffix of each output. One that cannot be written is printed as an
         error, and the command goes on."""
         assert self.folder is not None
-        for suffix, text in texts.items():
-            # The temporary name is short: the name of an output may be as long as names can be.
-            path, part = self.folder / f"{self.names[self.done]}.{suffix}", self.folder / f".{os.getpid()}.part"
-            try:
-                part.write_text(text, encoding="utf-8")
-                part.replace(path)
-            except OSError as error:
-                part.unlink(missing_ok=True)
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):  # no other output could be written either
-                    raise
-                self.print(f"stentor: {path} cannot be written: {error.strerror}.", error=True)
-                self.failed.append(self.audio[self.done])
-                break
+        if (problem := write_outputs(self.folder, self.names[self.done], texts)) is not None:
+            self.print(problem, error=True)
+            self.failed.append(self.audio[self.done])
         self.add_file()
 
     def check(self, done: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -50,6 +50,18 @@ class EvalOptions:
     max_bad: float = 1.0  # largest share of records that may turn out unreadable
 
 
+@dataclass(frozen=True)
+class EvalSetup:
+    """What sets are scored with."""
+
+    bundle: Bundle
+    task: Task
+    losses: Mapping[str, Loss]
+    accelerator: Accelerator
+    communicator: Communicator
+    options: EvalOptions
+
+
 class EvalReader(BatchDataset):
     """Keeps the examples beside the batch: decoding needs them without their labels."""
 
@@ -73,14 +85,7 @@ class EvalReader(BatchDataset):
 
 @torch.no_grad()
 def evaluate(
-    bundle: Bundle,
-    task: Task,
-    losses: Mapping[str, Loss],
-    eval_set: EvalSet,
-    accelerator: Accelerator,
-    communicator: Communicator,
-    options: EvalOptions,
-    elsewhere: Iterable[Predicted] | None = None,
+    setup: EvalSetup, eval_set: EvalSet, elsewhere: Iterable[Predicted] | None = None
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
     """(scores, mean loss per term, predictions of all ranks) of one set.
 
@@ -94,18 +99,18 @@ def evaluate(
     loss is measured. Raises DataError when more than the share `max_bad` of the records turns out unreadable,
     or none is left.
     """
-    losses = {term: loss.unregularised() for term, loss in losses.items()}
+    task, losses = setup.task, {term: loss.unregularised() for term, loss in setup.losses.items()}
     run = _EvalRun(dict.fromkeys(losses, 0.0), dict.fromkeys(losses, 0))
     if elsewhere is not None:
         for predicted in elsewhere:
             run.add(predicted)
     else:
-        _run_batches(run, bundle, task, losses, eval_set, accelerator, communicator, options)
+        _run_batches(run, replace(setup, losses=losses), eval_set)
     for name, reason, message in run.dropped:
         if name not in eval_set.bad_ids:
             eval_set.bad_ids.add(name)
             eval_set.dropped.add(reason, message)
-    eval_set.dropped.check(run.read + len(eval_set.bad_ids), options.max_bad, eval_set.name)
+    eval_set.dropped.check(run.read + len(eval_set.bad_ids), setup.options.max_bad, eval_set.name)
     if not run.read:
         raise DataError(f"{eval_set.name}: no record could be scored.")
     run.predictions.sort(key=lambda p: p.id)
@@ -136,25 +141,16 @@ def predict(task: Task, bundle: Bundle, facts: list[tuple], examples: list[Examp
     ]
 
 
-def _run_batches(
-    run: _EvalRun,
-    bundle: Bundle,
-    task: Task,
-    losses: Mapping[str, Loss],
-    eval_set: EvalSet,
-    accelerator: Accelerator,
-    communicator: Communicator,
-    options: EvalOptions,
-) -> None:
+def _run_batches(run: _EvalRun, setup: EvalSetup, eval_set: EvalSet) -> None:
     """Losses and answers of the batches, of this rank and then of all ranks."""
+    bundle, task, losses = setup.bundle, setup.task, setup.losses
     training = bundle.model.training
     bundle.model.eval()
     try:
-        rank, world = (0, 1) if options.shards_weights else (accelerator.process_index, communicator.world)
-        with contextlib.closing(_read_batches(bundle, task, eval_set, rank, world, options)) as loader:
+        with contextlib.closing(_read_batches(setup, eval_set)) as loader:
             for facts, examples, batch, read in loader:
-                batch = batch.to(accelerator.device)
-                with accelerator.autocast():
+                batch = batch.to(setup.accelerator.device)
+                with setup.accelerator.autocast():
                     sums = task.loss_sums(bundle.model, batch, losses) if batch.ids and losses else {}
                     for term, value in sums.items():
                         run.sums[term] += float(value)
@@ -162,8 +158,8 @@ def _run_batches(
                     run.add(Predicted(predict(task, bundle, facts, examples), list(batch.dropped), read))
     finally:
         bundle.model.train(training)
-    if not options.shards_weights:
-        run.gather(communicator)
+    if not setup.options.shards_weights:
+        run.gather(setup.communicator)
 
 
 @dataclass
@@ -208,14 +204,14 @@ def planned_batches(plan: BatchSampler) -> list[PlannedBatch]:
     return [PlannedBatch(items, i, 0, i) for i, items in enumerate(plan.epoch(0))]
 
 
-def _read_batches(
-    bundle: Bundle, task: Task, eval_set: EvalSet, rank: int, world: int, options: EvalOptions
-) -> Generator[tuple[list[tuple], list[Example], Batch, int]]:
-    """What `EvalReader` reads of every `world`-th batch, from batch `rank` on."""
-    planned = (batch for i, batch in enumerate(planned_batches(eval_set.plan)) if i % world == rank)
-    reader = EvalReader(task, bundle.processor, None, seed=0, packed=options.packed)
-    reader.predicted_ids = task.prediction_subset([i.cut.id for items in eval_set.plan.epoch(0) for i in items])
-    return batches(reader, planned, options.workers, options.prefetch, pin=False)
+def _read_batches(setup: EvalSetup, eval_set: EvalSet) -> Generator[tuple[list[tuple], list[Example], Batch, int]]:
+    """What `EvalReader` reads of the batches of this rank."""
+    options = setup.options
+    rank, world = (0, 1) if options.shards_weights else (setup.accelerator.process_index, setup.communicator.world)
+    planned = planned_batches(eval_set.plan)
+    reader = EvalReader(setup.task, setup.bundle.processor, None, seed=0, packed=options.packed)
+    reader.predicted_ids = setup.task.prediction_subset([item.cut.id for batch in planned for item in batch.items])
+    return batches(reader, iter(planned[rank::world]), options.workers, options.prefetch, pin=False)
 
 
 def _perplexities(

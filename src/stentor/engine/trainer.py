@@ -22,7 +22,7 @@ from stentor.engine.checkpoint_writer import CheckpointWriter
 from stentor.engine.device import Communicator, give_back_memory
 from stentor.engine.dry_run import dry_run
 from stentor.engine.ema import EMA
-from stentor.engine.evaluate import EvalOptions, EvalSet, evaluate, metrics_row
+from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, evaluate, metrics_row
 from stentor.engine.metric_accumulator import MetricAccumulator
 from stentor.engine.optim import Plateau, factor
 from stentor.engine.run_logger import RunLogger
@@ -376,8 +376,9 @@ class Trainer:
         options = EvalOptions(
             data.workers, data.prefetch, self.backend.shards_weights, data.layout == "packed", data.max_bad
         )
+        setup = EvalSetup(self.bundle, self.task, self.losses, self.accelerator, self.communicator, options)
         with self.backend.evaluating():
-            return evaluate(self.bundle, self.task, self.losses, eval_set, self.accelerator, self.communicator, options)
+            return evaluate(setup, eval_set)
 
     def _evaluation_due(self) -> bool:
         return bool(self.evals) and (self.step % self.eval_every == 0 or self.step == self.total_steps)

@@ -3,9 +3,10 @@ the contract."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from stentor.audio.io import AUDIO_SUFFIXES
 from stentor.data.rttm import format_rttm
 from stentor.errors import ConfigError
 from stentor.inference.subtitles import cues
@@ -156,6 +157,23 @@ def file_names(paths: Sequence[str]) -> list[str]:
         if len({Path(paths[i]).suffix.lower() for i in group}) > 1:
             for i in group:
                 names[i] += Path(paths[i]).suffix.replace(".", "_")
+    return _numbered(names)
+
+
+def record_names(ids: Sequence[str]) -> list[str]:
+    """A name for the outputs of each record, none twice: its id without the suffix of an audio file. Folders in ids, as
+    those of `audio_folder` have, stay."""
+    parts = [[part for part in PurePosixPath(name).parts if part.strip("/") not in ("", "..")] for name in ids]
+    return _numbered([_without_suffix("/".join(path) or "record") for path in parts])
+
+
+def _without_suffix(name: str) -> str:
+    """Ids may have other dots in them."""
+    return name[: -len(suffix)] if (suffix := PurePosixPath(name).suffix).lower() in AUDIO_SUFFIXES else name
+
+
+def _numbered(names: list[str]) -> list[str]:
+    """The names with a number behind those that were there before."""
     seen: set[str] = set()
     for i, name in enumerate(names):
         number = 1
@@ -175,8 +193,9 @@ def _clashes(names: list[str]) -> list[list[int]]:
 
 
 def _name(transcript: Transcript) -> str:
-    """The recording in formats of NIST: one word, without folders and suffix."""
-    return "_".join(Path(transcript["audio"]).stem.split())
+    """The recording, or the record, in formats of NIST: one word, without folders and suffix."""
+    name = _without_suffix(Path(transcript["id"]).name) if "id" in transcript else Path(transcript["audio"]).stem
+    return "_".join(name.split())
 
 
 def _clock(seconds: float, point: str) -> str:

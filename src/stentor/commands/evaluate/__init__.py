@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.callbacks.console import scores_text
-from stentor.commands.evaluate.on_cluster import predict_on_cluster
+from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
+from stentor.commands.prepare.journal import remove_journal
 from stentor.config.load import parse_source
+from stentor.data.batch import Prediction
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.dataset import eval_plan
 from stentor.dataloading.mixing import DropCounter
 from stentor.dataloading.section import Data
 from stentor.engine.device import Communicator, accelerator
-from stentor.engine.evaluate import EvalOptions, EvalSet, breakdown
+from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, breakdown
 from stentor.engine.evaluate import evaluate as score
 from stentor.engine.section import Train
 from stentor.errors import AudioError, ConfigError, without_secrets
@@ -50,8 +52,6 @@ def evaluate(options: EvaluateOptions) -> str:
     loaded = load(options.model)
     task = task_of(loaded, options)
     if isinstance(task, Speak):
-        if options.ray is not None:
-            raise ConfigError("--ray is for models that recognise; those that speak are scored on one machine.")
         return _evaluate_speech(loaded, source, placed(loaded), options, loaded.for_speech())
     if speech_options := speech.speech_options(options):
         raise ConfigError(f"{speech_options[0]} is for models that speak; {options.model} is one for {task.type}.")
@@ -59,14 +59,14 @@ def evaluate(options: EvaluateOptions) -> str:
         raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     device = placed(loaded)
-    eval_set, settings = EvalSet("data", plan, dropped), EvalOptions(max_bad=section.max_bad)
-    control = Communicator(device.num_processes)
+    control, settings = Communicator(device.num_processes), EvalOptions(max_bad=section.max_bad)
+    setup = EvalSetup(loaded.bundle, task, {}, device, control, settings)
     elsewhere = predict_on_cluster(options, task, plan) if options.ray is not None else None
-    scores, _, predictions = score(loaded.bundle, task, {}, eval_set, device, control, settings, elsewhere)
+    scores, _, predictions = score(setup, EvalSet("data", plan, dropped), elsewhere)
     parts = breakdown(task, predictions, section.by)
     if options.json is not None and device.is_main_process:
         figures = _figures(options, task, scores, parts, dropped, len(predictions))
-        write_figures(options.json, figures, map(vars, predictions))
+        _write(options, figures, predictions)
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
     return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{left_out(dropped)}"
 
@@ -81,9 +81,17 @@ def _evaluate_speech(
     scores = result.scores | speech.macro_averages(parts)
     if options.json is not None and device.is_main_process:
         figures = _figures(options, task, scores, parts, result.dropped, len(result.predictions))
-        write_figures(options.json, figures | result.settings, map(vars, result.predictions))
+        _write(options, figures | result.settings, result.predictions)
     head = speech.text(scores, result.settings, len(result.predictions))
     return f"{head}{_parts_text(parts)}{left_out(result.dropped)}"
+
+
+def _write(options: EvaluateOptions, figures: Mapping[str, Any], predictions: Sequence[Prediction]) -> None:
+    """Write the figures of `--json`; the answers of a cluster are of no use any more."""
+    assert options.json is not None
+    write_figures(options.json, figures, map(vars, predictions))
+    if options.ray is not None and (journal := journal_path(options)) is not None:
+        remove_journal(journal)
 
 
 def _figures(

@@ -1,27 +1,47 @@
-"""Evaluation on a Ray cluster: workers answer the batches; scores are computed where the command runs."""
+"""Evaluation on a Ray cluster: workers answer, scores are computed where the command runs.
+
+Answers are appended to JSON.part as they come, so that the same command goes on after a kill.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.file_progress import FileProgress
-from stentor.commands.prepare.executor import RecordWorker, make_executor
-from stentor.commands.prepare.pipeline import Stop
+from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
+from stentor.commands.prepare.journal import Fingerprint, Journal
+from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, RecordWithFiles
+from stentor.data.batch import Prediction
+from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.record_table import RecordTable
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.engine.evaluate import EvalReader, Predicted, planned_batches, predict
+from stentor.inference.load import find_export
 from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
     from stentor.cli.train import EvaluateOptions
 
 GROUP_BATCHES = 8
 """Batches that a worker is given at a time."""
+SCORING = ("json", "report", "normalizer", "processes", "ray", "jobs", "gpus_per_worker", "plugin")
+"""Options that change nothing in the answers."""
+
+Answers = tuple[list[dict[str, Any] | RecordWithFiles], list[UnusableRecord]]
+"""A worker's answer to each item of a group, with the item's name as `id`; and what could not be answered."""
 
 
-class EvaluateWorker(RecordWorker):
-    """Answers groups of batches. `predicted`: ids of the records that are predicted; None: all."""
+class AnswersWorker(RecordWorker, Worker[Sequence[Any], Answers]):
+    """What answers the items of an evaluation; `name` of a group of one is the name of its item."""
+
+
+class EvaluateWorker(AnswersWorker):
+    """Answers groups of batches: the fields of `Predicted`. `predicted`: ids of the records that are predicted; None:
+    all."""
 
     def __init__(self, options: EvaluateOptions, predicted: set[str] | None):
         self.options, self.predicted = options, predicted
@@ -37,45 +57,82 @@ class EvaluateWorker(RecordWorker):
         self.reader = EvalReader(self.task, self.bundle.processor, None, seed=0)
         self.reader.predicted_ids = self.predicted
 
-    def process(self, group: Sequence[PlannedBatch]) -> Predicted:
+    def process(self, group: Sequence[PlannedBatch]) -> Answers:
+        return [self._answer(planned) for planned in group], []
+
+    def _answer(self, planned: PlannedBatch) -> dict[str, Any]:
         import torch
 
-        parts = []
-        for planned in group:
-            facts, examples, batch, read = self.reader[planned]
-            with torch.no_grad(), self.accelerator.autocast():
-                predictions = predict(self.task, self.bundle, facts, examples)
-            parts.append(Predicted(predictions, list(batch.dropped), read))
-        return self.join(parts)
+        facts, examples, batch, read = self.reader[planned]
+        with torch.no_grad(), self.accelerator.autocast():
+            predictions = [vars(prediction) for prediction in predict(self.task, self.bundle, facts, examples)]
+        return {"id": self.name([planned]), "predictions": predictions, "dropped": batch.dropped, "read": read}
 
     def name(self, group: Sequence[PlannedBatch]) -> str:
         return ", ".join(item.cut.id for item in group[0].items)
 
-    def join(self, results: Sequence[Any]) -> Predicted:
-        joined = Predicted()
-        for part in results:
-            joined.predictions += part.predictions
-            joined.dropped += part.dropped
-            joined.read += part.read
-        return joined
-
-    def crashed(self, group: Sequence[PlannedBatch]) -> Predicted:
-        """A batch of which every process died: its records are not scored."""
-        _, (reject,) = super().crashed(group)
-        return Predicted(dropped=[(item.cut.id, reject.reason, reject.message) for item in group[0].items])
-
 
 def predict_on_cluster(options: EvaluateOptions, task: Task, plan: BatchSampler) -> Iterator[Predicted]:
-    """The answers to all batches, in their order. Raises `Stopped` at a signal."""
+    """The answers to all batches, in their order. Raises as `answers` does."""
     batches = planned_batches(plan)
-    groups = [batches[i : i + GROUP_BATCHES] for i in range(0, len(batches), GROUP_BATCHES)]
-    predicted = task.prediction_subset([item.cut.id for batch in batches for item in batch.items])
-    executor = make_executor(options, ("auto",))
-    with (
-        Stop(lambda: "nothing is scored yet"),
-        FileProgress(len(groups), "evaluating") as bar,
-        closing(executor.map(EvaluateWorker(options, predicted), groups, lambda: False)) as results,
-    ):
-        for result in results:
-            bar.add_file()
-            yield result
+    cuts = [item.cut for batch in batches for item in batch.items]
+    worker = EvaluateWorker(options, task.prediction_subset([cut.id for cut in cuts]))
+    lines = answers(options, worker, batches, GROUP_BATCHES, cuts, "batches")
+    for batch, line in zip(batches, lines, strict=True):
+        if "record" not in line:  # every process died of it: its records are not scored
+            yield Predicted(dropped=[(item.cut.id, line["dropped"], line["message"]) for item in batch.items])
+            continue
+        answer = line["record"]
+        predictions = [Prediction(**prediction) for prediction in answer["predictions"]]
+        yield Predicted(predictions, [tuple(entry) for entry in answer["dropped"]], answer["read"])
+
+
+def answers(
+    options: EvaluateOptions,
+    worker: AnswersWorker,
+    items: Sequence[Any],
+    group_size: int,
+    cuts: Iterable[Cut],
+    unit: str,
+) -> Iterator[dict[str, Any]]:
+    """The lines of the journal for all items, in their order: `record`, what the worker answers, or the reason in
+    `dropped` with a `message`. `cuts`: what the answers depend on, besides the options and the model.
+
+    Raises ConfigError where the journal beside `--json` belongs to a command with other settings, and `Stopped`.
+    """
+    settings = {key: str(value) for key, value in vars(options).items() if key not in SCORING}
+    settings["model files"] = _digest(_file_facts, sorted(find_export(str(options.model)).iterdir()))
+    settings["records"] = _digest(record_from_cut, cuts)
+    table = RecordTable(items)
+    names = [worker.name([item]) for item in table]
+    with tempfile.TemporaryDirectory() as folder:
+        path = journal_path(options) or Path(folder) / "answers"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        journal = Journal(path, settings)
+        place = "nothing is kept without --json" if options.json is None else f"the answers are in {path}"
+        Pipeline(
+            worker=worker,
+            writer=JournalWriter(journal, lambda item: worker.name([item]) in journal),
+            executor=make_executor(options, ("auto",)),
+            title="evaluating",
+            saved=lambda: f"{len(journal):,} of {len(names):,} {unit} were answered; {place}",
+            unit=unit,
+            finish_groups=True,
+        ).run([table[i : i + group_size] for i in range(0, len(table), group_size)])
+        yield from journal.lines(names)
+
+
+def journal_path(options: EvaluateOptions) -> Path | None:
+    """The answers so far of an evaluation with `--json`, which are deleted when the scores are written."""
+    return None if options.json is None else options.json.with_name(f"{options.json.name}.part")
+
+
+def _file_facts(file: Path) -> tuple[str, int, int]:
+    return file.name, file.stat().st_size, file.stat().st_mtime_ns
+
+
+def _digest(describe: Callable[[Any], Any], records: Iterable[Any]) -> str:
+    digest = Fingerprint(describe)
+    for _ in digest.through(records):
+        pass
+    return str(digest)

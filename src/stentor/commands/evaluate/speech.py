@@ -5,41 +5,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from itertools import groupby
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch.distributed as dist
 
-from stentor.audio.io import probe, read
 from stentor.commands.evaluate.speech_clips import (
-    Clips,
     FileClips,
     ModelClips,
     check_references,
     is_recorded,
-    naming,
     others_of_speakers,
     reference_of,
 )
+from stentor.commands.evaluate.speech_rows import SpeechRows, rows_on_cluster
 from stentor.config.load import parse_section
 from stentor.data.batch import Prediction
-from stentor.data.cut import divided, language_of, record_from_cut
+from stentor.data.cut import divided
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.mixing import DropCounter
 from stentor.engine.device import Communicator
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import Model
-from stentor.inference.speak.speaker import Speaker
 from stentor.metrics.format import figure
 from stentor.metrics.score import Score
-from stentor.metrics.speech import REFERENCE, mean, real_time_factor
+from stentor.metrics.speech import mean, real_time_factor
 from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
 from stentor.tasks.speak import Speak
-from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
-from stentor.tasks.speak.evaluator_scores import evaluate_items, table
+from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluator_for
 from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
+from stentor.tasks.speak.evaluator_scores import table
 from stentor.tasks.speak.generation import Generation
 from stentor.text.normalize import Normalizer
 
@@ -54,8 +50,6 @@ SPEECH_OPTIONS = ("recognizer", "embedder", "judge", "voice", "length", "generat
 """Options of `stentor evaluate` that are for models that speak."""
 MODEL_OPTIONS = ("voice", "length", "generation", "denoise", "audio", "task")
 """... of which these mean nothing for speech that is there already."""
-TOGETHER = 64
-"""Records that are handed to the model at once; it makes batches of them."""
 APART = ("loss", "real_time_factor")
 """Scores that are no row of the table."""
 
@@ -103,7 +97,7 @@ def evaluate(
     and the qualities of other evaluators, each also as `NAME_codec` and `NAME_real`; of evaluation lists `wer_mean`,
     the mean of the items' own error rates; `real_time_factor`.
     """
-    evaluators = _evaluators(options)
+    evaluators = evaluators_of(options)
     for evaluator in evaluators:
         evaluator.loaded(str(device.device))  # one that cannot be loaded is an error before hours of speech, not after
     control = Communicator(device.num_processes)
@@ -116,21 +110,32 @@ def evaluate(
         )
     listed = source.facts() if isinstance(source, SpeechList) else None
     settings: dict[str, Any] = {} if listed is None else {"list": {**listed, "items": len(items)}}
+    others = others_of_speakers(items)
     producer: FileClips | ModelClips
     if loaded is None:
         assert options.audio_from is not None  # `check_options`
-        producer = FileClips(options.audio_from, others_of_speakers(items))
+        producer = FileClips(options.audio_from, others)
         producer.check(items)
         settings["audio_from"] = str(options.audio_from)
     else:
-        speaker = _speaker(loaded, options)
-        speaker.codec.to(str(device.device))
         if options.length == "recorded" and not all(map(is_recorded, items)):
             raise ConfigError("--length recorded: not every record has a recording; leave it out for this list.")
-        length = options.length if options.length != "auto" else "rule" if listed else "recorded"
-        producer = ModelClips(loaded, task, speaker, options.voice, length, options.audio, others_of_speakers(items))
-        settings |= {"length": length, "generation": speaker.settings, "denoise": speaker.denoise}
-    rows = sorted(_rows(producer, items, evaluators, control, str(device.device), task), key=lambda row: row["id"])
+        if options.length == "auto":
+            options = replace(options, length="rule" if listed else "recorded")
+        producer = model_clips(loaded, options, others, str(device.device))
+        settings |= {
+            "length": options.length,
+            "generation": producer.speaker.settings,
+            "denoise": producer.speaker.denoise,
+        }
+    if options.ray is None:
+        rank = dist.get_rank() if control.world > 1 else 0
+        rows = SpeechRows(producer, evaluators, str(device.device), task).rows(items[rank :: control.world])
+        rows = [row for part in control.gather(rows) for row in part]
+        computing, seconds = control.sum([producer.computing, producer.seconds])
+    else:
+        rows, computing, seconds = rows_on_cluster(options, others, items, dropped)
+    rows.sort(key=lambda row: row["id"])
     if not rows:
         raise DataError(f"{options.data}: no record could be spoken.")
     languages = {row["reference"]["language"] for row in rows}
@@ -140,7 +145,6 @@ def evaluate(
         Prediction(row["id"], row["reference"], row["output"], row["seconds"], row["record"]) for row in rows
     ]
     scores |= scorer.score(predictions)
-    computing, seconds = control.sum([producer.computing, producer.seconds])
     if loaded is not None:
         settings["voices"] = dict(Counter(row["output"]["voice"] for row in rows))
         scores["real_time_factor"] = real_time_factor(computing, seconds)
@@ -225,17 +229,17 @@ def _records(
     recording."""
     from stentor.commands.evaluate import records
     from stentor.commands.export.probe import losses_of
-    from stentor.engine.evaluate import EvalOptions, EvalSet
+    from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup
     from stentor.engine.evaluate import evaluate as score
 
     dropped = DropCounter()
     if loaded is not None and not isinstance(source, SpeechList):
         plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
         items = [item for items in plan.epoch(0) for item in items]
-        eval_set = EvalSet(options.data, plan, dropped)
         without_samples = task.model_copy(update={"samples": 0})
         settings = EvalOptions(max_bad=section.max_bad)
-        scores, _, _ = score(loaded.bundle, without_samples, losses_of(loaded), eval_set, device, control, settings)
+        setup = EvalSetup(loaded.bundle, without_samples, losses_of(loaded), device, control, settings)
+        scores, _, _ = score(setup, EvalSet(options.data, plan, dropped))
         return scores, sorted(items, key=lambda item: item.cut.id), dropped
     cuts, unusable = divided(source.cuts())
     for record in unusable:
@@ -245,15 +249,19 @@ def _records(
     return {}, [Item(cut, 0) for cut in sorted(cuts, key=lambda cut: cut.id)], dropped
 
 
-def _speaker(loaded: Model, options: EvaluateOptions) -> Speaker:
-    trained, changes = loaded.for_speech().generation, {}
+def model_clips(loaded: Model, options: EvaluateOptions, others: dict[str, Item], device: str) -> ModelClips:
+    """The speech of a model with the settings of the command, whose `length` is not `auto`. Raises ConfigError."""
+    task, changes = loaded.for_speech(), {}
+    trained = task.generation
     if options.generation is not None:
         settings = parse_section(options.generation, Generation, "--generation", trained).model_dump()
         changes = {key: value for key, value in settings.items() if value != getattr(trained, key)}
-    return loaded.speaker(changes, recognizer=options.recognizer, denoise=options.denoise)
+    speaker = loaded.speaker(changes, recognizer=options.recognizer, denoise=options.denoise)
+    speaker.codec.to(device)
+    return ModelClips(loaded, task, speaker, options.voice, options.length, options.audio, others)
 
 
-def _evaluators(options: EvaluateOptions) -> list[SpeechEvaluator]:
+def evaluators_of(options: EvaluateOptions) -> list[SpeechEvaluator]:
     evaluators = []
     if options.recognizer is not None:
         evaluators.append(evaluator_for(options.recognizer, "text"))
@@ -273,54 +281,3 @@ def _normalizer(name: str, listed: dict[str, Any] | None, languages: set[str | N
     if listed is None:
         return "whisper_basic"
     return listed["protocol"] or ("whisper_basic" if None in languages else "whisper_english")
-
-
-def _rows(
-    producer: FileClips | ModelClips,
-    items: Sequence[Item],
-    evaluators: Sequence[SpeechEvaluator],
-    control: Communicator,
-    device: str,
-    task: Speak,
-) -> list[dict[str, Any]]:
-    """A row of plain data for each record of all processes."""
-    rank = dist.get_rank() if control.world > 1 else 0
-    embedder = next((evaluator for evaluator in evaluators if evaluator.gives == "voice"), None)
-    embeddings: dict[str, Any] = {}  # of references, by their files
-    rows: list[dict[str, Any]] = []
-    rank_items = items[rank :: control.world]
-    for start in range(0, len(rank_items), TOGETHER):
-        for clips, evaluated in _evaluated(producer.clips(rank_items[start : start + TOGETHER]), evaluators, device):
-            item = clips.item
-            shown = {kind: evaluated[kind] for kind in ("text", "quality") if kind in evaluated}  # no embeddings
-            facts = {**clips.facts, **({"heard": shown} if shown else {})}
-            row = {"id": item.cut.id, "reference": task.reference(item.cut), "output": facts}
-            seconds = item.cut.duration if is_recorded(item) else facts["seconds"]
-            row |= {"seconds": seconds, "record": record_from_cut(item.cut), "like": clips.like}
-            if (path := reference_of(item)) is not None and embedder is not None:
-                if path not in embeddings:
-                    embeddings[path] = _embedded(item, path, embedder, device)
-                evaluated["voice"][REFERENCE] = embeddings[path]
-            rows.append({**row, "own_reference": path is not None, "evaluated": evaluated})
-    return [row for part in control.gather(rows) for row in part]
-
-
-def _evaluated(
-    clips: Sequence[Clips], evaluators: Sequence[SpeechEvaluator], device: str
-) -> list[tuple[Clips, dict[str, dict[str, Any]]]]:
-    """Each record's clips with the evaluators' outputs."""
-    pairs: list[tuple[Clips, dict[str, dict[str, Any]]]] = []
-    for rate, group in groupby(clips, lambda clip: clip.rate):
-        part = list(group)
-        columns = {name: [clip.columns.get(name) for clip in part] for clip in part for name in clip.columns}
-        languages = [language_of(clip.item.cut) for clip in part]
-        pairs += zip(part, evaluate_items(evaluators, columns, rate, languages, device), strict=True)
-    return pairs
-
-
-def _embedded(item: Item, path: str, evaluator: SpeechEvaluator, device: str) -> Any:
-    """The embedding of a record's reference, as it is in its file: SIM-o."""
-    with naming(item):
-        rate = probe(path).sample_rate
-        audio, language = read(path, rate), language_of(item.cut)
-    return evaluate_clips(evaluator, [audio], rate, [language], device)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,6 +145,8 @@ class ModelClips:
     codes: dict[str, np.ndarray] = field(default_factory=dict)
     computing: float = 0.0
     seconds: float = 0.0
+    write: Callable[[Path, np.ndarray, int], None] = write
+    """Writes speech into the folder, as `stentor.audio.io.write` does."""
 
     def __post_init__(self) -> None:
         self.reader = BatchDataset(self.task, self.model.bundle.processor, None, seed=0)
@@ -176,7 +178,7 @@ class ModelClips:
                 facts["like"] = like
             if self.folder is not None:
                 path = self.folder / f"{file_name(item.cut.id)}.wav"
-                write(path, speech.audio, speech.rate)
+                self.write(path, speech.audio, speech.rate)
                 facts["audio"] = str(path)
             columns = {"synthetic": speech.audio}
             if (example := examples.get(item.cut.id)) is not None:

@@ -120,6 +120,7 @@ def load_sent_plugins(contents: dict[str, str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="stentor-plugins-"))
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8")
+    sys.path.insert(0, str(folder))  # before the driver's folder, where Ray finds the same names on this machine
     load_plugins([folder / name for name in contents])
 
 
@@ -129,7 +130,7 @@ def _actor_class() -> type:
     class PrepareWorker:
         worker: Any
 
-        def setup(self, worker: bytes, plugins: dict[str, str], version: str, device: str) -> str | None:
+        def setup(self, worker: bytes, plugins: dict[str, str], version: str, device: str, folder: str) -> str | None:
             """What is wrong with this node, or None."""
             import importlib
 
@@ -145,6 +146,8 @@ def _actor_class() -> type:
             from stentor.commands.prepare.ray_executor import load_sent_plugins
 
             torch.set_num_threads(1)
+            with contextlib.suppress(OSError):  # relative paths are the driver's, where this node has its folder
+                os.chdir(folder)
             load_sent_plugins(plugins)
             self.worker = cloudpickle.loads(worker)
             self.worker.setup(device)
@@ -181,7 +184,7 @@ class _Actors:
         self.remote: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0)(_actor_class())
         plugins = {path.name: path.expanduser().read_text("utf-8") for path in map(Path, executor.plugins)}
         content = ray.put(cloudpickle.dumps(worker))
-        self.setup = (content, plugins, __version__, "cuda" if gpus > 0 else "cpu")
+        self.setup = (content, plugins, __version__, "cuda" if gpus > 0 else "cpu", os.getcwd())
         self.all: list[_Actor] = []
         self.of: dict[Any, _Actor] = {}
         """The actor of each call."""

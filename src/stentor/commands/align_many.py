@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import AUDIO_SUFFIXES
@@ -66,8 +65,7 @@ class AlignWorker(WordsWorker):
     """Batches of cuts to `{"id", "texts", "warning"}`: the outputs by their suffixes, and what seems wrong."""
 
     def __init__(self, options: AlignOptions, engine: str, formats: Sequence[str]):
-        settings: Any = SimpleNamespace(model=options.model, lag=options.lag, max_wer=None, to=Path(options.out or ""))
-        super().__init__(settings, engine)
+        super().__init__(options.model, engine, options.lag, Path(options.out or ""))
         self.formats = formats
 
     def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> dict[str, Any] | UnusableRecord:
@@ -80,7 +78,7 @@ class AlignWorker(WordsWorker):
             return UnusableRecord(cut.id, str(aligned.reason), problem)
         record = record_from_cut(cut)
         place = {key: value for key, value in record.items() if key in ("start", "channel")}
-        times = {"id": cut.id, **transcript(clip, aligned, str(self.options.model)), **place}
+        times = {"id": cut.id, **transcript(clip, aligned, str(self.model)), **place}
         times["audio"] = record["audio_path"] or cut.id
         return {
             "id": cut.id,

@@ -56,7 +56,7 @@ def prepare_words(options: WordsOptions) -> None:
     options.to.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(options.to.with_name(options.to.name + ".part"), settings)
     Pipeline(
-        worker=WordsWorker(options, engine),
+        worker=WordsWorker(options.model, engine, options.lag, options.to, options.max_wer),
         writer=JournalWriter(journal, lambda cut: cut.id in journal),
         executor=make_executor(options, (options.device,)),
         title="aligning",

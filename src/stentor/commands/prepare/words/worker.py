@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from lhotse.cut import Cut, MixedCut, PaddingCut
@@ -33,9 +33,6 @@ from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
 from stentor.text.normalize import normalize
-
-if TYPE_CHECKING:
-    from stentor.cli.prepare import WordsOptions
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
 """Most padded audio and most records that a worker takes at a time: what a kill can cost."""
@@ -71,16 +68,17 @@ def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[int]]:
 
 
 class WordsWorker(RecordWorker):
-    """Batches of cuts to manifest records with `words`."""
+    """Batches of cuts to manifest records with `words`. `manifest`: where they will be; audio that is in no file of its
+    own is written beside it. `engine`: as `engine_of` gives it, or `voice`."""
 
-    def __init__(self, options: WordsOptions, engine: str):
-        self.options, self.engine = options, engine
-        self.home = options.to.parent.absolute()
+    def __init__(self, model: str | None, engine: str, lag: float | None, manifest: Path, max_wer: float | None = None):
+        self.model, self.engine, self.lag, self.max_wer = model, engine, lag, max_wer
+        self.manifest = manifest.absolute()
 
     def setup(self, device: str) -> None:
         if self.engine != "voice":
-            assert self.options.model is not None
-            self.aligner: Aligner = open_aligner(self.options.model, self.engine, device, self.options.lag)
+            assert self.model is not None
+            self.aligner: Aligner = open_aligner(self.model, self.engine, device, self.lag)
 
     def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[Outcome], list[UnusableRecord]]:
         results: list[Outcome | UnusableRecord] = []
@@ -104,7 +102,7 @@ class WordsWorker(RecordWorker):
     def _align(self, clips: Sequence[Clip]) -> list[Aligned | AudioError]:
         """All at once; when some audio turns out unreadable, one by one."""
         try:
-            return list(self.aligner.align(clips, self.options.max_wer is not None))
+            return list(self.aligner.align(clips, self.max_wer is not None))
         except AudioError as error:
             if len(clips) == 1:
                 return [error]
@@ -115,11 +113,11 @@ class WordsWorker(RecordWorker):
             return reject(cut, aligned)
         if aligned.reason is not None:
             return UnusableRecord(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
-        if self.options.max_wer is not None:
+        if self.max_wer is not None:
             hypothesis = aligned.hypothesis or ""
             pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
             wer = rate(word_errors([(pair[0], pair[1])], clip.language))
-            if wer > self.options.max_wer:
+            if wer > self.max_wer:
                 message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"
                 return UnusableRecord(cut.id, "wer", message)
         return self._record(cut, [word.as_dict() for word in aligned.words])
@@ -139,11 +137,13 @@ class WordsWorker(RecordWorker):
         record, audio = record_from_cut(cut), None
         if record["audio_path"] is None:
             name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
-            audio = self.home / self.options.to.stem / f"{name}.flac"
+            audio = self.manifest.with_suffix("") / f"{name}.flac"
             record["audio_path"] = str(audio)
             record = {key: value for key, value in record.items() if key not in ("start", "channel")}
         path = Path(record["audio_path"])
-        record["audio_path"] = str(path.relative_to(self.home) if path.is_relative_to(self.home) else path)
+        record["audio_path"] = str(
+            path.relative_to(self.manifest.parent) if path.is_relative_to(self.manifest.parent) else path
+        )
         record = {**record, "words": words}
         return (
             record if audio is None else RecordWithFiles(record, {audio: encode(load_audio(cut, RATE), RATE, cut.id)})

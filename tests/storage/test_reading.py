@@ -9,7 +9,8 @@ import pytest
 
 from s3_stand_in import WebServer
 from stentor.data import block_reader, storage, storage_cache
-from stentor.data.storage import as_path, is_remote, local_copy, local_folder, open_read, upload
+from stentor.data.storage import as_path, is_remote, open_read, upload
+from stentor.data.storage_cache import local_copy, local_folder
 from stentor.errors import ConfigError, DataError, MissingData, StentorError
 
 MB = 2**20

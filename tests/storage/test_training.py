@@ -97,6 +97,10 @@ def test_a_run_folder_on_s3_goes_on_elsewhere(s3, tiny, here, rows, tmp_path, ca
     }
     here("export", s3.url(prefix), "--to", s3.url("copy"))
     assert s3.get("copy/model.safetensors") == (straight / weights).read_bytes()
+    here("publish", "model", s3.url(prefix), "--dry-run", tmp_path / "published")
+    card = (tmp_path / "published" / "README.md").read_text("utf-8")
+    assert "wer" in card.lower() and (tmp_path / "published" / "train_results.json").is_file()
+    assert "s3://" not in (tmp_path / "published" / "training_config.json").read_text()
     assert not list((cache / "outputs").glob("*"))
 
 

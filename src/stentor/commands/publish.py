@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stentor.commands.addresses import brought_run
+from stentor.data.storage import is_remote
 from stentor.errors import ConfigError
 from stentor.publish import dataset, model, space
 from stentor.publish.hub import Kind, Target, benchmark_task, licence_of, publish
@@ -83,5 +84,5 @@ def _publish(
     target = Target(options.to, kind, options.private) if options.to is not None else None
     if options.card is not None and not options.card.is_file():
         raise ConfigError(f"--card {options.card}: there is no such file.")
-    beside = source.resolve().parent if source.exists() else None
+    beside = source.resolve().parent if not is_remote(source) and source.exists() else None
     return publish(build, target, options.dry_run, options.message, secrets=secrets, beside=beside)

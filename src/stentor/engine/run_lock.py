@@ -90,7 +90,10 @@ class AddressLock:
                     f"{name} is being trained already, by {other['holder']}: wait for it or stop it there, or choose "
                     "another `name`."
                 )
-        self._write()
+        try:
+            self._write()
+        except MissingData:
+            raise ConfigError(f"{name_of(self.address)} cannot be written: there is no such bucket.") from None
         self._thread.start()
         return self
 

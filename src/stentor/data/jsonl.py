@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stentor.data.storage import NotFound, as_path, is_remote, name_of, open_read
+from stentor.data.storage import NotFound, as_path, is_remote, is_web, name_of, open_read
 from stentor.errors import DataError, MissingData, RecordError
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class FileIndex:
 
 def _names_in(folder: Path) -> set[str] | None:
     """What lies in a folder. None for web servers, which list nothing: files are there until read."""
-    if str(folder).startswith(("http://", "https://")):
+    if is_web(folder):
         return None
     try:
         return {path.name for path in folder.iterdir()}

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar, cast
+from urllib.parse import quote
 
 from pydantic import PlainSerializer, WrapValidator
 
@@ -55,6 +56,11 @@ def is_remote(path: Any) -> bool:
     """Whether a path or a text is an address (`s3://...`) and no local path."""
     match = None if isinstance(path, Path) else ADDRESS.match(str(path))
     return match is not None and match[1].lower() != "file"
+
+
+def is_web(path: Any) -> bool:
+    """Whether a path or a text is an address of a web server, which lists no folders and takes no files."""
+    return str(path).lower().startswith(("http://", "https://"))
 
 
 def as_path(text: Any) -> Path:
@@ -123,7 +129,7 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
     protocol = str(path).partition("://")[0].lower()
     # What lies there may be changed by other machines: folders are listed anew.
     options: dict[str, Any] = {"use_listings_cache": False}
-    if protocol in ("http", "https"):
+    if is_web(path):
         options["encoded"] = True  # or a signature would be encoded twice
     elif protocol in ("s3", "s3a"):
         options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # `retried` tries again
@@ -141,11 +147,7 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
 def key_of(path: Any) -> str:
     """An address as its fsspec file system takes it."""
     text = str(path)
-    if text.lower().startswith(("http://", "https://")):
-        from urllib.parse import quote
-
-        return quote(text, safe="%/:=&?~#+!$,;'@()*[]")
-    return text
+    return quote(text, safe="%/:=&?~#+!$,;'@()*[]") if is_web(text) else text
 
 
 def name_of(path: Any) -> str:
@@ -229,7 +231,7 @@ def info(path: Any) -> dict[str, Any]:
 def files_below(path: Any) -> dict[str, dict[str, Any]]:
     """The files in the folder at an address and in its folders, by their names from there, with what `info` says of
     them. Raises NotFound where there are none."""
-    if str(path).lower().startswith(("http://", "https://")):
+    if is_web(path):
         raise ConfigError(f"{name_of(path)}: web servers list no folders; take s3://, gs:// or hf://, or a local copy.")
     root = key_of(path).rstrip("/")
     system = filesystem(path)
@@ -274,15 +276,9 @@ def copy_to(path: Any, file: Path) -> None:
 
 
 def upload(local: Path, remote: Path) -> None:
-    """Copy a local file to an address, where it appears whole or not at all, or to another local path. Raises
-    StentorError, ConfigError for a kind of storage that cannot be written."""
-    if not is_remote(remote):
-        from stentor.data.atomic_write import atomic_path
-
-        with atomic_path(remote) as part:
-            part.write_bytes(local.read_bytes())
-        return
-    if str(remote).lower().startswith(("http://", "https://")):
+    """Copy a local file to an address, where it appears whole or not at all. Raises StentorError, and ConfigError for a
+    kind of storage that cannot be written."""
+    if is_web(remote):
         raise ConfigError(f"{name_of(remote)} cannot be written: write to a folder or to s3://, gs:// or hf://.")
     retried(remote, lambda: filesystem(remote, True).put_file(str(local), key_of(remote)), "write")
 

@@ -34,7 +34,7 @@ FIRST = ("file_name", "id", "text", "language", "speaker", "duration")
 """Columns in this order, before the others in alphabetical order."""
 DROPPED = ("audio_path", "start", "split", "language_id", "audio_filepath", "audio")
 """Keys that say where the audio was, or that other columns say."""
-PATH = re.compile(r"(?:/|~/|[A-Za-z]:[\\/])")
+PATH = re.compile(r"(?:/|~/|[A-Za-z]:[\\/]|(?:s3|gs)://)")
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 

@@ -11,11 +11,12 @@ from stentor.commands.prepare.journal import Journal
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline
 from stentor.commands.prepare.ray_executor import RayExecutor
 from stentor.data.cut import UnusableRecord
+from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 
 pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'stentor[ray]'")
 
-GROUPS = [list(range(i, i + 3)) for i in range(0, 30, 3)]
+GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]
 
 
 class Squares(RecordWorker):
@@ -90,6 +91,7 @@ def test_a_record_on_which_workers_die_is_a_reject(run):
     assert crashed == [{"id": "13", "dropped": "crashed", "message": message}]
 
 
+@pytest.mark.slow
 def test_errors_of_a_worker_are_those_of_a_local_one(run):
     def fail():
         raise DataError("Thirteen is no number.")

@@ -210,6 +210,8 @@ def cut_down(loaded, corpus: Path) -> list[str]:
     for key, source in sources(config.data).items():
         changes += less(key, source, corpus)
     for number, stage in enumerate(loaded.stages):
+        if "epochs" in (config.stages[number].get("train") or {}):
+            changes.append(f"stages.{number}.train.epochs=1")
         parts = (config.stages[number].get("data") or {}).keys()  # the rest is the run's own
         for key, source in sources(stage.data).items():
             if key.split(".")[1] in parts:

@@ -20,7 +20,7 @@ def files(folder, step, kind) -> list[str]:
 @pytest.mark.parametrize(
     ("family", "kinds", "counts"),
     [
-        ("voxtral", ("full",), (2, 3, 1)),
+        ("voxtral", ("full",), (3, 1)),
         *(
             pytest.param(f, ("full", "lora"), (4, 2, 3, 1), marks=pytest.mark.slow)
             for f in ("voxtral", "whisper", "ctc")

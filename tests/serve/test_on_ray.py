@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,5 +69,24 @@ def test_answers_are_those_of_the_local_server(served, live, tmp_path):
             return client.events(".completed")
 
     assert text_of(heard(served)) == text_of(heard(live)) != ""
-    served.process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_many_at_once_and_those_under_way_at_the_signal_are_answered(served, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    soundfile.write(tmp_path / "a.wav", speech(20.0, 16000), 16000)
+
+    def ask(_):
+        with open(tmp_path / "a.wav", "rb") as file:
+            return served.client.audio.transcriptions.create(model="model", file=file).text
+
+    alone = ask(None)
+    with ThreadPoolExecutor(48) as pool:
+        answers = list(pool.map(ask, range(200)))
+        assert set(answers) == {alone} and alone
+        last = [pool.submit(ask, None) for _ in range(24)]
+        time.sleep(0.3)
+        served.process.send_signal(signal.SIGTERM)
+        assert {answer.result() for answer in last} == {alone}
     assert served.process.wait(60) == 0

@@ -19,7 +19,7 @@ from stentor.errors import StentorError
 FACTS = ("train/loss", "lr", "grad_norm")
 
 
-@pytest.fixture(params=[False, True], ids=["listed", "streamed"])
+@pytest.fixture(params=[pytest.param(False, marks=pytest.mark.slow), True], ids=["listed", "streamed"])
 def stream(request):
     return request.param
 

@@ -30,7 +30,8 @@ import soundfile
 
 from stentor.data import storage_cache
 from stentor.data.load_audio import load_audio
-from stentor.data.storage import as_path, local_copy, prefetch
+from stentor.data.storage import as_path
+from stentor.data.storage_cache import local_copy, prefetch
 from stentor.data.tar import index
 from stentor.sources.shards import Shards
 

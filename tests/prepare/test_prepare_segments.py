@@ -290,10 +290,12 @@ def test_what_cannot_be_read_is_counted_and_listed(podcasts, tmp_path, capsys):
     folder.mkdir()
     (folder / "good.flac").symlink_to(podcasts / "a_clean.flac")
     (folder / "broken.wav").write_bytes(b"RIFF0000WAVE")
+    soundfile.write(folder / "nothing.wav", np.zeros(0), 16000)
     kept, rejects = segments(folder, tmp_path / "out", "vad", code=3)
-    assert len(kept) == 3 and "1 of 2 records cannot be used" in capsys.readouterr().err
-    (unread,) = [r for r in rejects if r["stage"] == "read"]
-    assert unread["recording"] == "broken.wav" and unread["reason"] == "unreadable"
+    assert len(kept) == 3 and "2 of 3 records cannot be used" in capsys.readouterr().err
+    unread = {r["recording"]: (r["reason"], r["message"]) for r in rejects if r["stage"] == "read"}
+    assert unread.keys() == {"broken.wav", "nothing.wav"} and unread["broken.wav"][0] == "unreadable"
+    assert unread["nothing.wav"][0] == "empty" and unread["nothing.wav"][1].endswith("nothing.wav has no samples.")
     assert "broken.wav" in (tmp_path / "out" / "corpus.html").read_text()
     assert main(["prepare", "segments", str(tmp_path / "nothing"), "--to", str(tmp_path / "x")]) == 3
     (tmp_path / "empty").mkdir()
@@ -315,6 +317,20 @@ def test_parts_of_recordings_and_stereo(podcasts, tmp_path):
     from stentor.data.load_audio import load_audio
 
     assert np.square(load_audio(cut)).mean() > 1e-3
+
+
+def test_a_known_text_stays_with_all_of_its_speech(podcasts, tmp_path):
+    """Of a record that is cut, nobody knows which part is said where."""
+    clean = podcasts / "a_clean.flac"
+    whole = {"id": "whole", "audio_path": str(clean), "duration": probe(clean).duration, "text": "three sentences"}
+    (_, end), (start, _) = talk("en-us")[1][:2]
+    one = {**whole, "id": "one", "duration": (end + start) / 2, "text": SENTENCES["en-us"][0]}
+    (tmp_path / "m.jsonl").write_text(json.dumps(whole) + "\n" + json.dumps(one) + "\n")
+    kept, rejects = segments(tmp_path / "m.jsonl", tmp_path / "cut", "vad")
+    assert [(r["recording"], r.get("text")) for r in kept] == [("whole", None)] * 3 + [("one", one["text"])]
+    assert rejects and all("text" not in r for r in rejects)
+    kept, _ = segments(tmp_path / "m.jsonl", tmp_path / "measured", "quality")
+    assert [r["text"] for r in kept] == [whole["text"], one["text"]]
 
 
 def test_music_is_no_speech_to_silero(podcasts, tmp_path, shared_data):
@@ -366,7 +382,7 @@ def test_killed_and_started_again_it_makes_the_same(podcasts, tmp_path, plugin, 
         assert not (to / "summary.json").exists()
     done = cli(*run_slowly(podcasts, to, plugin, 1))
     assert "Going on: 8 of 8 recordings were done before." in done.stdout
-    for name in ("manifest.jsonl", "rejects.jsonl", "summary.json"):
+    for name in ("manifest.jsonl", "rejects.jsonl", "summary.json", "corpus.html"):
         assert (to / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
     files = [sorted(p.relative_to(f) for p in f.rglob("*.flac")) for f in (to, tmp_path / "straight")]
     assert files[0] == files[1] and len(files[0]) == len(rows(to / "manifest.jsonl")) == 4

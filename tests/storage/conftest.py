@@ -62,11 +62,10 @@ def through(s3, monkeypatch):
 @pytest.fixture
 def no_waits(monkeypatch):
     """Attempts follow each other at once; what they would have waited is listed."""
-    from stentor.data import block_reader, storage
+    from stentor.data import storage
 
     waits: list[float] = []
-    for module in (block_reader, storage):
-        monkeypatch.setattr(module.time, "sleep", waits.append)
+    monkeypatch.setattr(storage.time, "sleep", waits.append)
     return waits
 
 

@@ -1,13 +1,19 @@
 """Training from and into object storage, through the command line."""
 
 import json
+import os
 import shutil
+import signal
+import time
 
 import pytest
 import yaml
 
+from stentor.commands import remote_run
 from stentor.commands.remote_run import local_run
+from stentor.data import storage
 from stentor.data.storage import as_path
+from stentor.engine import run_lock
 from stentor.errors import StentorError
 
 FACTS = ("train/loss", "lr", "grad_norm")
@@ -91,6 +97,10 @@ def test_a_run_folder_on_s3_goes_on_elsewhere(s3, tiny, here, rows, tmp_path, ca
     }
     here("export", s3.url(prefix), "--to", s3.url("copy"))
     assert s3.get("copy/model.safetensors") == (straight / weights).read_bytes()
+    here("publish", "model", s3.url(prefix), "--dry-run", tmp_path / "published")
+    card = (tmp_path / "published" / "README.md").read_text("utf-8")
+    assert "wer" in card.lower() and (tmp_path / "published" / "train_results.json").is_file()
+    assert "s3://" not in (tmp_path / "published" / "training_config.json").read_text()
     assert not list((cache / "outputs").glob("*"))
 
 
@@ -107,12 +117,83 @@ def test_a_damaged_checkpoint_on_s3_is_passed_over(s3, tiny, here, rows, tmp_pat
     assert [row["step"] for row in rows(local)][-4:] == [3, 4, 5, 6]
 
 
-def test_an_upload_that_fails_is_said_and_nothing_is_lost(s3, cache, tmp_path):
-    with pytest.raises(StentorError, match=r"not all of it could be uploaded.*no-such-bucket"):
-        with local_run(as_path("s3://no-such-bucket/run")) as folder:
-            folder.mkdir()
+def test_an_upload_that_fails_is_said_and_nothing_is_lost(s3, cache, through, no_waits, monkeypatch):
+    monkeypatch.setattr(storage, "ATTEMPTS", 2)  # of s3fs there are five in each
+    with pytest.raises(StentorError, match=r"not all of it could be uploaded.*2 times in a row"):
+        with local_run(as_path(s3.url("run"))) as folder:
             (folder / "log.txt").write_text("kept")
-    assert (folder / "log.txt").read_text() == "kept"
+            through(cut_after=0)
+    assert (folder / "log.txt").read_text() == "kept" and "run/log.txt" not in s3.names()
+    with pytest.raises(StentorError, match="no-such-bucket"), local_run(as_path("s3://no-such-bucket/run")):
+        pytest.fail("it is said before anything is trained")
+
+
+@pytest.fixture
+def quick_locks(monkeypatch):
+    """The stand-in answers in milliseconds."""
+    monkeypatch.setattr(run_lock, "RENEWED_EVERY", 0.1)
+    monkeypatch.setattr(run_lock, "PATIENCE", 1.5)
+
+
+def test_one_machine_trains_into_a_run_folder(s3, cache, tiny, attempt, quick_locks, monkeypatch, tmp_path):
+    """The other machine is another cache; its process is this one, too."""
+    with local_run(as_path(s3.url("run"))):
+        monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "other"))
+        code, said = attempt("train", tiny(), f"output={s3.url()}", "name=run")
+        assert code == 2 and f"{s3.url('run')} is being trained already, by process {os.getpid()} on" in said
+        monkeypatch.setenv("STENTOR_CACHE", str(cache))
+    assert "run/.lock" not in s3.names()
+
+
+@pytest.mark.parametrize("age", [5, 5000])
+def test_the_lock_of_a_machine_that_was_lost_does_not_stay(s3, cache, quick_locks, capsys, age):
+    s3.put("run/.lock", json.dumps({"holder": "process 7 on lost", "time": time.time() - age}).encode())
+    with local_run(as_path(s3.url("run"))):
+        assert json.loads(s3.get("run/.lock"))["holder"].startswith(f"process {os.getpid()} on")
+    assert ("is locked by process 7 on lost: waiting" in capsys.readouterr().out) == (age == 5)
+
+
+def test_a_restart_on_the_same_machine_does_not_wait(s3, cache, quick_locks, capsys):
+    with local_run(as_path(s3.url("run"))):
+        lock = s3.get("run/.lock")
+    (copy,) = (cache / "runs").glob("*/address.lock")
+    copy.write_bytes(lock)
+    s3.put("run/.lock", lock)  # as after a kill
+    with local_run(as_path(s3.url("run"))):
+        assert s3.get("run/.lock") != lock
+    assert "waiting" not in capsys.readouterr().out
+
+
+def test_a_machine_whose_run_was_taken_over_stops_and_uploads_nothing(s3, cache, quick_locks, capsys):
+    signals = []
+    before = signal.signal(signal.SIGTERM, lambda *_: signals.append("TERM"))
+    try:
+        with pytest.raises(StentorError, match=r"could be uploaded: .* was taken over by process 8 on other"):
+            with local_run(as_path(s3.url("run"))) as folder:
+                (folder / "log.txt").write_text("mine")
+                s3.put("run/.lock", json.dumps({"holder": "process 8 on other", "time": time.time()}).encode())
+                deadline = time.monotonic() + 30
+                while not signals and time.monotonic() < deadline:
+                    time.sleep(0.01)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signals == ["TERM"] and s3.names("run/") == ["run/.lock"]
+
+
+def test_what_was_half_uploaded_is_made_whole_or_deleted(s3, cache, monkeypatch):
+    """Checkpoints without a meta.json at the address: one that is here, and one of a machine that was lost."""
+    s3.put("run/checkpoints/step-000002/resume/state.json", b"half")
+    s3.put("run/checkpoints/step-000004/resume/state.json", b"half")
+    monkeypatch.setattr(remote_run, "EVERY", 1000.0)
+    with local_run(as_path(s3.url("run"))) as folder:
+        for name in ("resume/state.json", "meta.json"):
+            path = folder / "checkpoints" / "step-000004" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+        (folder / "checkpoints" / "latest").write_text("step-000004\n")
+    checkpoint = "run/checkpoints/step-000004"
+    assert s3.names("run/") == ["run/checkpoints/latest", f"{checkpoint}/meta.json", f"{checkpoint}/resume/state.json"]
+    assert s3.get(f"{checkpoint}/resume/state.json") == b"{}"
 
 
 def test_an_index_lies_beside_its_manifest_on_s3(s3, corpus, tiny, here, rows, tmp_path):

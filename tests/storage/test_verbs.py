@@ -74,6 +74,18 @@ def test_steps_of_a_run_file_are_done_once(s3, on_s3, tiny, here):
     assert "Preparing" not in here("prepare", "run", tiny(), step)
 
 
+def test_a_data_set_is_published_from_s3(s3, on_s3, here, attempt, tmp_path):
+    s3.put("corpus/one.jsonl", json.dumps({"audio_path": "dev0.wav", "text": "one", "origin": on_s3}).encode())
+    both = (f"test={on_s3}/dev.jsonl", f"train={on_s3}/one.jsonl")
+    here("publish", "dataset", *both, "--dry-run", tmp_path / "out")
+    assert "s3://" not in (tmp_path / "out" / "data" / "train" / "metadata.jsonl").read_text()
+    clips = list((tmp_path / "out" / "data" / "test").rglob("*.wav"))
+    assert sorted(clip.read_bytes() for clip in clips) == sorted(s3.get(f"corpus/dev{i}.wav") for i in range(4))
+    s3.put("corpus/bad.jsonl", b'{"audio_path": "none.wav", "text": "one"}\n')
+    code, said = attempt("publish", "dataset", f"{on_s3}/bad.jsonl", "--dry-run", tmp_path / "bad")
+    assert code == 3 and f"bad.jsonl:1: {on_s3}/none.wav does not exist" in said
+
+
 def test_annotated_recordings(s3, meetings, here, tmp_path):
     """RTTM, UEM and recordings by pattern."""
     folder = s3.put_folder("meetings", meetings)

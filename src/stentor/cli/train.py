@@ -133,13 +133,14 @@ def train(options: TrainOptions) -> None:
 
 @app.command()
 def quickstart(
-    out: Annotated[Path, typer.Option("--out", help="Run folder to write.")] = Path("runs/quickstart"),
+    out: Annotated[str, typer.Option("--out", help="Run folder to write.", metavar="PATH")] = "runs/quickstart",
     model: Annotated[str, typer.Option("--model", help="transducer, or speech_llm.")] = "transducer",
 ) -> None:
     """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""
     from stentor.commands.quickstart import quickstart
+    from stentor.data.storage import as_path
 
-    raise typer.Exit(quickstart(out, model))
+    raise typer.Exit(quickstart(as_path(out), model))
 
 
 @app.command()

@@ -7,29 +7,17 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stentor.data.storage import (
-    as_path,
-    copy_to,
-    files_below,
-    is_remote,
-    key_of,
-    local_copy,
-    local_folder,
-    name_of,
-    upload,
-)
+from stentor.data.storage import as_path, copy_files, files_below, is_remote, key_of, name_of
+from stentor.data.storage_cache import cache_folder, local_copy, local_folder
 from stentor.errors import DataError, MissingData
 from stentor.section import Section
 
 BROUGHT = {"audio_from", "card", "plugin", "recognizer", "reference", "voice"}
 """Options whose readers take local files alone."""
-UPLOADS = 8
-"""Files that are uploaded at a time."""
 AnySection = TypeVar("AnySection")
 
 
@@ -65,6 +53,13 @@ def brought(value: Any) -> Any:
     return str(local) if isinstance(value, str) else local
 
 
+def brought_run(model: str) -> str:
+    """A model that is named, as `brought`; of a finished run at an address the results, too."""
+    if is_remote(model) and (as_path(model) / "results.json").is_file():
+        return str(local_folder(as_path(model), without=("checkpoints/", "stages/")))
+    return str(brought(model))
+
+
 def with_local_models(section: AnySection) -> AnySection:
     """A copy of a section, such as `model:`, in which addresses of models and of stored features are local folders."""
     copy: Any = section.model_copy()  # type: ignore[attr-defined]
@@ -81,8 +76,6 @@ def with_local_models(section: AnySection) -> AnySection:
 
 def work_place(kind: str, address: Path) -> Path:
     """The folder on this machine where what belongs to an address is made: always the same."""
-    from stentor.data.storage_cache import cache_folder
-
     digest = hashlib.blake2b(key_of(address).rstrip("/").encode(), digest_size=8).hexdigest()
     folder = cache_folder() / kind / digest
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,8 +94,8 @@ def staged(address: Path, with_existing: bool = False) -> Iterator[Path]:
         return
     local = work_place("outputs", address)
     if with_existing:
-        with contextlib.suppress(MissingData), ThreadPoolExecutor(UPLOADS) as pool:
-            list(pool.map(lambda name: copy_to(address / name, local / name), files_below(address)))
+        with contextlib.suppress(MissingData):
+            copy_files(files_below(address), address, local)
     try:
         yield local
     except DataError:
@@ -117,8 +110,7 @@ def _send(local: Path, address: Path) -> None:
     names = [str(p.relative_to(local.parent)) for p in sorted(local.parent.rglob("*")) if p.is_file()]
     marks = [name for name in names if name.endswith(".prepared.json")]  # last: they say that the rest is there
     for group in ([name for name in names if name not in marks], marks):
-        with ThreadPoolExecutor(UPLOADS) as pool:
-            list(pool.map(lambda name: upload(local.parent / name, address.parent / name), group))
+        copy_files(group, local.parent, address.parent)
     if names:
         print(f"Uploaded {len(names)} file{'s' * (len(names) > 1)} to {name_of(address)}.", file=sys.stderr)
     shutil.rmtree(local.parent, ignore_errors=True)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stentor.commands.addresses import brought_run
 from stentor.errors import ConfigError
 from stentor.publish.space import build_page
 
@@ -22,7 +23,7 @@ HOST = "127.0.0.1"
 def serve(options: DemoOptions) -> None:
     """Serve the page until Ctrl-C. Raises ConfigError when there is no such model or the port is taken."""
     with tempfile.TemporaryDirectory(prefix="stentor-demo-") as folder:
-        program = build_page(options.model, Path(folder), options.title, options.task)
+        program = build_page(brought_run(options.model), Path(folder), options.title, options.task)
         settings = {"SERVER_NAME": HOST, "SERVER_PORT": str(_free_port(options.port)), "ANALYTICS_ENABLED": "False"}
         # Before Gradio is imported, which writes beside the page alone and asks nobody about itself.
         os.environ.update({f"GRADIO_{key}": value for key, value in {**settings, "TEMP_DIR": folder}.items()})

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stentor.commands.addresses import brought_run
+from stentor.data.storage import is_remote
 from stentor.errors import ConfigError
 from stentor.publish import dataset, model, space
 from stentor.publish.hub import Kind, Target, benchmark_task, licence_of, publish
@@ -21,6 +23,7 @@ def publish_model(options: PublishModelOptions) -> str:
     """Publish a run folder or an export folder, with `--merge` as a complete model; returns the link, or the folder of
     a dry run. Raises ConfigError and StentorError as `stentor.publish.hub.publish` and `stentor.publish.model.build`.
     """
+    options.model = brought_run(options.model)
 
     def build(folder: Path, export: Path | None = None) -> list[str]:
         return model.build(
@@ -55,6 +58,7 @@ def publish_dataset(options: PublishDatasetOptions) -> str:
 def publish_demo(options: PublishDemoOptions) -> str:
     """Publish a demo of a model (a folder, or its id on the Hub) as a Space; see `publish_model` and
     `stentor.publish.space.build`. The environment variables of `--secret` become the Space's secrets."""
+    options.model = brought_run(options.model)
 
     def write(folder: Path) -> list[str]:
         space.build(options.model, folder, title=options.title, task=options.task, hardware=options.hardware)
@@ -80,5 +84,5 @@ def _publish(
     target = Target(options.to, kind, options.private) if options.to is not None else None
     if options.card is not None and not options.card.is_file():
         raise ConfigError(f"--card {options.card}: there is no such file.")
-    beside = source.resolve().parent if source.exists() else None
+    beside = source.resolve().parent if not is_remote(source) and source.exists() else None
     return publish(build, target, options.dry_run, options.message, secrets=secrets, beside=beside)

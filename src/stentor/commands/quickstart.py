@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError
 
 CONFIGS = {
@@ -27,6 +28,8 @@ def quickstart(out: Path, model: str) -> int:
 
     if model not in CONFIGS:
         raise ConfigError(f"Unknown --model {model}; known: {', '.join(CONFIGS)}.")
+    if is_remote(out):
+        raise ConfigError(f"--out {name_of(out)}: the quickstart writes to a folder on this machine.")
     if launched(PROCESSES):
         _train(out, CONFIGS[model], accumulate=1)
         return 0

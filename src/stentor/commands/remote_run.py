@@ -7,23 +7,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
+import re
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 
-from stentor.commands.addresses import UPLOADS, work_place
-from stentor.data.remote_path import rmtree
-from stentor.data.storage import copy_to, files_below, is_remote, name_of, upload
+from stentor.commands.addresses import work_place
+from stentor.data.atomic_write import atomic_path
+from stentor.data.storage import at_once, copy_files, copy_to, files_below, is_remote, name_of, upload
 from stentor.engine.checkpoint import META, step_of
+from stentor.engine.run_lock import LOCK, AddressLock, run_lock
 from stentor.errors import MissingData, StentorError
 
 EVERY = 5.0
 """Seconds between two looks at what has changed."""
-POINTERS = ("latest", "best")
-CHECKPOINTS = "checkpoints"
+IN_CHECKPOINT = re.compile(r"((?:.+/)?checkpoints/step-\d{6,})/.+", re.ASCII)
+"""Name of a file of a checkpoint, which begins with that of the checkpoint."""
+POINTER = re.compile(r"(?:.+/)?checkpoints/(latest|best)")
 RESULTS = "results.json"
+Stamp = tuple[int, int]
+"""Time and size of a file."""
 
 
 @contextlib.contextmanager
@@ -31,88 +35,82 @@ def local_run(folder: Path) -> Iterator[Path]:
     """The folder to train in for a run folder: itself, or for an address the one on this machine that belongs to it,
     with what lies at the address. What is written there is uploaded while the run goes on and when it ends.
 
-    Raises StentorError at the end where the last upload failed: the same command goes on with it.
+    Raises ConfigError where another process trains into it, StentorError at the end where the last upload failed: the
+    same command goes on with it.
     """
     if not is_remote(folder):
         yield folder
         return
     local = work_place("runs", folder)
-    with local.with_name("bringing.lock").open("a") as lock:  # one of the processes of a machine
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        bring_back(folder, local)
-    if os.environ.get("RANK", "0") != "0":
+    with contextlib.ExitStack() as stack:
+        is_main = os.environ.get("RANK", "0") == "0"
+        if is_main:
+            with run_lock(local):  # of a process of this machine there is nothing to wait for
+                pass
+            lock = stack.enter_context(AddressLock(folder, local.with_name("address.lock")))
+        with local.with_name("bringing.lock").open("a") as file:  # one of the processes of a machine
+            fcntl.flock(file, fcntl.LOCK_EX)
+            bring_back(folder, local)
+        if is_main:
+            stack.enter_context(Mirror(local, folder, lock))
         yield local
-        return
-    mirror = Mirror(local, folder)
-    thread = threading.Thread(target=mirror.follow, daemon=True)
-    thread.start()
-    try:
-        yield local
-    finally:
-        mirror.stopping.set()
-        thread.join()
-        try:
-            mirror.upload_changes()
-        except StentorError as error:
-            raise StentorError(f"The run is in {local}, but not all of it could be uploaded: {error}") from error
-        print(f"The run folder is at {name_of(folder)} (on this machine: {local}).", flush=True)
 
 
 def bring_back(address: Path, local: Path) -> None:
     """Copy the complete checkpoints at an address that are not here and, where one of them is newer than those here,
     the other files too. Incomplete ones are passed over with a sentence."""
     try:
-        names = list(files_below(address))
+        names = [name for name in files_below(address) if name != LOCK]
     except MissingData:  # a new run
         return
-    folders = {Path(*Path(name).parts[: depth + 2]) for name in names if (depth := _depth(name)) is not None}
+    folders = {match[1] for match in map(IN_CHECKPOINT.fullmatch, names) if match}
     here = [step_of(local / folder) for folder in folders if (local / folder / META).is_file()]
-    newer = False
-    for folder in sorted(folders, key=step_of):
-        if str(folder / META) not in names:
-            print(f"The checkpoint {name_of(address / str(folder))} was not uploaded completely: it is passed over.")
-        elif not (local / folder).exists():
-            newer |= step_of(folder) > max(here, default=-1)
-            _bring(address, local, folder, [name for name in names if folder in Path(name).parents])
-    rest = [name for name in names if _depth(name) is None]
-    if newer or not (local / "resolved.yaml").exists():
-        with ThreadPoolExecutor(UPLOADS) as pool:
-            list(pool.map(lambda name: copy_to(address / name, local / name), rest))
-
-
-def _depth(name: str) -> int | None:
-    """Of a file of a checkpoint: how many folders lie above the folder of checkpoints. None for other files."""
-    parts = Path(name).parts
-    at = parts.index(CHECKPOINTS) if CHECKPOINTS in parts else len(parts)
-    return at if len(parts) > at + 2 and step_of(Path(parts[at + 1])) >= 0 else None
-
-
-def _bring(address: Path, local: Path, folder: Path, names: list[str]) -> None:
-    """A checkpoint, which appears when it is complete; whether its files are whole is seen when it is loaded."""
-    print(f"Bringing {name_of(address / str(folder))}.", flush=True)
-    part = local / folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(part, ignore_errors=True)
-    with ThreadPoolExecutor(UPLOADS) as pool:
-        list(pool.map(lambda name: copy_to(address / name, part / Path(name).relative_to(folder)), names))
-    part.rename(local / folder)
+    newer = not (local / "resolved.yaml").exists()
+    for folder in sorted(folders, key=lambda folder: step_of(local / folder)):
+        if f"{folder}/{META}" not in names:
+            print(f"The checkpoint {name_of(address / folder)} was not uploaded completely: it is passed over.")
+        elif not (local / folder / META).is_file():
+            print(f"Bringing {name_of(address / folder)}.", flush=True)
+            meta = f"{folder}/{META}"
+            copy_files((name for name in names if name.startswith(f"{folder}/") and name != meta), address, local)
+            with atomic_path(local / meta) as part:  # from here on it counts
+                copy_to(address / meta, part)
+            newer |= step_of(local / folder) > max(here, default=-1)
+    if newer:
+        copy_files((name for name in names if not IN_CHECKPOINT.fullmatch(name)), address, local)
 
 
 class Mirror:
     """Keeps an address like a local run folder."""
 
-    def __init__(self, local: Path, address: Path):
-        self.local, self.address = local, address
+    def __init__(self, local: Path, address: Path, lock: AddressLock):
+        self.local, self.address, self.lock = local, address, lock
         self.stopping = threading.Event()
-        self.sent: dict[str, tuple[int, int]] = {}
-        """Time and size of the files as they were uploaded, by their names in the run folder."""
-        self.complete: set[str] = set()
-        """Checkpoints that are wholly at the address."""
-        with contextlib.suppress(MissingData):
-            names = files_below(address)
-            self.complete = {str(Path(name).parent) for name in names if name.endswith(f"/{META}")}
-            self.sent = {name: (0, 0) for name in names if Path(name).name == RESULTS}
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+        self.sent: dict[str, Stamp | None] = {}
+        """What lies at the address, as it was when it was uploaded; of other files than those of checkpoints what came
+        from here. None: other than here."""
 
-    def follow(self) -> None:
+    def __enter__(self) -> None:
+        with contextlib.suppress(MissingData):
+            names = files_below(self.address)
+            for name in names:
+                if match := IN_CHECKPOINT.fullmatch(name):
+                    self.sent[name] = _stamp(self.local / name) if f"{match[1]}/{META}" in names else None
+                elif Path(name).name == RESULTS:
+                    self.sent[name] = None
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.thread.join()
+        try:
+            self.upload_changes()
+        except StentorError as error:
+            raise StentorError(f"The run is in {self.local}, but not all of it could be uploaded: {error}") from error
+        print(f"The run folder is at {name_of(self.address)} (on this machine: {self.local}).", flush=True)
+
+    def _follow(self) -> None:
         """Upload what changes until `stopping`. What fails is tried again; the end of the run says what is left."""
         while not self.stopping.wait(EVERY):
             try:
@@ -123,50 +121,64 @@ class Mirror:
     def upload_changes(self) -> None:
         """Checkpoints first, then the names of the latest and the best, then the other files; what was deleted here is
         deleted there. Raises StentorError."""
-        checkpoints = {str(p.parent.relative_to(self.local)): p.parent for p in self.local.rglob(f"step-*/{META}")}
-        for name, folder in checkpoints.items():
-            if name not in self.complete:
-                self._upload_checkpoint(name, folder)
-        pointers = [p for p in self.local.rglob(f"{CHECKPOINTS}/*") if p.name in POINTERS]
-        for file in [*pointers, *self._others()]:
-            self._upload(file)
-        for name in self.complete - checkpoints.keys():
-            if (self.local / name).with_name(f"damaged-{Path(name).name}").exists():
-                continue  # here; there it may be whole
-            (self.address / name / META).unlink(missing_ok=True)  # from here on it does not count
-            rmtree(self.address / name)
-            self.complete.discard(name)
-        for name in [name for name in self.sent if not (self.local / name).exists()]:
-            (self.address / name).unlink(missing_ok=True)  # results of a run that goes on are none
+        self._refuse_taken()
+        stamps = {name: stamp for name in self._names() if (stamp := _stamp(self.local / name))}
+        changed = [name for name, stamp in stamps.items() if self.sent.get(name) != stamp]
+        # A checkpoint that is written anew does not count before all of it is there.
+        self._delete(name for name in changed if name.endswith(f"/{META}") and name in self.sent)
+        for _, group in groupby(sorted(changed, key=_order), _order):
+            at_once(lambda name: self._upload(name, stamps[name]), group)
+        gone = [name for name in self.sent if name not in stamps and not self._is_set_aside(name)]
+        self._delete(name for name in gone if name.endswith(f"/{META}"))  # from here on they do not count
+        self._delete(name for name in gone if name in self.sent)
+
+    def _names(self) -> Iterator[str]:
+        """The files that belong at the address: no hidden or unfinished ones, of checkpoints those that count."""
+        for path in self.local.rglob("*"):
+            name = path.relative_to(self.local).as_posix()
+            if any(part.startswith(".") for part in name.split("/")) or name.endswith(".tmp") or not path.is_file():
+                continue
+            if match := IN_CHECKPOINT.fullmatch(name):
+                if (self.local / match[1] / META).is_file():
+                    yield name
+            elif POINTER.fullmatch(name) or "checkpoints" not in path.relative_to(self.local).parts:
+                yield name
+
+    def _is_set_aside(self, name: str) -> bool:
+        """Whether a file is that of a checkpoint that is damaged here; there it may be whole."""
+        match = IN_CHECKPOINT.fullmatch(name)
+        return match is not None and self.local.joinpath(match[1]).with_name(f"damaged-{Path(match[1]).name}").exists()
+
+    def _refuse_taken(self) -> None:
+        if self.lock.taken_by:
+            raise StentorError(f"{name_of(self.address)} was taken over by {self.lock.taken_by}.")
+
+    def _upload(self, name: str, stamp: Stamp) -> None:
+        self._refuse_taken()
+        try:
+            upload(self.local / name, self.address / name)
+            self.sent[name] = stamp
+        except FileNotFoundError:
+            if (self.local / name).exists():  # it is the bucket that is not there
+                raise
+
+    def _delete(self, names: Iterable[str]) -> None:
+        def delete(name: str) -> None:
+            (self.address / name).unlink(missing_ok=True)
             del self.sent[name]
 
-    def _upload_checkpoint(self, name: str, folder: Path) -> None:
-        files = [p for p in sorted(folder.rglob("*")) if p.is_file() and p != folder / META]
-        try:
-            with ThreadPoolExecutor(UPLOADS) as pool:
-                list(pool.map(lambda p: upload(p, self.address / str(p.relative_to(self.local))), files))
-            upload(folder / META, self.address / name / META)
-        except FileNotFoundError:
-            if (folder / META).exists():  # it is the bucket that is not there
-                raise
-            rmtree(self.address / name)  # deleted while it was uploaded: a newer one is there
-            return
-        self.complete.add(name)
+        at_once(delete, list(names))
 
-    def _others(self) -> list[Path]:
-        """Files outside of checkpoints; results.json last, which says that the run is finished."""
-        parts = {p: p.relative_to(self.local).parts for p in self.local.rglob("*") if p.is_file()}
-        files = [p for p, names in parts.items() if CHECKPOINTS not in names and not p.name.endswith(".tmp")]
-        files = [p for p in files if not any(name.startswith(".") for name in parts[p])]
-        return sorted(files, key=lambda p: (p.name == RESULTS, p))
 
-    def _upload(self, file: Path) -> None:
-        name = str(file.relative_to(self.local))
-        try:
-            facts = file.stat()
-            if self.sent.get(name) != (facts.st_mtime_ns, facts.st_size):
-                upload(file, self.address / name)
-                self.sent[name] = (facts.st_mtime_ns, facts.st_size)
-        except FileNotFoundError:
-            if file.exists():  # it is the bucket that is not there
-                raise
+def _stamp(file: Path) -> Stamp | None:
+    with contextlib.suppress(FileNotFoundError):
+        facts = file.stat()
+        return facts.st_mtime_ns, facts.st_size
+    return None
+
+
+def _order(name: str) -> int:
+    """When a file is uploaded: results.json, which says that the run is finished, comes last."""
+    if IN_CHECKPOINT.fullmatch(name):
+        return 1 if name.endswith(f"/{META}") else 0
+    return 2 if POINTER.fullmatch(name) else 4 if Path(name).name == RESULTS else 3

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stentor.commands.file_progress import check_failed
+from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.inference.speak.voice import VOICES, describe_voice, voice_names
@@ -36,6 +37,9 @@ def list_voices(options: VoicesOptions) -> None:
     if options.as_json:
         print(json.dumps(voices, indent=1, ensure_ascii=False))
     elif not names:
+        if is_remote(options.folder):
+            print(f"There are no voices in {name_of(options.folder)}.")
+            return
         print(f"There are no voices in {folder}: stentor speak MODEL --reference WAV --save-voice {folder / 'NAME'}")
     elif voices:
         rows = [HEAD]

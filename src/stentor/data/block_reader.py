@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import sys
-import time
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
-from stentor.data.storage import (
-    ATTEMPTS,
-    BLOCK,
-    LONGEST_WAIT,
-    SAID_AFTER,
-    filesystem,
-    final_error,
-    info,
-    key_of,
-    name_of,
-    read_whole,
-    retried,
-    short,
-)
-from stentor.errors import DataError
+from stentor.data.storage import BLOCK, filesystem, key_of, retried
 
 AHEAD = 3
 """Blocks that are fetched ahead of the reader."""
 SMALLEST = 2**18
-"""Bytes that are asked for at least: fewer and fewer while connections break without a byte."""
+"""Bytes that are asked for at least: fewer and fewer while connections break."""
 PIECE = 2**17
 """Bytes that are taken from a connection at a time."""
 PARTIAL = 206
@@ -38,28 +20,19 @@ PARTIAL = 206
 
 
 class BlockReader(io.RawIOBase):
-    """The bytes at an address in blocks of `BLOCK` bytes, `AHEAD` of them under way."""
+    """The `size` bytes at an address in blocks of `BLOCK` bytes, `AHEAD` of them under way."""
 
-    def __init__(self, path: Any):
-        self.path = path
-        facts = info(path)
-        if facts["type"] == "directory":
-            raise DataError(f"{name_of(path)} is a folder, not a file.")
-        size = facts["size"]
-        self.content = read_whole(path) if size is None else None  # of unknown length: not in blocks
-        self.size = len(self.content) if self.content is not None else int(size)
-        self.place = 0
+    def __init__(self, path: Any, size: int):
+        self.path, self.size, self.place = path, size, 0
         self.pool = ThreadPoolExecutor(AHEAD)
-        self.under_way: deque[tuple[int, Future[bytes]]] = deque()
+        self.blocks: dict[int, Future[bytearray]] = {}
+        """Those that are there or under way, by where they begin."""
 
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self.place
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.size}[whence]
@@ -69,95 +42,75 @@ class BlockReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if self.place >= self.size or not len(buffer):
             return 0
-        start, block = self._block()
-        data = memoryview(block)[self.place - start :][: len(buffer)]
+        first = self.place % BLOCK
+        data = memoryview(self._block(self.place - first))[first:][: len(buffer)]
         buffer[: len(data)] = data
         self.place += len(data)
         return len(data)
 
-    def _block(self) -> tuple[int, bytes]:
-        """The block that holds the place, and where it starts; those behind it are asked for."""
-        if self.content is not None:
-            return 0, self.content
-        start = self.place - self.place % BLOCK
-        if not any(at == start for at, _ in self.under_way):
-            self._drop()
-        while self.under_way and self.under_way[0][0] != start:
-            self.under_way.popleft()[1].cancel()
-        following = self.under_way[-1][0] + BLOCK if self.under_way else start
-        while len(self.under_way) <= AHEAD and following < self.size:
-            end = min(following + BLOCK, self.size)
-            self.under_way.append((following, self.pool.submit(fetch, self.path, following, end)))
-            following = end
-        return start, self.under_way[0][1].result()
-
-    def _drop(self) -> None:
-        while self.under_way:
-            self.under_way.popleft()[1].cancel()
+    def _block(self, start: int) -> bytearray:
+        """The block that begins at `start`; those behind it are asked for, and others are let go."""
+        wanted = range(start, min(self.size, start + (AHEAD + 1) * BLOCK), BLOCK)
+        for at in self.blocks.keys() - set(wanted):
+            self.blocks.pop(at).cancel()
+        for at in wanted:
+            if at not in self.blocks:
+                self.blocks[at] = self.pool.submit(fetch, self.path, at, min(at + BLOCK, self.size))
+        return self.blocks[start].result()
 
     def close(self) -> None:
-        if not self.closed:
-            self._drop()
-            self.pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.shutdown(wait=False, cancel_futures=True)
         super().close()
 
 
-def fetch(path: Any, start: int, end: int) -> bytes:
+def fetch(path: Any, start: int, end: int) -> bytearray:
     """The bytes from `start` to `end` of the file at an address. When a connection breaks, what has come stays, and the
     next one begins behind it. Raises NotFound, DataError."""
-    parts: list[bytes] = []
-    broken = 0
-    while (at := start + sum(map(len, parts))) < end:
-        until = min(end, at + max(SMALLEST, BLOCK >> broken))
-        try:
-            retried(path, partial(_receive, path, at, until, parts), attempts=1)
-            broken = 0
-        except DataError as error:
-            if error.__cause__ is None or final_error(error.__cause__, path, "read") is not None:
-                raise
-            broken = 1 if start + sum(map(len, parts)) > at else broken + 1
-            if broken == SAID_AFTER:
-                print(f"Waiting for {name_of(path)} ({short(error.__cause__)}).", file=sys.stderr)
-            if broken == ATTEMPTS:
-                raise DataError(str(error).replace("1 times in a row", f"{broken} times in a row")) from error
-            time.sleep(min(LONGEST_WAIT, 0.1 * 2 ** (broken - 1)))
-    return b"".join(parts)
+    data, size = bytearray(), BLOCK
+
+    def rest() -> None:
+        nonlocal size
+        while (at := start + len(data)) < end:
+            until, size = min(end, at + size), max(SMALLEST, size // 2)
+            _receive(path, at, until, data)
+            size = BLOCK
+
+    retried(path, rest, reached=lambda: len(data))
+    return data
 
 
-def _receive(path: Any, start: int, end: int, parts: list[bytes]) -> None:
-    """Append bytes of a file to `parts` as they come. Raises what the file system raises, and ConnectionError for an
+def _receive(path: Any, start: int, end: int, data: bytearray) -> None:
+    """Append bytes of a file to `data` as they come. Raises what the file system raises, and ConnectionError for an
     answer without a byte."""
     from fsspec.asyn import sync
 
-    system, before = filesystem(path), len(parts)
+    system, before = filesystem(path), len(data)
     if hasattr(system, "_call_s3"):
-        sync(system.loop, _receive_s3, system, key_of(path), start, end, parts)
+        sync(system.loop, _receive_s3, system, key_of(path), start, end, data)
     elif hasattr(system, "set_session") and hasattr(system, "encode_url"):
-        sync(system.loop, _receive_http, system, key_of(path), start, end, parts)
+        sync(system.loop, _receive_http, system, key_of(path), start, end, data)
     else:
-        parts.append(system.cat_file(key_of(path), start=start, end=end))
-    if not any(parts[before:]):
+        data += system.cat_file(key_of(path), start=start, end=end)
+    if len(data) == before:
         raise ConnectionError(f"the answer ends at byte {start:,}")
 
 
-async def _receive_s3(system: Any, key: str, start: int, end: int, parts: list[bytes]) -> None:
+async def _receive_s3(system: Any, key: str, start: int, end: int, data: bytearray) -> None:
     bucket, name, _ = system.split_path(key)
     answer = await system._call_s3("get_object", Bucket=bucket, Key=name, Range=f"bytes={start}-{end - 1}")
     async with answer["Body"] as body:
-        while data := await body.read(PIECE):
-            parts.append(data)
+        while piece := await body.read(PIECE):
+            data += piece
 
 
-async def _receive_http(system: Any, key: str, start: int, end: int, parts: list[bytes]) -> None:
+async def _receive_http(system: Any, key: str, start: int, end: int, data: bytearray) -> None:
     session = await system.set_session()
     headers = {"Range": f"bytes={start}-{end - 1}"}
     async with session.get(system.encode_url(key), **{**system.kwargs, "headers": headers}) as answer:
         system._raise_not_found_for_status(answer, key)
         at = start if answer.status == PARTIAL else 0  # or it is the whole file
-        async for data in answer.content.iter_chunked(PIECE):
-            piece = data[max(0, start - at) : max(0, end - at)]
-            at += len(data)
-            if piece:
-                parts.append(piece)
+        async for piece in answer.content.iter_chunked(PIECE):
+            data += piece[max(0, start - at) : max(0, end - at)]
+            at += len(piece)
             if at >= end:
                 return

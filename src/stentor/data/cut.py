@@ -72,11 +72,13 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
 
         try:
             with audio_file(file) as local:
-                duration = probe(local).duration - start
+                length = probe(local).duration
         except AudioError as error:
             return UnusableRecord(name, error.reason, f"{where}: {error}")
+        duration = length - start
         if duration <= 0:
-            return UnusableRecord(name, "empty", f"{where}: {file} ends before the record's start at {start:g} s.")
+            problem = f"ends before the record's start at {start:g} s" if length else "has no samples"
+            return UnusableRecord(name, "empty", f"{where}: {file} {problem}.")
     elif duration == 0:
         return UnusableRecord(name, "empty", f"{where}: the record's duration is 0.")
     recording = recording_of(str(file), start + duration, [AudioSource("file", [0], str(file))])

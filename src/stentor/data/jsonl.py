@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stentor.data.storage import NotFound, as_path, is_remote, name_of, open_read
+from stentor.data.storage import NotFound, as_path, is_remote, is_web, name_of, open_read
 from stentor.errors import DataError, MissingData, RecordError
 
 if TYPE_CHECKING:
@@ -220,25 +220,18 @@ class FileIndex:
 
     def exist(self, path: str) -> bool:
         folder, name = os.path.split(path)
-        if folder not in self.folders and is_remote(folder):
-            self.folders[folder] = _names_in(as_path(folder))
         if folder not in self.folders:
-            try:
-                self.folders[folder] = set(os.listdir(folder or "."))
-            except OSError:
-                self.folders[folder] = set()
+            self.folders[folder] = _names_in(as_path(folder))
         names = self.folders[folder]
-        if names is None or is_remote(folder):
-            return names is None or name in names
         # The second look is for file systems that do not tell upper from lower case.
-        return name in names or os.path.exists(path)
+        return names is None or name in names or (not is_remote(folder) and os.path.exists(path))
 
 
 def _names_in(folder: Path) -> set[str] | None:
-    """What lies in a folder at an address. None for web servers, which list nothing: files are there until read."""
-    if str(folder).startswith(("http://", "https://")):
+    """What lies in a folder. None for web servers, which list nothing: files are there until read."""
+    if is_web(folder):
         return None
     try:
         return {path.name for path in folder.iterdir()}
-    except MissingData:
+    except OSError:
         return set()

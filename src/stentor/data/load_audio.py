@@ -23,7 +23,8 @@ from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import RATE, audio_path, is_spoken, turn_of
 from stentor.data.embedded_audio import audio_file, is_embedded, load_embedded
 from stentor.data.fields import channel_of
-from stentor.data.storage import as_path, local_copy
+from stentor.data.storage import as_path
+from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:

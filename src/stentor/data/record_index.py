@@ -22,7 +22,8 @@ import numpy as np
 from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, parse_object, raise_problems
-from stentor.data.storage import is_remote, local_copy, upload
+from stentor.data.storage import is_remote, upload
+from stentor.data.storage_cache import local_copy
 from stentor.errors import DataError, RecordError
 from stentor.text.languages import known_code
 

@@ -43,13 +43,7 @@ class RemotePath:
     def is_absolute(self) -> bool:
         return True
 
-    def absolute(self) -> Any:
-        return self
-
     def resolve(self, strict: bool = False) -> Any:
-        return self
-
-    def expanduser(self) -> Any:
         return self
 
     def iterdir(self) -> Iterator[Any]:

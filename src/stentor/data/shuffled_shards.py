@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stentor.data.seeding import rng, rng_state, set_rng_state
-from stentor.data.storage import prefetch
+from stentor.data.storage_cache import prefetch
 
 if TYPE_CHECKING:
     import numpy as np

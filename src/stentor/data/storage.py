@@ -2,8 +2,8 @@
 
 A local path is a plain `pathlib.Path`. An address is a `UPath`, which has the same interface (`/`, `.name`,
 `.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader
-(`open_read`), brought whole into the cache (`local_copy`, in stentor.data.storage_cache), and written whole
-(`upload`). Connections that break are made again and go on where they were.
+(`open_read`), brought whole into the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that
+break are made again and go on where they were.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import io
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar, cast
+from urllib.parse import quote
 
 from pydantic import PlainSerializer, WrapValidator
 
@@ -35,15 +37,11 @@ LONGEST_WAIT = 26.0
 SAID_AFTER = 5
 """Failed attempts (of 3 seconds) after which the waiting is told."""
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-EXTRAS = {
-    "s3": "pip install 'stentor[s3]'",
-    "gs": "pip install gcsfs",
-    "gcs": "pip install gcsfs",
-    "hf": "pip install huggingface_hub",
-    "http": "pip install aiohttp",
-    "https": "pip install aiohttp",
-}
-Result = TypeVar("Result")
+AT_ONCE = 8
+"""Files that are copied at a time."""
+PACKAGES = {"s3": "'stentor[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
+"""What fsspec needs for a kind of address."""
+Result, Item = TypeVar("Result"), TypeVar("Item")
 
 
 class NotFound(MissingData, FileNotFoundError):
@@ -58,6 +56,11 @@ def is_remote(path: Any) -> bool:
     """Whether a path or a text is an address (`s3://...`) and no local path."""
     match = None if isinstance(path, Path) else ADDRESS.match(str(path))
     return match is not None and match[1].lower() != "file"
+
+
+def is_web(path: Any) -> bool:
+    """Whether a path or a text is an address of a web server, which lists no folders and takes no files."""
+    return str(path).lower().startswith(("http://", "https://"))
 
 
 def as_path(text: Any) -> Path:
@@ -126,15 +129,15 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
     protocol = str(path).partition("://")[0].lower()
     # What lies there may be changed by other machines: folders are listed anew.
     options: dict[str, Any] = {"use_listings_cache": False}
-    if protocol in ("http", "https"):
+    if is_web(path):
         options["encoded"] = True  # or a signature would be encoded twice
     elif protocol in ("s3", "s3a"):
         options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # `retried` tries again
         options |= {} if writing else {"default_block_size": BLOCK}
     try:
         system = fsspec.filesystem(protocol, **options)
-    except ImportError:
-        mend = EXTRAS.get(protocol, "install fsspec's package for it")
+    except ImportError as error:
+        mend = f"pip install {PACKAGES[protocol]}" if protocol in PACKAGES else error
         raise ConfigError(f"{name_of(path)} needs a package that is not installed: {mend}.") from None
     if "default_block_size" in options:
         system.retries = 1  # a block is asked for again in smaller pieces; parts of uploads as they are
@@ -144,11 +147,7 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
 def key_of(path: Any) -> str:
     """An address as its fsspec file system takes it."""
     text = str(path)
-    if text.lower().startswith(("http://", "https://")):
-        from urllib.parse import quote
-
-        return quote(text, safe="%/:=&?~#+!$,;'@()*[]")
-    return text
+    return quote(text, safe="%/:=&?~#+!$,;'@()*[]") if is_web(text) else text
 
 
 def name_of(path: Any) -> str:
@@ -157,33 +156,35 @@ def name_of(path: Any) -> str:
     return text.partition("?")[0] if is_remote(path) else text
 
 
-def retried(path: Any, call: Callable[[], Result], doing: str = "read", attempts: int = 0) -> Result:
-    """The result of a call to a server, made again while connections break.
+def retried(
+    path: Any, call: Callable[[], Result], doing: str = "read", reached: Callable[[], int] = lambda: 0
+) -> Result:
+    """The result of a call to a server, made again while connections break. `reached` says how far it has come: after
+    an attempt that came farther, the failed ones are counted anew.
 
     Raises NotFound where nothing lies at the address. For the rest: DataError where `doing` is "read", StentorError
     otherwise, with what stands in the way and the mend.
     """
-    tries = attempts or ATTEMPTS
-    for attempt in range(tries):
+    failures, before = 0, reached()
+    while True:
         try:
             return call()
-        except StentorError:
+        except (StentorError, TypeError, AttributeError, NameError):
             raise
         except Exception as error:  # each file system has its own
-            if isinstance(error, (TypeError, AttributeError, NameError)):
-                raise
             if (final := final_error(error, path, doing)) is not None:
                 raise final from error
-            if attempt == SAID_AFTER:
+            failures = 1 if reached() > before else failures + 1
+            before = reached()
+            if failures == SAID_AFTER:
                 print(f"Waiting for {name_of(path)} ({short(error)}).", file=sys.stderr)
-            if attempt == tries - 1:
+            if failures == ATTEMPTS:
                 raise _failure(
                     doing,
-                    f"{name_of(path)} cannot be {_DONE[doing]}: the connection failed {tries} times in a row "
+                    f"{name_of(path)} cannot be {_DONE[doing]}: the connection failed {failures} times in a row "
                     f"({short(error)}). Check the network and the address, then run the same command again.",
                 ) from error
-        time.sleep(min(LONGEST_WAIT, 0.1 * 2**attempt))
-    raise AssertionError("unreachable")
+        time.sleep(min(LONGEST_WAIT, 0.1 * 2 ** (failures - 1)))
 
 
 _DONE = {"read": "read", "write": "written", "delete": "deleted"}
@@ -230,7 +231,7 @@ def info(path: Any) -> dict[str, Any]:
 def files_below(path: Any) -> dict[str, dict[str, Any]]:
     """The files in the folder at an address and in its folders, by their names from there, with what `info` says of
     them. Raises NotFound where there are none."""
-    if str(path).lower().startswith(("http://", "https://")):
+    if is_web(path):
         raise ConfigError(f"{name_of(path)}: web servers list no folders; take s3://, gs:// or hf://, or a local copy.")
     root = key_of(path).rstrip("/")
     system = filesystem(path)
@@ -257,8 +258,13 @@ def open_read(path: Any) -> BinaryIO:
         return open(path, "rb")
     from stentor.data.block_reader import BlockReader
 
-    blocks = BlockReader(path)
-    return cast(BinaryIO, io.BufferedReader(blocks, buffer_size=min(BLOCK, 2**20)))
+    facts = info(path)
+    if facts["type"] == "directory":
+        raise DataError(f"{name_of(path)} is a folder, not a file.")
+    size = facts["size"]
+    # What has no known length does not come in blocks.
+    file: Any = io.BytesIO(read_whole(path)) if size is None else BlockReader(path, int(size))
+    return cast(BinaryIO, io.BufferedReader(file, buffer_size=2**20))
 
 
 def copy_to(path: Any, file: Path) -> None:
@@ -270,42 +276,20 @@ def copy_to(path: Any, file: Path) -> None:
 
 
 def upload(local: Path, remote: Path) -> None:
-    """Copy a local file to an address, where it appears whole or not at all, or to another local path. Raises
-    StentorError, ConfigError for a kind of storage that cannot be written."""
-    if not is_remote(remote):
-        from stentor.data.atomic_write import atomic_path
-
-        with atomic_path(remote) as part:
-            part.write_bytes(local.read_bytes())
-        return
-    if str(remote).lower().startswith(("http://", "https://")):
+    """Copy a local file to an address, where it appears whole or not at all. Raises StentorError, and ConfigError for a
+    kind of storage that cannot be written."""
+    if is_web(remote):
         raise ConfigError(f"{name_of(remote)} cannot be written: write to a folder or to s3://, gs:// or hf://.")
     retried(remote, lambda: filesystem(remote, True).put_file(str(local), key_of(remote)), "write")
 
 
-def prefetch(path: Path) -> None:
-    """Have the file at an address brought into the cache in the background: `local_copy` waits for it. What stands in
-    the way is said by `local_copy`."""
-    if is_remote(path):
-        from stentor.data.storage_cache import bring_ahead
-
-        bring_ahead(path)
+def at_once(call: Callable[[Item], Any], items: Iterable[Item]) -> None:
+    """A call for each item, some of them at a time. Raises what the first one raises that fails."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(call, items))
 
 
-def local_copy(path: Path) -> Path:
-    """A local path with the contents of the file at an address, which is brought into the cache unless it is there; of
-    a local path itself. Raises NotFound, DataError."""
-    if not is_remote(path):
-        return path
-    from stentor.data.storage_cache import cached
-
-    return cached(path)
-
-
-def local_folder(path: Path) -> Path:
-    """As `local_copy`, of a folder with all that it holds, such as a model."""
-    if not is_remote(path):
-        return path
-    from stentor.data.storage_cache import cached_folder
-
-    return cached_folder(path)
+def copy_files(names: Iterable[str], source: Path, target: Path) -> None:
+    """Copy files of a folder into another one; one of them is at an address."""
+    copy = upload if is_remote(target) else copy_to
+    at_once(lambda name: copy(source / name, target / name), names)

@@ -13,7 +13,6 @@ import hashlib
 import os
 import shutil
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.atomic_write import atomic_path
-from stentor.data.storage import copy_to, files_below, info, key_of, name_of
+from stentor.data.storage import copy_files, copy_to, files_below, info, is_remote, key_of, name_of
 from stentor.errors import ConfigError, StentorError
 
 FOLDER, LIMIT = "STENTOR_CACHE", "STENTOR_CACHE_GB"
@@ -42,16 +41,6 @@ _known: dict[str, Path] = {}  # addresses that this process has asked for: one v
 _pins: deque[Any] = deque()
 _repeats = 0
 _held: list[Any] = []
-_guard = threading.Lock()
-
-
-def _after_fork() -> None:
-    """Another thread may have held the lock."""
-    global _guard
-    _guard = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def cache_folder() -> Path:
@@ -71,43 +60,50 @@ def limit() -> int:
         raise ConfigError(f"{LIMIT} must be a number of gigabytes, got {text}.") from None
 
 
-def cached(path: Any) -> Path:
-    """The local copy of the file at an address. Raises NotFound, DataError, StentorError where the disk is full."""
+def local_copy(path: Path) -> Path:
+    """A local path with the contents of the file at an address, which is brought into the cache unless it is there; of
+    a local path itself. Raises NotFound, DataError, StentorError where the disk is full."""
+    if not is_remote(path):
+        return path
     address = key_of(path)
     file = _known.get(address)
     if file is None or not _use(file):
         if file is not None:
             _tell_of_repeats()
         facts = info(path)
-        key = hashlib.blake2b(f"{address}|{facts.get('size')} {_version(facts)}".encode(), digest_size=16).hexdigest()
-        file = cache_folder() / "files" / (key + "".join(Path(path.path).suffixes[-2:])[:20])
+        key = _key(path, {"": facts})
+        file = cache_folder() / "files" / (key + "".join(path.suffixes[-2:])[:20])
         with _lock(key):
             if not _use(file):
-                _bring(path, file, facts.get("size"))
+                with _storing(path, file, facts.get("size") or 0) as part:
+                    copy_to(path, part)
                 _use(file)
         _known[address] = file
     return file
 
 
-def cached_folder(path: Any) -> Path:
-    """A local copy of the folder at an address. It stays while this process lives. Raises NotFound, DataError."""
-    listing = files_below(path)
-    version = "|".join(f"{name} {facts.get('size')} {_version(facts)}" for name, facts in sorted(listing.items()))
-    key = hashlib.blake2b(f"{key_of(path)}|{version}".encode(), digest_size=16).hexdigest()
+def local_folder(path: Path, without: tuple[str, ...] = ()) -> Path:
+    """As `local_copy`, of a folder with all that it holds, such as a model, but for files whose names begin with one of
+    `without`. It stays while this process lives."""
+    if not is_remote(path):
+        return path
+    listing = {name: facts for name, facts in files_below(path).items() if not name.startswith(without)}
+    key = _key(path, listing)
     folder = cache_folder() / "files" / key
     with _lock(key):
         if not (folder / WHOLE).exists():
-            make_room(sum(facts.get("size") or 0 for facts in listing.values()))
-            with atomic_path(folder) as part, ThreadPoolExecutor(8) as pool:
-                list(pool.map(lambda name: copy_to(path / name, part / name), listing))
+            with _storing(path, folder, sum(facts.get("size") or 0 for facts in listing.values())) as part:
+                copy_files(listing, path, part)
                 (part / WHOLE).touch()
         _use(folder / WHOLE, hold=True)
     return folder
 
 
-def bring_ahead(path: Any) -> None:
-    """`cached` in a thread of this process, one file after the other."""
-    _ahead(os.getpid()).submit(cached, path)
+def prefetch(path: Path) -> None:
+    """Have the file at an address brought into the cache in the background, one after the other. `local_copy` waits for
+    it, and says what stands in the way."""
+    if is_remote(path):
+        _ahead(os.getpid()).submit(local_copy, path)
 
 
 @functools.lru_cache(1)
@@ -128,9 +124,11 @@ def _tell_of_repeats() -> None:
         )
 
 
-def _version(facts: dict[str, Any]) -> str:
-    """What tells the versions of a file apart."""
-    return " ".join(str(facts.get(key)) for key in ("ETag", "etag", "LastModified", "mtime", "last_commit"))
+def _key(path: Any, listing: dict[str, dict[str, Any]]) -> str:
+    """A name for what lies at an address: another one when any file of it is another version."""
+    parts = ("size", "ETag", "etag", "LastModified", "mtime", "last_commit")
+    versions = [[name, *(str(facts.get(part)) for part in parts)] for name, facts in sorted(listing.items())]
+    return hashlib.blake2b(repr([key_of(path), versions]).encode(), digest_size=16).hexdigest()
 
 
 def _use(file: Path, hold: bool = False) -> bool:
@@ -144,29 +142,26 @@ def _use(file: Path, hold: bool = False) -> bool:
             os.utime(file)
     except FileNotFoundError:
         return False
-    with _guard:
-        (_held if hold else _pins).append(handle)
-        while len(_pins) > PINNED:
-            _pins.popleft().close()
+    (_held if hold else _pins).append(handle)
+    while len(_pins) > PINNED:
+        _pins.popleft().close()
     return True
 
 
-def _bring(path: Any, file: Path, size: int | None) -> None:
-    """Copy the file at an address into the cache in one sequential read; it appears when it is complete."""
-    make_room(size or 0)
-    part = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}.part")
+@contextlib.contextmanager
+def _storing(path: Any, target: Path, size: int) -> Iterator[Path]:
+    """A temporary path for what comes from an address; it becomes `target` when it is complete."""
+    make_room(size)
     try:
-        copy_to(path, part)
-        os.replace(part, file)
+        with atomic_path(target) as part:
+            yield part
     except OSError as error:
         if isinstance(error, StentorError):
             raise
         raise StentorError(
-            f"{name_of(path)} cannot be brought into the cache {file.parent} ({error}): make room, lower {LIMIT}, or "
+            f"{name_of(path)} cannot be brought into the cache {target.parent} ({error}): make room, lower {LIMIT}, or "
             f"name another folder in {FOLDER}."
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def make_room(size: int) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stentor.data.storage import as_path, local_copy
+from stentor.data.storage import as_path
+from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError
 
 BLOCK = 512

@@ -89,5 +89,4 @@ class EMA:
 
 def exported_weights(checkpoint: Path) -> StoredTensors:
     """The weights that the checkpoint was evaluated with: the EMA's if there is one."""
-    averaged = StoredTensors.of(checkpoint / "resume", "ema")
-    return averaged if len(averaged) else StoredTensors.of(checkpoint / "resume", "weights")
+    return StoredTensors.of(checkpoint / "resume", "ema") or StoredTensors.of(checkpoint / "resume", "weights")

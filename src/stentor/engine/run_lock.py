@@ -2,16 +2,27 @@
 
 import contextlib
 import fcntl
+import json
 import os
+import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from stentor.errors import ConfigError
+from stentor.data.storage import name_of, upload
+from stentor.errors import ConfigError, MissingData, StentorError
 
 LOCK = ".lock"
 """File of the run folder that is locked; its text says by whom."""
+RENEWED_EVERY = 10.0
+"""Seconds after which a lock at an address is written anew."""
+PATIENCE = 40.0
+"""Seconds in which a lock at an address that is not written anew is that of a machine that was lost."""
+FORGOTTEN = 900.0
+"""Age in seconds from which on nobody waits for that; clocks of machines differ less."""
 
 
 def run_locked(folder: Path) -> bool:
@@ -47,6 +58,72 @@ def run_lock(folder: Path) -> Iterator[None]:
             yield
             return
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        file.write(_this_process() + "\n")
         file.flush()
         yield
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+
+
+class AddressLock:
+    """Lock of a run folder at an address: a file that a thread of its holder writes anew all the time. `taken_by` names
+    another machine that has taken it meanwhile; then this process is asked to stop as by SIGTERM."""
+
+    def __init__(self, address: Path, copy: Path):
+        self.address, self.lock, self.copy = address, address / LOCK, copy
+        """`copy`: what was written last, so that the next process of this machine knows its own lock."""
+        self.holder, self.taken_by = _this_process(), ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True)
+
+    def __enter__(self) -> "AddressLock":
+        """Raises ConfigError that names the machine which trains there."""
+        other = self._other()
+        if other is not None and time.time() - other["time"] < FORGOTTEN:
+            name = name_of(self.address)
+            print(f"{name} is locked by {other['holder']}: waiting {PATIENCE:g} s for a sign of it.", flush=True)
+            time.sleep(PATIENCE)
+            if self._other() not in (other, None):
+                raise ConfigError(
+                    f"{name} is being trained already, by {other['holder']}: wait for it or stop it there, or choose "
+                    "another `name`."
+                )
+        try:
+            self._write()
+        except MissingData:
+            raise ConfigError(f"{name_of(self.address)} cannot be written: there is no such bucket.") from None
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        with contextlib.suppress(StentorError):
+            if self._other() is None:
+                self.lock.unlink(missing_ok=True)
+
+    def _other(self) -> dict[str, Any] | None:
+        """What lies at the address, unless nothing does or this machine has written it."""
+        try:
+            text = self.lock.read_text()
+        except MissingData:
+            return None
+        own = self.copy.exists() and self.copy.read_text() == text
+        return None if own else json.loads(text)
+
+    def _write(self) -> None:
+        self.copy.write_text(json.dumps({"holder": self.holder, "time": time.time()}))
+        upload(self.copy, self.lock)
+
+    def _renew(self) -> None:
+        while not self._stopping.wait(RENEWED_EVERY):
+            with contextlib.suppress(StentorError):  # the connection may come back
+                if (other := self._other()) is not None:
+                    self.taken_by = other["holder"]
+                    print(f"{name_of(self.address)} was taken over by {self.taken_by}: stopping here.", flush=True)
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
+                if not str(self.address).startswith("hf://"):  # each file is a commit there
+                    self._write()

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stentor.audio.io import AUDIO_SUFFIXES
-from stentor.data.storage import as_path, find_paths, is_remote, name_of, open_read
+from stentor.data.storage import as_path, find_paths, is_remote, is_web, name_of, open_read
 from stentor.errors import AudioError, ConfigError, MissingData
 from stentor.inference.recording import ArrayRecording, FileRecording, Recording
 
@@ -42,7 +42,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
     names: list[str] = []
     for argument in arguments:
         path = as_path(argument)
-        if argument == STDIN or is_url(argument):
+        if argument == STDIN or is_web(argument):
             names.append(argument)
         elif path.is_dir():
             files = sorted(str(p) for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and p.is_file())
@@ -59,16 +59,12 @@ def expand(arguments: Sequence[str]) -> list[str]:
     return names
 
 
-def is_url(name: str) -> bool:
-    return name.lower().startswith(("http://", "https://"))
-
-
 def label(name: str) -> str:
     """What a file, an address or `-` is called in transcripts, outputs and messages: of an address what stands before
     the query, without user and password."""
     if name == STDIN:
         return "stdin"
-    if not is_url(name):
+    if not is_web(name):
         return name_of(name) if is_remote(name) else name
     parts = urllib.parse.urlsplit(name)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -82,7 +78,7 @@ def open_recording(audio: Any, rate: int, source_rate: int | None = None, channe
         return audio  # type: ignore[no-any-return]  # a recording already
     if isinstance(audio, str) and audio == STDIN:
         return StreamRecording(label(audio), rate, lambda file: shutil.copyfileobj(sys.stdin.buffer, file), channel)
-    if isinstance(audio, str) and is_url(audio):
+    if isinstance(audio, str) and is_web(audio):
         return StreamRecording(label(audio), rate, lambda file: download(audio, file), channel)
     if is_remote(audio):
         return StreamRecording(name_of(audio), rate, lambda file: _copy(as_path(audio), file), channel)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from stentor.data.storage import as_path, is_remote, local_folder, name_of
+from stentor.data.storage import as_path, is_remote, name_of
+from stentor.data.storage_cache import local_folder
 from stentor.errors import ConfigError
 from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
 from stentor.inference.inputs import open_recording

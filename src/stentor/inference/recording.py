@@ -14,7 +14,8 @@ from stentor.audio.channels import frames_first, to_mono
 from stentor.audio.ffmpeg import ffmpeg_errors, open_av
 from stentor.audio.io import UNKNOWN_FRAMES, check_finite, check_length, probe, read
 from stentor.audio.resampler import Resampler
-from stentor.data.storage import as_path, local_copy
+from stentor.data.storage import as_path
+from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError
 
 BLOCK = 60.0

@@ -19,7 +19,9 @@ from typing import Any
 from stentor.audio.io import probe
 from stentor.data.fields import channel_of
 from stentor.data.jsonl import MAX_PROBLEMS, each_line
-from stentor.errors import AudioError, DataError
+from stentor.data.storage import as_path, join
+from stentor.data.storage_cache import local_copy
+from stentor.errors import AudioError, DataError, MissingData
 from stentor.metrics.format import duration
 from stentor.publish.card import plain
 from stentor.text.languages import known_code
@@ -32,7 +34,7 @@ FIRST = ("file_name", "id", "text", "language", "speaker", "duration")
 """Columns in this order, before the others in alphabetical order."""
 DROPPED = ("audio_path", "start", "split", "language_id", "audio_filepath", "audio")
 """Keys that say where the audio was, or that other columns say."""
-PATH = re.compile(r"(?:/|~/|[A-Za-z]:[\\/])")
+PATH = re.compile(r"(?:/|~/|[A-Za-z]:[\\/]|(?:s3|gs)://)")
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
@@ -108,13 +110,14 @@ def manifest_of(text: str) -> Path:
 def split_and_manifest(text: str) -> tuple[str | None, Path]:
     """(split, manifest) of `SPLIT=MANIFEST` or `MANIFEST`."""
     split, equal, path = text.partition("=")
-    parts = (split, Path(path)) if equal and "/" not in split and not Path(text).exists() else (None, Path(text))
-    manifest = parts[1].expanduser()
+    if not equal or "/" in split or as_path(text).exists():
+        split, path = "", text
+    manifest = as_path(path).expanduser()
     if manifest.is_dir():
         if not (manifest / "manifest.jsonl").is_file():
             raise DataError(f"{manifest} has no manifest.jsonl: name the manifest itself.")
         manifest /= "manifest.jsonl"
-    return parts[0], manifest
+    return split or None, manifest
 
 
 def _split(name: Any, where: str) -> str:
@@ -155,8 +158,8 @@ def _write(
         # Nothing of a record reaches a path but these characters: an id cannot lead out of the folder.
         file = Path(f"{number // FOLDER:04d}") / f"{number:06d}-{_slug(name)}"
         try:
-            file, seconds, rate = _put(base / record["audio_path"], folder, file, record, flac, link)
-        except AudioError as error:
+            file, seconds, rate = _put(local_copy(join(base, record["audio_path"])), folder, file, record, flac, link)
+        except (AudioError, MissingData) as error:
             problems.append(f"{where}: {error}")
             if len(problems) == MAX_PROBLEMS:
                 break

@@ -214,9 +214,11 @@ def _repeat(command: list[str]) -> str:
 
 
 def _last(value: str) -> str:
-    """A path (of this machine) by its last part: an absolute one, also in `key=/path`, and that of a run file."""
+    """A path (of this machine or a bucket) by its last part: an absolute one, also in `key=/path`, and that of a run
+    file."""
     key, equal, path = value.rpartition("=")
-    if re.match(r"(?:/|~|[A-Za-z]:[\\/])", path) or (not key and re.search(r"[\\/].*\.(?:ya?ml|json)$", path)):
+    private = re.match(r"/|~|[A-Za-z]:[\\/]|(?:s3|gs)://", path)
+    if private or (not key and re.search(r"[\\/].*\.(?:ya?ml|json)$", path)):
         return key + equal + re.split(r"[\\/]", path.rstrip("\\/"))[-1]
     return value
 

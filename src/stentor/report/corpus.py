@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,6 @@ def render(
             "Speakers": sorted(speakers.items(), key=lambda s: -s[1]),
         },
         version=__version__,
-        written=time.strftime("%Y-%m-%d %H:%M"),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stentor.data.storage import as_path, is_remote
 from stentor.errors import ConfigError
 from stentor.inference.align import aligner_of
 from stentor.inference.align.base import Aligner
@@ -218,10 +219,11 @@ def share_weights(model: Any, known: dict[str, list[Any]]) -> None:
 
 def _name(path: str) -> str:
     """What clients call a model: the run's folder, a Hub id as it is."""
-    folder = Path(path)
-    if not folder.exists():
-        return path
-    folder = Path(os.path.abspath(path))  # a link has its own name
+    folder = as_path(path)
+    if not is_remote(folder):
+        if not folder.exists():
+            return path
+        folder = Path(os.path.abspath(path))  # a link has its own name
     return folder.parent.name if folder.name == "export" else folder.name
 
 

@@ -18,7 +18,8 @@ from pydantic import ConfigDict, Field
 
 from stentor.data.cut import UnusableRecord
 from stentor.data.jsonl import not_found
-from stentor.data.storage import StoragePath, local_folder
+from stentor.data.storage import StoragePath
+from stentor.data.storage_cache import local_folder
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 from stentor.sources.librispeech import librispeech

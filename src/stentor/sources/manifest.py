@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from stentor.data.cut import UnusableRecord
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, FileIndex, each_line
-from stentor.data.storage import StoragePath, is_remote, join, local_copy, prefetch
+from stentor.data.storage import StoragePath, is_remote, join
+from stentor.data.storage_cache import local_copy, prefetch
 from stentor.errors import DataError
 from stentor.sources.base import Source
 

@@ -18,7 +18,8 @@ from stentor.data.cut import UnusableRecord, check_text_fields, cut_with_recordi
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import FileIndex, not_found, open_text, parse_object
-from stentor.data.storage import StoragePath, as_path, is_remote, prefetch
+from stentor.data.storage import StoragePath, as_path, is_remote
+from stentor.data.storage_cache import prefetch
 from stentor.data.tar import index as tar_index
 from stentor.data.tar import read_at
 from stentor.errors import AudioError, DataError, RecordError

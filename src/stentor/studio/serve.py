@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError
 from stentor.studio.page_routes import ROUTES
 from stentor.studio.server.accounts import Accounts, passwords
@@ -32,9 +33,11 @@ def serve(
         os.environ.pop(password_env, None)
     if importlib.util.find_spec("gradio") is None:
         raise ConfigError("The studio needs Gradio: pip install 'stentor[studio]'.")
+    if is_remote(folder):
+        raise ConfigError(f"--folder {name_of(folder)}: the studio keeps its data in a folder on this machine.")
     for option, paths in (("--models", models), ("--runs", more_runs)):
-        if missing := [path for path in paths if not path.is_dir()]:
-            raise ConfigError(f"{option} {missing[0]} is no folder.")
+        if missing := [path for path in paths if is_remote(path) or not path.is_dir()]:
+            raise ConfigError(f"{option} {name_of(missing[0])} is no folder on this machine.")
     resolved = [tuple(path.resolve() for path in paths) for paths in (models, more_runs)]
     accounts = Accounts(folder, words, resolved[0], publish, resolved[1])
     # Uploads on their way go through here, and nothing is told to anybody.

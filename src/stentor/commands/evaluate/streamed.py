@@ -16,6 +16,7 @@ from stentor.commands.useless_options import refuse_useless
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
+from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import Model, load
 from stentor.inference.stream import open_recogniser
@@ -89,6 +90,11 @@ def evaluate_streams(options: EvaluateOptions) -> str:
 
 def _run_folder(options: EvaluateOptions) -> Path | None:
     """The run whose report shows the figures."""
+    if is_remote(options.report):
+        raise ConfigError(
+            f"--report {name_of(options.report)}: a report is written in a run folder on this machine; --json takes an "
+            "address."
+        )
     if options.report is not None:
         return read_run(options.report).folder
     folder = Path(options.model or "")

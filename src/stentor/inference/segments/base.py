@@ -38,9 +38,13 @@ class Segment:
         plain = {key: value.item() if hasattr(value, "dtype") else value for key, value in measures.items()}
         return replace(self, measures={**self.measures, **plain})
 
-    def part(self, start: float, end: float) -> Segment:
-        """A part of it, in seconds from the start of the recording, to the millisecond."""
-        return Segment(round(start, 3), round(end, 3), self.measures)
+    def part(self, start: float, end: float, with_text: bool = False) -> Segment:
+        """A part of it, in seconds from the start of the recording, to the millisecond. `with_text`: all that is said
+        is said in it, so that a `text` that is known stays its own."""
+        part = Segment(round(start, 3), round(end, 3), self.measures)
+        if with_text or (part.start, part.end) == (self.start, self.end):
+            return part
+        return replace(part, measures={key: value for key, value in self.measures.items() if key != "text"})
 
     def audio(self, recording: Recording, rate: int = SPEECH_RATE) -> np.ndarray:
         """float32 [samples] at `rate` Hz."""

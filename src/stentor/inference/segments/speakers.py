@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -82,9 +82,5 @@ def joined(turns: Sequence[Turn], pause: float) -> list[Turn]:
 
 
 def _merged(turns: Sequence[Turn]) -> list[Turn]:
-    result: list[Turn] = []
-    for start, end, names in turns:
-        if result and result[-1][2] == names:
-            start = result.pop()[0]
-        result.append((start, end, names))
-    return result
+    runs = (list(run) for _, run in groupby(turns, key=lambda turn: turn[2]))
+    return [(run[0][0], run[-1][1], run[0][2]) for run in runs]

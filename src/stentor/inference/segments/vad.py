@@ -57,7 +57,7 @@ class VadStage(Stage):
                 start = segment.start + window.start / SPEECH_RATE
                 yield from self._gap(segment, end, start)
                 end = min(segment.start + window.end / SPEECH_RATE, segment.end)
-                piece = segment.part(start, end)
+                piece = segment.part(start, end, with_text=len(windows) == 1)
                 yield piece if piece.seconds >= shortest else piece.drop("too_short", piece.seconds, shortest)
             yield from self._gap(segment, end, segment.end)
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field
 
-from stentor.data.storage import as_path, is_remote, local_folder
+from stentor.data.storage import as_path, is_remote
+from stentor.data.storage_cache import local_folder
 from stentor.errors import AudioError, ConfigError
 from stentor.section import Choice
 

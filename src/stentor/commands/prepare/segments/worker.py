@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.audio.io import encode
 from stentor.commands.prepare.executor import RecordWorker, Worker
 from stentor.commands.prepare.pipeline import RecordWithFiles, reject
-from stentor.data.cut import UnusableRecord, audio_path, divided, language_of
+from stentor.data.cut import UnusableRecord, audio_path, divided, language_of, text_of
 from stentor.data.fields import channel_of
 from stentor.errors import AudioError
 from stentor.inference.recording import DecodedRecording
@@ -88,9 +88,10 @@ class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], 
 
 
 def whole(cut: Cut, recording: DecodedRecording) -> Segment:
-    """All of a recording, to the millisecond."""
-    language = language_of(cut)
-    return Segment(0.0, math.floor(recording.seconds * 1000) / 1000, {"language": language} if language else {})
+    """All of a recording, to the millisecond, with what is known of it."""
+    known = {"language": language_of(cut), "text": text_of(cut)}
+    measures = {key: value for key, value in known.items() if value}
+    return Segment(0.0, math.floor(recording.seconds * 1000) / 1000, measures)
 
 
 def seconds(segments: Sequence[Segment]) -> float:

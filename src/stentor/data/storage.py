@@ -41,7 +41,8 @@ AT_ONCE = 8
 """Files that are copied at a time."""
 PACKAGES = {"s3": "'stentor[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
 """What fsspec needs for a kind of address."""
-Result, Item = TypeVar("Result"), TypeVar("Item")
+Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 class NotFound(MissingData, FileNotFoundError):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,12 +15,14 @@ from stentor.data.codec_tokens import shape_at
 from stentor.data.cut import UnusableRecord, check_text_fields, cut_with_recording, recording_of
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.fields import seconds_field
-from stentor.data.jsonl import FileIndex, not_found, open_text, parse_object
-from stentor.data.storage import StoragePath, as_path, is_remote, prefetch
+from stentor.data.jsonl import open_text, parse_object
+from stentor.data.storage import StoragePath, prefetch
 from stentor.data.tar import index as tar_index
 from stentor.data.tar import read_at
 from stentor.errors import AudioError, DataError, RecordError
 from stentor.sources.base import Source, divisible_shards
+from stentor.sources.shard_list import TokenShard, hours_in_summary, listed_shards
+from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,24 +33,12 @@ if TYPE_CHECKING:
 
 STREAM_FROM = 200_000
 """Samples from which `stream: null` means a stream."""
-LINE = re.compile(r"(?P<tar>.+\.tar)\s+(?P<labels>.+\.jsonl(?:\.gz)?)(?:\s+(?P<count>\d+)(?:\s+[\d.eE+]+)?)?")
 AUDIO = (".flac", ".wav", ".mp3", ".ogg", ".opus")
 """Suffixes of members that are encoded audio."""
 PROBED = 9
 """Records whose shapes decide how many codebooks the source has."""
-LABELS = (".jsonl", ".jsonl.gz")
 GENERATION_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_noise", "parts")
 """Keys of a label that say how to generate the audio that its member was made of."""
-
-
-@dataclass(frozen=True)
-class TokenShard:
-    """One tar file with its labels."""
-
-    tar: Path
-    labels: Path
-    count: int | None = None
-    """Samples, as the list says."""
 
 
 class Shards(Source):
@@ -70,6 +58,7 @@ class Shards(Source):
     frame_rate: float = Field(25.0, gt=0)
     """Frames per second of the codes, for labels without `audio_duration`."""
 
+    _listed: list[TokenShard] | None = None
     _shards: list[TokenShard] | None = None
     _rows: int | None = None
     _stream_shard: tuple[int, int] = (0, 1)
@@ -81,7 +70,7 @@ class Shards(Source):
     def streaming(self) -> bool:  # type: ignore[override]
         if self.stream is not None:
             return self.stream
-        samples = sum(s.count or 0 for s in self.shards())
+        samples = sum(s.count or 0 for s in self._all_shards())
         return (samples if self.limit is None else min(samples, self.limit)) > STREAM_FROM
 
     def num_shards(self, most: int) -> int:
@@ -117,18 +106,55 @@ class Shards(Source):
     def contents(self) -> str:
         return "".join(f"{s.tar.name} {s.count}\n" for s in self.shards())
 
+    @property
+    def takes_hours(self) -> bool:
+        return not self.selective and all(shard.seconds is not None for shard in self._all_shards())
+
+    def language_seconds(self) -> dict[str | None, float] | None:
+        """What the list says, shared among languages as the summary of its folder says, else of the source's one."""
+        if not self.takes_hours:
+            return None
+        of_folder: Counter[Path] = Counter()
+        for shard in self.shards():
+            of_folder[shard.folder] += shard.seconds or 0.0  # type: ignore[assignment]
+        default = known_code(self.language) if self.language else None
+        languages: dict[str | None, float] = {}
+        for folder, seconds in of_folder.items():
+            hours = hours_in_summary(folder) or ({"": 1.0} if default else {})
+            if not hours:
+                return None
+            for name, amount in hours.items():
+                language = known_code(name) if name else default
+                languages[language] = languages.get(language, 0.0) + seconds * amount / sum(hours.values())
+        return languages
+
     def shards(self) -> list[TokenShard]:
-        """All shards, in the order of the lists. Raises `DataError` when there are none to be had."""
+        """All shards, in the order of the lists; of a stream those that make up `max_hours`. Raises `DataError` when
+        there are none to be had."""
         if self._shards is None:
+            shards = self._all_shards()
+            if self.max_hours is not None and self.streaming and self.takes_hours:
+                import numpy as np
+
+                from stentor.data.permutation import Permutation
+
+                order = Permutation(len(shards), "max_hours")
+                count, _ = order.within(np.array([shard.seconds for shard in shards]), self.max_hours * 3600)
+                shards = [shards[number] for number in sorted(order(np.arange(count)).tolist())]
+            self._shards = shards
+        return self._shards
+
+    def _all_shards(self) -> list[TokenShard]:
+        if self._listed is None:
             paths = self.path if isinstance(self.path, list) else [self.path]
-            shards = [shard for path in paths for shard in _listed(path.expanduser())]
+            shards = [shard for path in paths for shard in listed_shards(path.expanduser())]
             if not any(s.tar.exists() for s in shards[:1000]):
                 raise DataError(
                     f"{paths[0]}: none of its {len(shards)} shards is there, such as {shards[0].tar}. Paths in a list "
                     "are absolute, or start from the list's folder."
                 )
-            self._shards = shards
-        return self._shards
+            self._listed = shards
+        return self._listed
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         index, num_shards = self._stream_shard
@@ -251,70 +277,6 @@ class Shards(Source):
             rows = Counter(s[0] for s in shapes if len(s) == 2).most_common(1)
             self._rows = rows[0][0] if rows else 0
         return self._rows or None
-
-
-def _listed(path: Path) -> list[TokenShard]:
-    """The shards that a list, a folder or a tar file stands for."""
-    if not path.exists():
-        raise not_found(path)
-    if path.is_dir():
-        lists = [path / "data.lst"] if (path / "data.lst").exists() else sorted(path.glob("*.lst"))
-        if len(lists) > 1:
-            raise DataError(f"{path} holds several lists: name one of {', '.join(p.name for p in lists)}.")
-        if lists:
-            return _listed(lists[0])
-        tars = sorted(path.glob("*.tar"))
-        if not tars:
-            raise DataError(f"{path} holds neither a list of shards (data.lst) nor tar files.")
-        return [_alone(tar) for tar in tars]
-    return [_alone(path)] if path.suffix == ".tar" else _lines_of_list(path)
-
-
-def _alone(tar: Path) -> TokenShard:
-    """A tar file with its labels: beside it, or in OmniVoice's neighbouring folder `txts`."""
-    for folder in (tar.parent, tar.parent.parent / "txts"):
-        for suffix in LABELS:
-            if (labels := folder / (tar.stem + suffix)).exists():
-                return TokenShard(tar, labels)
-    raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected beside it.")
-
-
-def _lines_of_list(path: Path) -> list[TokenShard]:
-    shards, wrong = [], []
-    files = FileIndex()
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            if (match := LINE.fullmatch(line.strip())) is None:
-                wrong.append(f"{path}:{number}: {line.strip()[:80]}")
-                continue
-            tar, labels = (_place(match[key], path.parent, files) for key in ("tar", "labels"))
-            shards.append(TokenShard(tar, labels, int(match["count"]) if match["count"] else None))
-    if wrong:
-        raise DataError(
-            f"{path} is no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  "
-            + "\n  ".join(wrong[:5])
-        )
-    if not shards:
-        raise DataError(f"{path} lists no shards.")
-    return shards
-
-
-def _place(written: str, folder: Path, files: Any) -> Path:
-    """Where a file of a list lies: as it is written, from the list's folder, from the working directory, or, when the
-    whole has been moved, as deep below the list's folder as its last names say."""
-    if is_remote(written):
-        return as_path(written)
-    path = Path(written)
-    parts = path.parts
-    places = [folder / written, path]
-    if is_remote(folder):  # its list names nothing on this machine
-        places = [] if path.is_absolute() else places[:1]
-    for place in (*places, *(folder.joinpath(*parts[-n:]) for n in (3, 2, 1) if len(parts) > n)):
-        if files.exist(str(place)):
-            return place
-    return folder / written
 
 
 def _label(line: str | RecordError, where: str) -> dict[str, Any] | DataError:

@@ -74,6 +74,7 @@ class StreamedDataset(TrainDataset):
         self._model_drop_reasons: list[DropReason] = []
         self._held_out: StreamHoldOut | None = None
         self._contents: list[str] = []
+        self._texts: list[str] | None = None
         self._languages = self._languages_of_streams()
         total = sum(map(Counter, self._languages), Counter[Language]())
         self.mix = IndexedMix(list(self._mixed_sources()), data.language_temperature, self.seed, total)
@@ -164,6 +165,11 @@ class StreamedDataset(TrainDataset):
             yield from islice(cuts, STREAM_TEXTS)
         yield from super().cuts()
 
+    def texts(self) -> Iterator[str]:
+        if self._texts is None:  # each alphabet and tokenizer asks for them
+            self._texts = list(super().texts())
+        return iter(self._texts)
+
     def audio_sample(self, size: int) -> Sequence[Cut]:
         samples = self._mix_ahead()
         return [cut for cuts in samples for cut in islice(cuts, -(-size // len(samples)))]
@@ -186,10 +192,12 @@ class StreamedDataset(TrainDataset):
         if self.streamed:
             return None
         mixed = self._mixed(0, 0, None)
-        items = mixed if self.replay is None else ReplayedItems(lambda place: mixed, self.replay, (self.seed, "replay"))
+        items = (
+            mixed if self.replay is None else ReplayedItems(lambda place: mixed, self.replay, (self.seed, "replay", 0))
+        )
         facts = sampler.samplers[0].statistics(next(sampler.samplers[0].windows(items, 0)))
-        ((num_read, _),) = mixed.place()[1]
-        share = self.mix.length(0) / max(1, num_read)
+        ((num_read, num_cuts),) = mixed.place()[1]
+        share = self.mix.length(0) / max(1, num_read + bool(num_cuts))
         return {key: value if key == "fill" else round(value * share) for key, value in facts.items()}
 
     def _epoch(self, shard: int, epoch: int) -> ItemStream:
@@ -321,6 +329,7 @@ class StreamedDataset(TrainDataset):
         sections = [source.model_dump(mode="json", exclude={"max_hours"}) for source in self.streamed]
         yield json.dumps([self.num_shards, {n: s.model_dump(mode="json") for n, s in held_out.items()}, *sections])
         yield "".join(source.contents() for source in self.streamed)
+        yield "".join(json.dumps(list(seconds.items())) for seconds in self._languages if seconds)
         if self.mix.sources:
             yield json.dumps([[s.language, s.channel, s.max_hours] for s, _ in self.mix.sources])
             yield "\n".join(self._contents)

@@ -128,7 +128,8 @@ class MixedItems(ItemStream):
         if place is not None:
             self.alive, places, state = place
             self.alive = list(self.alive)
-            set_rng_state(self.generator, state)
+            if state is not None:
+                set_rng_state(self.generator, state)
         self.streams = [make(at) for make, at in zip(streams, places)]
         self.pairs = self._pairs()
 
@@ -146,7 +147,8 @@ class MixedItems(ItemStream):
         self.on_end()
 
     def place(self) -> list[Any]:
-        return [list(self.alive), [stream.place() for stream in self.streams], rng_state(self.generator)]
+        state = rng_state(self.generator) if len(self.streams) > 1 else None  # one alone is not drawn
+        return [list(self.alive), [stream.place() for stream in self.streams], state]
 
 
 class ReplayedItems(ItemStream):

@@ -172,7 +172,7 @@ class Shards(Source):
                 prefetch(following.tar)
             yield from self._read(shard)
 
-    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards[TokenShard]:
+    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards:
         """The records in the order of an epoch, a function of (seed, epoch, stream shard)."""
         from stentor.data.shuffled_shards import ShuffledShards
 

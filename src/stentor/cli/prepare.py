@@ -34,8 +34,8 @@ class IndexOptions:
     """Index manifests of many records, so that training holds none of them in memory and starts in seconds."""
 
     data: list[str] = Argument(
-        "Manifests (.jsonl), with the keys of a source that selects records, such as FILE,limit=1000: the index of each "
-        "is written beside it, as MANIFEST.index."
+        "Manifests (.jsonl), with the keys of a source that selects records, such as FILE,limit=1000: the index of "
+        "each is written beside it, as MANIFEST.index."
     )
     plugin: list[Path] = Option(PLUGINS, [])
 

@@ -31,8 +31,9 @@ class OpenShard:
 
 
 class ShuffledShards(Iterator["Cut | UnusableRecord"]):
-    """The records of tar shards in random order, `mix` shards open at a time; it can begin at the `cursor` of another
-    one of the same order. `read` gives those of one shard, whose file is `tar`. What was read to the end is then not opened, of open shards the labels are read again."""
+    """The records of tar shards (`read` gives those of one, whose file is its `tar`) in random order, `mix` shards open
+    at a time; it can begin at the `cursor` of another one of the same order. What was read to the end is then not
+    opened, of open shards the labels are read again."""
 
     def __init__(
         self,

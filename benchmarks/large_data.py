@@ -3,6 +3,7 @@
     python benchmarks/large_data.py make --to DIR --records 10000000    # manifest, index: 2.1 GB
     python benchmarks/large_data.py start --to DIR                      # first batch at step 0 and at step 100,000
     python benchmarks/large_data.py simulate --to DIR                   # 400 million records, 1,024 ranks: 6.4 GB more
+    python benchmarks/large_data.py plan --to DIR --records 1000000     # what `prepare tokens` holds, beside a list
 
 Every row is measured in a process of its own, which imports what training imports. `simulate` writes an index of 400
 million rows, of which each points to one of the 10 million lines of the manifest; so lines are really read, parsed and
@@ -179,13 +180,44 @@ def simulate(folder: Path, copies: int = 40, world: int = 1024) -> None:
     print(f"{row['records']:,} records, {row['hours']:,.0f} h; {row['state_bytes']:,} bytes of place and counts a lane")
 
 
+def plan(manifest: Path, records: int, way: str) -> None:
+    """The records of `prepare tokens` with their groups, in a process of its own: as the verb plans them, or only
+    listed in memory."""
+    import lhotse  # noqa: F401  before the clock starts
+
+    from stentor.cli.prepare import TokensOptions
+    from stentor.commands.prepare.tokens.plan import plan_shards
+    from stentor.sources.jsonl import Jsonl
+
+    source = Jsonl(type="jsonl", path=manifest, limit=records)
+    before, began = memory()["own_gb"], usage()
+    if way == "list":
+        held = list(source.cuts())
+    else:
+        held = plan_shards(source.cuts(), TokensOptions(data=str(manifest), codec="none", to=Path("shards")))
+    now, after = usage(), memory()
+    assert held
+    row = {"us_per_record": (now[1] - began[1]) / records * 1e6, "bytes": (after["own_gb"] - before) / records * 1e9}
+    print(json.dumps(row | {"peak_gb": after["peak_gb"]}))
+
+
+def show_plans(folder: Path, records: int) -> None:
+    for way in ("list", "plan"):
+        command = [sys.executable, __file__, "one-plan", "--manifest", str(folder / "train.jsonl"), "--way", way]
+        done = subprocess.run([*command, "--records", str(records)], check=True, capture_output=True, text=True)
+        row = json.loads(done.stdout.splitlines()[-1])
+        facts = f"{row['us_per_record']:.0f} us CPU and {row['bytes']:.0f} bytes a record, peak {row['peak_gb']:.2f} GB"
+        print(f"{way}: {facts} for {records:,}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "start", "simulate", "worker"))
+    parser.add_argument("what", choices=("make", "start", "simulate", "plan", "worker", "one-plan"))
     parser.add_argument("--to", type=Path)
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--manifest", type=Path)
     parser.add_argument("--layout", default="padded")
+    parser.add_argument("--way", default="plan")
     numbers = {"lanes": 1, "window": 1000, "rank": 0, "world": 1, "batches": 0, "tokens": 2000, "torch": 0}
     for key, default in numbers.items():
         parser.add_argument(f"--{key}", type=int, default=default)
@@ -194,6 +226,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "worker":
         worker(options)
+    elif options.what == "one-plan":
+        plan(options.manifest, options.records, options.way)
+    elif options.what == "plan":
+        show_plans(options.to, options.records)
     elif options.what == "make":
         make(options.to, options.records)
     else:

@@ -8,12 +8,13 @@ import time
 import pytest
 
 from stentor.commands.prepare.executor import LocalExecutor
-from stentor.commands.prepare.journal import Journal, fingerprint, write_lines
+from stentor.commands.prepare.journal import Fingerprint, Journal, write_lines
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, print_reasons, refuse_rejects, summarize
 from stentor.data.cut import UnusableRecord
+from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 
-GROUPS = [list(range(i, i + 3)) for i in range(0, 30, 3)]
+GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]
 
 
 class Squares:
@@ -154,7 +155,9 @@ def test_a_journal_of_other_settings_is_refused(tmp_path):
         Journal(tmp_path / "a.part", {"seed": 2})
     (tmp_path / "a.part").write_bytes(b'{"sett')  # killed while it was begun
     assert len(Journal(tmp_path / "a.part", {"seed": 2})) == 0
-    assert fingerprint([1, 2]) != fingerprint([2, 1]) and fingerprint(iter([1, 2])).startswith("2:")
+    digests = [Fingerprint(lambda number: number) for _ in range(2)]
+    assert list(digests[0].through([1, 2])) == [1, 2] and list(digests[1].through([2, 1])) == [2, 1]
+    assert str(digests[0]) != str(digests[1]) and str(digests[0]).startswith("2:")
 
 
 def test_a_file_appears_complete_or_not_at_all(tmp_path):

@@ -92,11 +92,14 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     mixed = []
     real = mixtures.MixturesWorker._mix
 
-    def stopping(self, index):
+    def mix(self, mixture):
+        mixed.append(mixture[0])
+        return real(self, mixture)
+
+    def stopping(self, mixture):
         if len(mixed) == 3:
             signal.raise_signal(signal.SIGTERM)
-        mixed.append(index)
-        return real(self, index)
+        return mix(self, mixture)
 
     monkeypatch.setattr(mixtures.MixturesWorker, "_mix", stopping)
     with pytest.raises(Stopped, match=r"Stopped by SIGTERM; 3 of 6 mixtures are in .*Run the same command"):
@@ -107,7 +110,7 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
         file.write(b'{"id": "conversation-0-00003", "rec')
     (lost,) = (tmp_path / "out" / "audio" / "0000").glob("conversation-0-00001-*.flac")
     lost.unlink()
-    monkeypatch.setattr(mixtures.MixturesWorker, "_mix", lambda self, index: mixed.append(index) or real(self, index))
+    monkeypatch.setattr(mixtures.MixturesWorker, "_mix", mix)
     prepare(spec(), tmp_path / "out")
     assert mixed == [0, 1, 2, 1, 3, 4, 5]
     assert "Going on: 2 of 6 mixtures were done before." in capsys.readouterr().out

@@ -11,11 +11,12 @@ from stentor.commands.prepare.journal import Journal
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline
 from stentor.commands.prepare.ray_executor import RayExecutor
 from stentor.data.cut import UnusableRecord
+from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 
 pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'stentor[ray]'")
 
-GROUPS = [list(range(i, i + 3)) for i in range(0, 30, 3)]
+GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]
 
 
 class Squares(RecordWorker):

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +27,7 @@ def served(ray_cluster, chunks):
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "stentor", "serve", str(chunks), "--ray", ray_cluster, "--port", str(port)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen([*command, "--max-replicas", "1", "--device", "cpu"], **pipes)
+    process = subprocess.Popen([*command, "--max-replicas", "2", "--device", "cpu"], **pipes)
     printed = []
     for line in process.stdout:
         printed.append(line)
@@ -68,5 +69,25 @@ def test_answers_are_those_of_the_local_server(served, live, tmp_path):
             return client.events(".completed")
 
     assert text_of(heard(served)) == text_of(heard(live)) != ""
-    served.process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_several_replicas_answer_and_requests_under_way_are_ended(served, tmp_path):
+    """With more requests than BUSY a second replica is started; at the signal nobody's answer is lost."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    soundfile.write(tmp_path / "a.wav", speech(20.0, 16000), 16000)
+
+    def ask(_):
+        with open(tmp_path / "a.wav", "rb") as file:
+            return served.client.audio.transcriptions.create(model="model", file=file).text
+
+    alone = ask(None)
+    with ThreadPoolExecutor(48) as pool:
+        answers = list(pool.map(ask, range(200)))
+        assert set(answers) == {alone} and alone
+        last = [pool.submit(ask, None) for _ in range(24)]
+        time.sleep(0.3)
+        served.process.send_signal(signal.SIGTERM)
+        assert {answer.result() for answer in last} == {alone}
     assert served.process.wait(60) == 0

@@ -9,6 +9,7 @@ from stentor.commands.prepare.executor import RecordWorker, Worker, make_executo
 from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
+from stentor.data.record_table import RecordTable, Selection
 from stentor.dataloading.dataset import unlimited
 from stentor.dataloading.train_dataset import ListedDataset
 from stentor.errors import AudioError, ConfigError, DataError
@@ -52,14 +53,14 @@ def prepare_features(options: FeaturesOptions) -> None:
     refuse_rejects([reject.message for reject in writer.rejects], len(cuts))
 
 
-def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, Sequence[Cut | UnusableRecord]]:
+def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, RecordTable[Cut | UnusableRecord]]:
     """The settings of the features, and the records: of the data, or those that the run of `--config` trains on."""
     if options.config is None:
         if options.data is None:
             raise ConfigError("Name the data whose features are wanted, or a run with --config.")
         features = load(None, options.option, Features).config
         assert isinstance(features, Features)
-        cuts: Sequence[Cut | UnusableRecord] = list(parse_source(options.data).cuts())
+        cuts: RecordTable[Cut | UnusableRecord] = RecordTable(parse_source(options.data).cuts())
     else:
         config = load(options.config, [f"model.features.{option}" for option in options.option]).config
         family = config.model
@@ -75,7 +76,7 @@ def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, Sequence[Cut
         task = config.task
         pieces = task.training_segments if task.any_length else None
         data = data if pieces is None else unlimited(data)
-        cuts = list(ListedDataset(data, config.train.seed, task.drop_reason, print, pieces).cuts())
+        cuts = RecordTable(ListedDataset(data, config.train.seed, task.drop_reason, print, pieces).cuts())
     if not cuts:
         raise DataError("There are no records.")
     return features, cuts
@@ -100,16 +101,16 @@ class FeaturesWorker(RecordWorker, Worker["Sequence[Cut | UnusableRecord]", "tup
         return [], rejects
 
 
-class StoreWriter(Writer["Sequence[Cut | UnusableRecord]", None]):
+class StoreWriter(Writer["Selection[Cut | UnusableRecord]", None]):
     """Says which records are stored; the workers have written the features themselves."""
 
     def __init__(self, store: FeatureStore):
         self.store = store
         self.rejects: list[UnusableRecord] = []
 
-    def remaining(self, groups: Sequence[Sequence[Cut | UnusableRecord]]) -> list[Sequence[Cut | UnusableRecord]]:
-        rests = ([c for c in group if isinstance(c, UnusableRecord) or not self.store.has(c)] for group in groups)
-        return [rest for rest in rests if rest]
+    def remaining(self, groups: Sequence[Selection[Cut | UnusableRecord]]) -> list[Selection[Cut | UnusableRecord]]:
+        rests = (group.where(lambda c: isinstance(c, UnusableRecord) or not self.store.has(c)) for group in groups)
+        return [rest for rest in rests if len(rest)]
 
-    def write(self, group: Sequence[Cut | UnusableRecord], outputs: list[None], rejects: list[UnusableRecord]) -> None:
+    def write(self, group: Selection[Cut | UnusableRecord], outputs: list[None], rejects: list[UnusableRecord]) -> None:
         self.rejects += rejects

@@ -5,14 +5,16 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stentor.commands.addresses import work_place
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, without_secrets
+
+RecordT = TypeVar("RecordT")
 
 PUBLISHED_EVERY = 60.0
 """Seconds after which lines of a journal at an address are stored there: what a kill can cost."""
@@ -135,13 +137,22 @@ def remove_journal(path: Path) -> None:
     shutil.rmtree(work_path(path).parent, ignore_errors=True)
 
 
-def fingerprint(records: Iterable[Any]) -> str:
-    """The number of records and a digest of them: another one when a record is added, taken away or changed."""
-    digest, count = hashlib.sha256(), 0
-    for record in records:
-        digest.update(json.dumps(record, default=str).encode())
-        count += 1
-    return f"{count}:{digest.hexdigest()[:16]}"
+class Fingerprint:
+    """As a string the number of records and a digest of them: another one when a record is added, taken away or
+    changed. `describe` gives what counts of a record."""
+
+    def __init__(self, describe: Callable[[Any], Any]):
+        self.describe, self.digest, self.count = describe, hashlib.sha256(), 0
+
+    def through(self, records: Iterable[RecordT]) -> Iterator[RecordT]:
+        """The records, which are counted on their way."""
+        for record in records:
+            self.digest.update(json.dumps(self.describe(record), default=str).encode())
+            self.count += 1
+            yield record
+
+    def __str__(self) -> str:
+        return f"{self.count}:{self.digest.hexdigest()[:16]}"
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

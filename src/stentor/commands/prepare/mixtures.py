@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
 from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Journal, fingerprint, remove_journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import (
     JournalWriter,
     Pipeline,
@@ -27,6 +27,7 @@ from stentor.commands.prepare.pipeline import (
 from stentor.config.load import load, parse_source
 from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
+from stentor.data.record_table import RecordTable
 from stentor.data.rttm import write_rttm
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.sources.base import Source
@@ -47,9 +48,9 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     not go together and for a folder that holds other mixtures, `Stopped` at a signal, and DataError when nothing could
     be written or over 1 % cannot be used."""
     source = _source(options)
-    cuts = list(source.cuts())
-    digest = fingerprint(_description(cut) for cut in cuts)
-    settings = {"source": source.model_dump(mode="json", by_alias=True), "records": digest}
+    digest = Fingerprint(_description)
+    cuts = RecordTable(enumerate(digest.through(source.cuts())))
+    settings = {"source": source.model_dump(mode="json", by_alias=True), "records": str(digest)}
     manifest, summary_path = options.to / "manifest.jsonl", options.to / "summary.json"
     if manifest.is_file() and summary_path.is_file():
         if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
@@ -58,17 +59,17 @@ def prepare_mixtures(options: MixturesOptions) -> None:
         return
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
-    worker = MixturesWorker(cuts, options.to)
+    worker = MixturesWorker(options.to)
     Pipeline(
         worker=worker,
-        writer=JournalWriter(journal, lambda index: cuts[index].id in journal and worker.is_written(index)),
-        # A forked process has the cuts, and the voices that were generated, in memory.
+        writer=JournalWriter(journal, lambda mixture: mixture[1].id in journal and worker.is_written(mixture)),
+        # A forked process has the voices that were generated in memory.
         executor=make_executor(options, fork=True),
         title="mixing",
         saved=lambda: f"{len(journal):,} of {len(cuts):,} mixtures are in {options.to}",
         unit="mixtures",
-    ).run([[index] for index in range(len(cuts))])
-    outcomes = list(journal.lines(cut.id for cut in cuts))
+    ).run([cuts[index : index + 1] for index in range(len(cuts))])
+    outcomes = list(journal.lines(cut.id for _, cut in cuts))
     records = [o["record"] for o in outcomes if "record" in o]
     rejects = [UnusableRecord(o["id"], o["dropped"], o["message"]) for o in outcomes if "dropped" in o]
     write_jsonl(manifest, records)
@@ -104,28 +105,27 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[Any], list[UnusableRecord]]]):
-    """The audio and the manifest records of mixtures, which are named by their index."""
+Mixture = tuple[int, "Cut | UnusableRecord"]
+"""A mixture and its index."""
 
-    def __init__(self, cuts: Sequence[Cut | UnusableRecord], folder: Path):
-        self.cuts, self.folder = cuts, folder
 
-    def audio_path(self, index: int) -> str:
-        """Relative to the folder."""
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in self.cuts[index].id)
-        return f"audio/{index // FOLDER_ITEMS:04d}/{name}.flac"
+class MixturesWorker(RecordWorker, Worker[Sequence[Mixture], tuple[list[Any], list[UnusableRecord]]]):
+    """The audio and the manifest records of mixtures."""
 
-    def is_written(self, index: int) -> bool:
-        return isinstance(self.cuts[index], UnusableRecord) or (self.folder / self.audio_path(index)).exists()
+    def __init__(self, folder: Path):
+        self.folder = folder
 
-    def name(self, group: list[int]) -> str:
-        return self.cuts[group[0]].id
+    def is_written(self, mixture: Mixture) -> bool:
+        return isinstance(mixture[1], UnusableRecord) or (self.folder / _audio_path(mixture)).exists()
 
-    def process(self, group: list[int]) -> tuple[list[RecordWithFiles], list[UnusableRecord]]:
-        return divided(self._mix(index) for index in group)
+    def name(self, group: Sequence[Mixture]) -> str:
+        return group[0][1].id
 
-    def _mix(self, index: int) -> RecordWithFiles | UnusableRecord:
-        cut, path = self.cuts[index], self.audio_path(index)
+    def process(self, group: Sequence[Mixture]) -> tuple[list[RecordWithFiles], list[UnusableRecord]]:
+        return divided(self._mix(mixture) for mixture in group)
+
+    def _mix(self, mixture: Mixture) -> RecordWithFiles | UnusableRecord:
+        cut, path = mixture[1], _audio_path(mixture)
         if isinstance(cut, UnusableRecord):
             return cut
         try:
@@ -136,6 +136,13 @@ class MixturesWorker(RecordWorker, Worker[list[int], tuple[list[Any], list[Unusa
         segments = record.get("segments") or segments_of(cut)
         record = {"id": cut.id, "audio_path": path, **record, "segments": segments}
         return RecordWithFiles(record, {self.folder / path: audio})
+
+
+def _audio_path(mixture: Mixture) -> str:
+    """Relative to the folder."""
+    index, cut = mixture
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
+    return f"audio/{index // FOLDER_ITEMS:04d}/{name}.flac"
 
 
 def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from stentor.commands.prepare.journal import Journal
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord
 from stentor.data.dataset_report import MAX_BAD
+from stentor.data.record_table import Selection
 from stentor.errors import AudioError, DataError, Stopped
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ OutputT = TypeVar("OutputT")
 class Writer(Generic[GroupT, OutputT]):
     """Stores the results of groups, in their order, and knows which are stored already."""
 
-    def remaining(self, groups: Sequence[GroupT]) -> list[GroupT]:
+    def remaining(self, groups: Sequence[GroupT]) -> Sequence[GroupT]:
         """The groups, or what is left of them, that are still to be processed."""
         raise NotImplementedError
 
@@ -64,18 +65,20 @@ class RecordWithFiles:
         return self.record
 
 
-class JournalWriter(Writer[list[Any], "dict[str, Any] | RecordWithFiles"]):
-    """Writer of manifest records into a journal, a line for each. Groups are lists of anything that `is_done` takes."""
+class JournalWriter(Writer[Selection[Any], "dict[str, Any] | RecordWithFiles"]):
+    """Writer of manifest records into a journal, a line for each. Groups hold anything that `is_done` takes."""
 
     def __init__(self, journal: Journal, is_done: Callable[[Any], bool]):
         self.journal, self.is_done = journal, is_done
 
-    def remaining(self, groups: Sequence[list[Any]]) -> list[list[Any]]:
-        rests = ([item for item in group if not self.is_done(item)] for group in groups)
-        return [rest for rest in rests if rest]
+    def remaining(self, groups: Sequence[Selection[Any]]) -> Sequence[Selection[Any]]:
+        if not len(self.journal):
+            return groups
+        rests = (group.where(lambda item: not self.is_done(item)) for group in groups)
+        return [rest for rest in rests if len(rest)]
 
     def write(
-        self, group: list[Any], outputs: list[dict[str, Any] | RecordWithFiles], rejects: list[UnusableRecord]
+        self, group: Selection[Any], outputs: list[dict[str, Any] | RecordWithFiles], rejects: list[UnusableRecord]
     ) -> None:
         records = [output.write() if isinstance(output, RecordWithFiles) else output for output in outputs]
         records = [{"id": record["id"], "record": record} for record in records]

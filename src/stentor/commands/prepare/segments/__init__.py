@@ -15,19 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Journal, fingerprint, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects
 from stentor.commands.prepare.segments.summary import print_summary, summarize_corpus
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path
+from stentor.data.record_table import RecordTable
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.report.corpus import render
 
 if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
     from stentor.cli.prepare import SegmentsOptions
 
 NamedStage = tuple[str, Stage]
@@ -40,10 +43,11 @@ def prepare_segments(options: SegmentsOptions) -> None:
     not fit and for a folder that holds other segments, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the recordings cannot be used (what could be made is written all the same)."""
     stages = _named([parse_section(spec, Stage, "--stage") for spec in options.stage or DEFAULT])
-    cuts = list(parse_source(options.data).cuts())
-    described = ([c.id] if isinstance(c, UnusableRecord) else [c.id, c.start, c.duration, audio_path(c)] for c in cuts)
+    digest = Fingerprint(_description)
+    cuts = digest.through(parse_source(options.data).cuts())
+    work = RecordTable(Work(index, cut) for index, cut in enumerate(cuts))
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
-    settings = {"stages": sections, "audio": options.audio, "records": fingerprint(described)}
+    settings = {"stages": sections, "audio": options.audio, "records": str(digest)}
     summary_path = options.to / "summary.json"
     if summary_path.is_file():
         if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
@@ -53,14 +57,13 @@ def prepare_segments(options: SegmentsOptions) -> None:
         return
     options.to.mkdir(parents=True, exist_ok=True)
     corpus = Corpus(options.to)
-    work = [Work(index, cut) for index, cut in enumerate(cuts)]
     passes = _passes(stages, options.audio)
     for number, in_pass in enumerate(passes, 1):
         audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
         journal = Journal(options.to / f"pass-{number}.jsonl.part", {**settings, "pass": number})
         _run(SegmentsWorker(in_pass, audio_folder), work, journal, options, f"pass {number} of {len(passes)}")
         work = corpus.add(work, journal, in_pass)
-    records = [record for each in work for record in corpus.records(each)]
+    records = RecordTable(record for each in work for record in corpus.records(each))
     write_jsonl(options.to / "manifest.jsonl", records)
     write_jsonl(options.to / "rejects.jsonl", corpus.rejects)
     summary = summarize_corpus(stages, corpus.counts, records, corpus.rejects)
@@ -70,9 +73,14 @@ def prepare_segments(options: SegmentsOptions) -> None:
     _remove_journals(options.to)
     print_summary(summary)
     print(f"written: {options.to / 'manifest.jsonl'} and {options.to / 'corpus.html'}", flush=True)
-    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], len(cuts))
+    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], digest.count)
     if not records:
         raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
+
+
+def _description(cut: Cut | UnusableRecord) -> list[Any]:
+    """What the segments of a recording depend on."""
+    return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.start, cut.duration, audio_path(cut)]
 
 
 def _remove_journals(folder: Path) -> None:
@@ -101,17 +109,18 @@ def _passes(stages: Sequence[NamedStage], audio: bool) -> list[list[NamedStage]]
     return passes if passes[-1] or audio else passes[:-1]
 
 
-def _run(worker: SegmentsWorker, work: Sequence[Work], journal: Journal, options: SegmentsOptions, title: str) -> None:
+def _run(
+    worker: SegmentsWorker, work: RecordTable[Work], journal: Journal, options: SegmentsOptions, title: str
+) -> None:
+    jobs = options.jobs or (None if options.ray else 1)
     Pipeline(
         worker=worker,
         writer=JournalWriter(journal, lambda each: each.id in journal),
-        executor=make_executor(
-            options, device_names(options.device), jobs=options.jobs or (None if options.ray else 1)
-        ),
+        executor=make_executor(options, device_names(options.device), jobs=jobs),
         title=title,
         saved=lambda: f"{len(journal):,} of {len(work):,} recordings are in {journal.path}",
         unit="recordings",
-    ).run([[each] for each in work])
+    ).run([work[index : index + 1] for index in range(len(work))])
 
 
 @dataclass
@@ -119,15 +128,15 @@ class Corpus:
     """What the passes have made of the recordings so far."""
 
     folder: Path
-    rejects: list[dict[str, Any]] = field(default_factory=list)
+    rejects: RecordTable[dict[str, Any]] = field(default_factory=RecordTable)
     """As they are written, in the order of stages and data."""
     counts: list[list[float]] = field(default_factory=list)
     """Of each stage: segments and seconds that it was given and that it kept."""
 
-    def add(self, work: Sequence[Work], journal: Journal, stages: Sequence[NamedStage]) -> list[Work]:
+    def add(self, work: Sequence[Work], journal: Journal, stages: Sequence[NamedStage]) -> RecordTable[Work]:
         """The recordings with the segments that a pass has kept, without those that have none."""
         counts = [[0.0] * 4 for _ in stages]
-        remaining_work: list[Work] = []
+        remaining_work: RecordTable[Work] = RecordTable()
         for each, line in zip(work, journal.lines(each.id for each in work)):
             if "dropped" in line:
                 place = {"id": each.id, "recording": each.id, "stage": "read", "reason": line["dropped"]}
@@ -141,11 +150,11 @@ class Corpus:
             remaining_work.append(Work(each.index, each.cut, [Segment(**s) for s in result["segments"]]))
         name, last = stages[-1] if stages else ("", None)
         if isinstance(last, SetStage):
-            remaining_work = list(self._selected(name, last, remaining_work))
+            remaining_work = RecordTable(self._selected(name, last, remaining_work))
             remaining = [s for each in remaining_work for s in each.segments or ()]
             counts[-1][2:] = [len(remaining), seconds(remaining)]
         self.counts += [[round(n, 3) for n in count] for count in counts]
-        return [each for each in remaining_work if each.segments]
+        return RecordTable(each for each in remaining_work if each.segments)
 
     def _selected(self, name: str, stage: SetStage, work: Sequence[Work]) -> Iterator[Work]:
         everything = [s.measured(id=_id(each, s)) for each in work for s in each.segments or ()]

@@ -39,7 +39,7 @@ class Work:
         return self.cut.id
 
 
-class SegmentsWorker(RecordWorker, Worker[list[Work], "tuple[list[Outcome], list[UnusableRecord]]"]):
+class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], list[UnusableRecord]]"]):
     """Recordings to `{"id", "segments", "rejects", "counts"}` as plain data; `counts` holds how many segments and
     seconds each stage was given and kept. With `audio_folder`, segments become FLAC files there."""
 
@@ -50,7 +50,7 @@ class SegmentsWorker(RecordWorker, Worker[list[Work], "tuple[list[Outcome], list
         for _, stage in self.stages:
             stage.setup(device)
 
-    def process(self, group: list[Work]) -> tuple[list[Outcome], list[UnusableRecord]]:
+    def process(self, group: Sequence[Work]) -> tuple[list[Outcome], list[UnusableRecord]]:
         return divided(self._recording(work) for work in group)
 
     def _recording(self, work: Work) -> Outcome | UnusableRecord:

@@ -41,7 +41,7 @@ def prepare_tokens(options: TokensOptions) -> None:
         if source.streaming:
             why = "is read as a stream; shards are planned over all records: `stream=false`"
             raise ConfigError(f"{options.data} {why}.")
-        plan = plan_shards(list(source.cuts()), options)
+        plan = plan_shards(source.cuts(), options)
         settings = _settings(options, plan)
         _check_settings(options.to, settings)
         if (options.to / "summary.json").is_file():

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections import Counter
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import fingerprint
+import numpy as np
+
+from stentor.commands.prepare.journal import Fingerprint
 from stentor.commands.prepare.pipeline import NAMED
 from stentor.data.cut import UnusableRecord, record_from_cut, text_of
 from stentor.data.fields import channel_of
+from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import DataError
 from stentor.sources.shards import GENERATION_KEYS
 
@@ -43,7 +46,7 @@ class SampleGroup:
     number: int
     first: int
     """Number of its first sample in the shard."""
-    samples: list[Sample]
+    samples: Sequence[Sample]
 
     @property
     def id(self) -> str:
@@ -67,26 +70,44 @@ class ShardPlan:
     """Another one when a record is added, taken away or changed."""
 
 
-def plan_shards(records: Sequence[Cut | UnusableRecord], options: TokensOptions) -> ShardPlan:
+def plan_shards(records: Iterable[Cut | UnusableRecord], options: TokensOptions) -> ShardPlan:
     """Leave out what cannot or shall not be used, shuffle by the seed and divide evenly into shards. Raises DataError
     for ids that occur more than once."""
-    _refuse_duplicates(records)
+    digest = Fingerprint(lambda r: [r.id] if isinstance(r, UnusableRecord) else describe(r))
+    table: RecordTable[Cut | UnusableRecord] = RecordTable()
     rejects: list[UnusableRecord] = []
-    cuts: list[Cut] = []
-    for record in records:
+    ids, stems, seconds, rows = array("Q"), array("Q"), array("d"), array("Q")
+    for number, record in enumerate(digest.through(records)):
+        table.append(record)
+        ids.append(_hash(record.id))
         problem = _problem(record, options)
         if problem is not None:
             rejects.append(UnusableRecord(record.id, *problem))
+            seconds.append(0.0)
         elif not isinstance(record, UnusableRecord):
-            cuts.append(record)
-    names = member_names([cut.id for cut in cuts])
-    samples = [(names[cut.id], cut) for cut in cuts]
-    random.Random(f"shards/{options.seed}").shuffle(samples)
-    count = max(-(-len(samples) // options.samples_per_shard), min(options.min_shards, len(samples)))
-    ends = [len(samples) * (i + 1) // count for i in range(count)]
-    shards = [split_groups(i, samples[start:end]) for i, (start, end) in enumerate(zip([0, *ends], ends))]
-    digest = fingerprint([r.id] if isinstance(r, UnusableRecord) else describe(r) for r in records)
-    return ShardPlan(len(records), shards, rejects, digest)
+            stems.append(_hash(member_stem(record.id)))
+            seconds.append(record.duration)
+            rows.append(number)
+    _refuse_duplicates(table, ids)
+    names = MemberNames(stems)
+
+    def sample(row: int) -> Sample:
+        cut: Any = table[row]
+        return names.of(cut.id), cut
+
+    random.Random(f"shards/{options.seed}").shuffle(rows)
+    count = max(-(-len(rows) // options.samples_per_shard), min(options.min_shards, len(rows)))
+    ends = [len(rows) * (i + 1) // count for i in range(count)]
+    shards = [
+        split_groups(i, Selection(sample, rows[start:end]), [seconds[row] for row in rows[start:end]])
+        for i, (start, end) in enumerate(pairwise([0, *ends]))
+    ]
+    return ShardPlan(len(table), shards, rejects, str(digest))
+
+
+def _hash(text: str) -> int:
+    """64 bits, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def _problem(record: Cut | UnusableRecord, options: TokensOptions) -> tuple[str, str] | None:
@@ -103,18 +124,17 @@ def _problem(record: Cut | UnusableRecord, options: TokensOptions) -> tuple[str,
     return None
 
 
-def split_groups(shard: int, samples: Sequence[Sample]) -> list[SampleGroup]:
-    """The samples of a shard in groups, in order."""
-    groups: list[list[Sample]] = []
-    seconds = 0.0
-    for sample in samples:
-        seconds += sample[1].duration
-        if not groups or len(groups[-1]) == GROUP_ITEMS or seconds > GROUP_SECONDS:
-            groups.append([])
-            seconds = sample[1].duration
-        groups[-1].append(sample)
-    firsts = accumulate((len(group) for group in groups), initial=0)
-    return [SampleGroup(shard, i, first, group) for i, (first, group) in enumerate(zip(firsts, groups))]
+def split_groups(shard: int, samples: Sequence[Sample], seconds: Sequence[float]) -> list[SampleGroup]:
+    """The samples of a shard, of so many seconds each, in groups, in order."""
+    firsts: list[int] = []
+    total = 0.0
+    for number, length in enumerate(seconds):
+        total += length
+        if not firsts or number - firsts[-1] == GROUP_ITEMS or total > GROUP_SECONDS:
+            firsts.append(number)
+            total = length
+    groups = enumerate(pairwise([*firsts, len(seconds)]))
+    return [SampleGroup(shard, i, first, samples[first:end]) for i, (first, end) in groups]
 
 
 def describe(cut: Cut) -> dict[str, Any]:
@@ -129,20 +149,32 @@ def describe(cut: Cut) -> dict[str, Any]:
     return record
 
 
-def member_names(ids: Sequence[str]) -> dict[str, str]:
-    """Of each id, a name for a file that no other has: the id itself where it is one."""
-    stems = {name: UNFIT.sub("_", name)[:LONGEST_NAME] for name in ids}
-    counts = Counter(stems.values())
-    return {
-        name: stem if stem == name or counts[stem] == 1 else f"{stem}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
-        for name, stem in stems.items()
-    }
+def member_stem(name: str) -> str:
+    """An id as the name of a file; the id itself where it is one."""
+    return UNFIT.sub("_", name)[:LONGEST_NAME]
 
 
-def _refuse_duplicates(records: Sequence[Cut | UnusableRecord]) -> None:
+class MemberNames:
+    """Names of files for ids that no two share. `stems`: hashes of the `member_stem` of each id."""
+
+    def __init__(self, stems: Sequence[int]):
+        hashes, counts = np.unique(np.asarray(stems, np.uint64), return_counts=True)
+        self.shared = set(hashes[counts > 1].tolist())
+
+    def of(self, name: str) -> str:
+        stem = member_stem(name)
+        if stem == name or _hash(stem) not in self.shared:
+            return stem
+        return f"{stem}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+
+
+def _refuse_duplicates(records: RecordTable[Cut | UnusableRecord], ids: Sequence[int]) -> None:
+    """`ids`: a hash of the id of each record. Raises DataError."""
+    all_hashes = np.asarray(ids, np.uint64)
+    hashes, counts = np.unique(all_hashes, return_counts=True)
     numbers: dict[str, list[int]] = {}
-    for number, record in enumerate(records, 1):
-        numbers.setdefault(record.id, []).append(number)
+    for row in np.flatnonzero(np.isin(all_hashes, hashes[counts > 1])).tolist():
+        numbers.setdefault(records[row].id, []).append(row + 1)
     duplicates = [(name, at) for name, at in numbers.items() if len(at) > 1]
     if duplicates:
         lines = [f"'{name}': records {', '.join(map(str, at[:5]))}" for name, at in duplicates[:NAMED]]

@@ -57,7 +57,8 @@ class TokensWorker(RecordWorker):
     def process(self, group: SampleGroup) -> tuple[list[Member], list[UnusableRecord]]:
         """The members of a group and its rejects, both in the group's order."""
         results: dict[str, Member | UnusableRecord] = {}
-        for batch in _batches(group.samples):
+        samples = list(group.samples)
+        for batch in _batches(samples):
             inputs: list[tuple[Sample, np.ndarray, dict[str, Any]]] = []
             for name, cut in batch:
                 try:
@@ -70,7 +71,7 @@ class TokensWorker(RecordWorker):
                     results[name] = reject(cut, data)
                 else:
                     results[name] = self._member(name, cut, audio, data, extra)
-        return divided(results[name] for name, _ in group.samples)
+        return divided(results[name] for name, _ in samples)
 
     def _prepare(self, cut: Cut) -> tuple[np.ndarray, dict[str, Any]]:
         """The audio to encode, float32 [samples], and further keys of its label. Raises AudioError."""
@@ -126,6 +127,5 @@ def npy(codes: np.ndarray) -> bytes:
 
 def _batches(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
     """The samples in lists of similar length."""
-    names = {cut.id: name for name, cut in samples}
     for batch in batches([cut for _, cut in samples]):
-        yield [(names[cut.id], cut) for cut in batch]
+        yield [samples[number] for number in batch]

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import make_executor
-from stentor.commands.prepare.journal import Journal, fingerprint, remove_journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, first_of, format_table, summarize
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, audio_path, text_of
 from stentor.data.dataset_report import MAX_BAD
+from stentor.data.record_table import RecordTable
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import engine_of
 
@@ -43,9 +44,10 @@ def prepare_words(options: WordsOptions) -> None:
     together, `Stopped` at a signal, and DataError when nothing could be kept or over 1 % of the audio cannot be used
     (the manifest is written all the same)."""
     engine = _engine(options)
-    cuts = list(parse_source(options.data).cuts())
+    digest = Fingerprint(_description)
+    cuts = RecordTable(digest.through(parse_source(options.data).cuts()))
     settings = {key: getattr(options, key) for key in ("data", "engine", "model", "max_wer", "lag")}
-    settings |= {"engine": engine, "records": fingerprint(_description(cut) for cut in cuts)}
+    settings |= {"engine": engine, "records": str(digest)}
     summary_path = options.to.with_suffix(".summary.json")
     complete = options.to.is_file() and summary_path.is_file()
     if complete and json.loads(summary_path.read_text("utf-8")).get("settings") == settings:
@@ -59,7 +61,7 @@ def prepare_words(options: WordsOptions) -> None:
         executor=make_executor(options, (options.device,)),
         title="aligning",
         saved=lambda: f"{len(journal):,} of {len(cuts):,} records are in {journal.path}",
-    ).run(list(batches(cuts)))
+    ).run([cuts.select(batch) for batch in batches(cuts)])
     summary = WordsSummary()
     write_jsonl(options.to, summary.counted(journal.lines(cut.id for cut in cuts)))
     write_json(summary_path, {"manifest": options.to.name, **summary.as_dict(), "settings": settings})

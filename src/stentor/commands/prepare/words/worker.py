@@ -49,21 +49,23 @@ Outcome = dict[str, Any] | RecordWithFiles
 """A manifest record; with its audio where that is no file yet."""
 
 
-def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[Cut | UnusableRecord]]:
-    """The cuts in lists of similar length, at most `BATCH_SECONDS` when padded (or one cut) and `BATCH_ITEMS`."""
+def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[int]]:
+    """The numbers of the cuts in lists of similar length, at most `BATCH_SECONDS` when padded (or one cut) and
+    `BATCH_ITEMS`."""
     for start in range(0, len(cuts), SORT_WINDOW):
         window = cuts[start : start + SORT_WINDOW]
-        unusable: list[Cut | UnusableRecord] = [cut for cut in window if isinstance(cut, UnusableRecord)]
-        if unusable:
+        seconds = {i: None if isinstance(c, UnusableRecord) else c.duration for i, c in enumerate(window, start)}
+        if unusable := [number for number, length in seconds.items() if length is None]:
             yield unusable
-        batch: list[Cut | UnusableRecord] = []
+        batch: list[int] = []
         longest = 0.0
-        for cut in sorted((c for c in window if not isinstance(c, UnusableRecord)), key=lambda c: -c.duration):
+        lengths = [(number, length) for number, length in seconds.items() if length is not None]
+        for number, length in sorted(lengths, key=lambda item: -item[1]):
             if batch and (longest * (len(batch) + 1) > BATCH_SECONDS or len(batch) == BATCH_ITEMS):
                 yield batch
                 batch = []
-            longest = longest if batch else cut.duration
-            batch.append(cut)
+            longest = longest if batch else length
+            batch.append(number)
         if batch:
             yield batch
 

@@ -127,7 +127,7 @@ def test_a_selection_has_an_index_of_its_own(manifest, data, fields, chosen, tmp
     path, some = manifest(records), source(manifest(records, "some.jsonl"), **fields)
     assert some.index() is None and type(dataset(data(some))) is ListedDataset
     listed = [cut.id for cut in some.cuts()]
-    build_index(some.path, some.selection())
+    build_index(some.path, some.record_filter())
     assert type(dataset(data(some))) is StreamedDataset and len(source(some.path).index()) == 120
     alone = manifest([r for n, r in enumerate(records) if chosen(r, n)], "alone.jsonl")
     plans = [

@@ -50,7 +50,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Selection:
+class RecordFilter:
     """Which records of a manifest are indexed: of those that are wanted all but the first `skip`, at most `limit`."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -60,23 +60,23 @@ class Selection:
     limit: int | None = None
 
 
-ALL = Selection()
+UNFILTERED = RecordFilter()
 
 
-def index_folder(manifest: Path, selection: Selection = ALL) -> Path:
+def index_folder(manifest: Path, record_filter: RecordFilter = UNFILTERED) -> Path:
     """Where the index of a manifest lies."""
-    if not selection.settings:
+    if not record_filter.settings:
         return manifest.with_name(f"{manifest.name}.index")
-    content = json.dumps(selection.settings, sort_keys=True).encode()
+    content = json.dumps(record_filter.settings, sort_keys=True).encode()
     return manifest.with_name(f"{manifest.name}.{hashlib.blake2b(content, digest_size=4).hexdigest()}.index")
 
 
 class RecordIndex:
     """An index that was made by `build_index`. Raises `DataError` when it is damaged, or of another manifest."""
 
-    def __init__(self, manifest: Path, selection: Selection = ALL):
-        self.manifest, self.folder = manifest, index_folder(manifest, selection)
-        keys = "".join(f",{key}={json.dumps(value)}" for key, value in selection.settings.items())
+    def __init__(self, manifest: Path, record_filter: RecordFilter = UNFILTERED):
+        self.manifest, self.folder = manifest, index_folder(manifest, record_filter)
+        keys = "".join(f",{key}={json.dumps(value)}" for key, value in record_filter.settings.items())
         command = f"stentor prepare index {shlex.quote(f'{manifest}{keys}')}"
         mend = f"run `{command}` again, or delete that folder to list the records in memory"
         try:
@@ -137,12 +137,14 @@ class RecordIndex:
 
 
 def build_index(
-    manifest: Path, selection: Selection = ALL, report: Callable[[int, int], None] = lambda done, total: None
+    manifest: Path,
+    record_filter: RecordFilter = UNFILTERED,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> RecordIndex:
     """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
     What a killed command leaves is not an index: the next one starts anew. Raises `DataError` for manifests without
     random access and for lines that break the contract."""
-    local, folder = local_copy(manifest), index_folder(manifest, selection)
+    local, folder = local_copy(manifest), index_folder(manifest, record_filter)
     remote = is_remote(manifest)
     draft = Path(tempfile.mkdtemp()) / "index" if remote else folder.with_name(folder.name + ".tmp")
     shutil.rmtree(draft, ignore_errors=True)
@@ -153,14 +155,14 @@ def build_index(
             draft.mkdir()
             before = identity(local)
             parts = _Parts(draft)
-            rows = _rows(lines, manifest, selection.wanted, report)
-            end = None if selection.limit is None else selection.skip + selection.limit
-            for row in islice(rows, selection.skip, end):
+            rows = _rows(lines, manifest, record_filter.wanted, report)
+            end = None if record_filter.limit is None else record_filter.skip + record_filter.limit
+            for row in islice(rows, record_filter.skip, end):
                 parts.add(*row)
         parts.flush()
         if not parts.parts:
-            raise DataError(f"{manifest} holds no records{' that are selected' if selection.settings else ''}.")
-        write_header(draft, before, parts.join(), parts.parts, selection)
+            raise DataError(f"{manifest} holds no records{' that its source wants' if record_filter.settings else ''}.")
+        write_header(draft, before, parts.join(), parts.parts, record_filter)
         if remote:
             for name in ("records.npy", "index.json"):
                 upload(draft / name, folder / name)
@@ -169,17 +171,21 @@ def build_index(
             draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return RecordIndex(manifest, selection)
+    return RecordIndex(manifest, record_filter)
 
 
 def write_header(
-    folder: Path, manifest: dict[str, Any], content: str, parts: Mapping[str, Part], selection: Selection = ALL
+    folder: Path,
+    manifest: dict[str, Any],
+    content: str,
+    parts: Mapping[str, Part],
+    record_filter: RecordFilter = UNFILTERED,
 ) -> None:
     """Write index.json beside records.npy."""
     header = {
         "version": VERSION,
         "manifest": manifest,
-        "selection": dict(selection.settings),
+        "filter": dict(record_filter.settings),
         "records": sum(part.count for part in parts.values()),
         "seconds": sum(part.seconds for part in parts.values()),
         "content": content,

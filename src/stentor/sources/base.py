@@ -82,7 +82,7 @@ class Source(Choice):
         return None
 
     @property
-    def selective(self) -> bool:
+    def filtered(self) -> bool:
         """Whether `cuts` leaves out some of the records."""
         return bool(self.where or self.exclude or self.skip or self.limit is not None)
 

@@ -108,7 +108,7 @@ class Shards(Source):
 
     @property
     def takes_hours(self) -> bool:
-        return not self.selective and all(shard.seconds is not None for shard in self._all_shards())
+        return not self.filtered and all(shard.seconds is not None for shard in self._all_shards())
 
     def language_seconds(self) -> dict[str | None, float] | None:
         """What the list says, shared among languages as the summary of its folder says, else of the source's one."""

@@ -34,15 +34,15 @@ def prepare_index(options: IndexOptions) -> None:
 
 
 def _index(source: Jsonl) -> RecordIndex:
-    manifest, selection = source.path.expanduser(), source.selection()
-    folder = index_folder(manifest, selection)
+    manifest, record_filter = source.path.expanduser(), source.record_filter()
+    folder = index_folder(manifest, record_filter)
     try:
         if (index := source.index()) is not None:
             return index
     except DataError:
         print(f"{folder} is not that of {manifest} as it is now, and is made anew.", flush=True)
     with Stop(lambda: f"{folder} is not written"), progress("index", "MB") as report:
-        return build_index(manifest, selection, lambda done, total: report(done // MB, total // MB))
+        return build_index(manifest, record_filter, lambda done, total: report(done // MB, total // MB))
 
 
 def _described(index: RecordIndex) -> str:

@@ -22,6 +22,7 @@ class Parted(Source):
     _parts: list
     _read: Counter
     _seconds: dict | None = None
+    _lane: tuple = (0, 1)
 
     def language_seconds(self):
         return self._seconds
@@ -29,14 +30,14 @@ class Parted(Source):
     def num_shards(self, most):
         return divisible_shards(len(self._parts), most)
 
+    def lane(self, number, num_lanes, order, cursor=None):
+        copy = self.model_copy()
+        copy._lane = (number, num_lanes)
+        return copy
+
     def records(self):
-        return self._of(range(len(self._parts)))
-
-    def shard(self, number, lanes):
-        return self._of(range(number, len(self._parts), lanes))
-
-    def _of(self, parts):
-        for part in parts:
+        number, num_lanes = self._lane
+        for part in range(number, len(self._parts), num_lanes):
             self._read[part] += 1
             yield from self._parts[part]
 

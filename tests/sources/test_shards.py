@@ -269,7 +269,7 @@ def test_shards_of_audio_are_not_searched_for_codes(tmp_path, monkeypatch):
     opened = []
     index = shards.tar_index
     monkeypatch.setattr(shards, "tar_index", lambda path: opened.append(path.name) or index(path))
-    read(tmp_path, stream=True).in_epoch(0, 0)
+    read(tmp_path, stream=True).lane(0, 1, (0, 0))
     assert opened == ["0.tar"]
 
 
@@ -305,7 +305,7 @@ def facts(planned):
 def test_each_epoch_has_its_own_order(shards):
     path = shards((5,) * 8)
     source = read(path, stream=True)
-    orders = [ids(source.in_epoch(seed, epoch).cuts()) for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))]
+    orders = [ids(source.lane(0, 1, (seed, epoch)).cuts()) for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))]
     assert orders[0] == orders[3]
     assert len({tuple(o) for o in orders}) == 3
     assert all(sorted(o) == sorted(ids(source.cuts())) for o in orders)
@@ -318,7 +318,7 @@ def test_several_shards_are_read_side_by_side(shards):
     path = shards((20,) * 6)
 
     def neighbours(mix):
-        order = ids(read(path, stream=True, mix=mix).in_epoch(0, 0).cuts())
+        order = ids(read(path, stream=True, mix=mix).lane(0, 1, (0, 0)).cuts())
         return sum(a.split("-")[0] == b.split("-")[0] for a, b in pairwise(order))
 
     assert neighbours(1) == 6 * 19
@@ -328,13 +328,13 @@ def test_several_shards_are_read_side_by_side(shards):
 def test_the_first_so_many_are_the_same_in_each_epoch(shards):
     source = read(shards(), stream=True, limit=7)
     assert source.num_shards(8) == 1
-    assert ids(source.in_epoch(0, 3).cuts()) == EVERYONE[:7]
+    assert ids(source.lane(0, 1, (0, 3)).cuts()) == EVERYONE[:7]
 
 
 def test_lanes_hold_whole_shards_and_keep_them(shards):
     source = read(shards((3,) * 8), stream=True)
     assert source.num_shards(8) == 8 and source.num_shards(6) == 2
-    lanes = [[set(ids(source.in_epoch(0, e).shard(n, 4))) for n in range(4)] for e in range(3)]
+    lanes = [[set(ids(source.lane(n, 4, (0, e)).cuts())) for n in range(4)] for e in range(3)]
     assert lanes[0] == lanes[1] == lanes[2]
     assert sorted(name for lane in lanes[0] for name in lane) == sorted(ids(source.cuts()))
 

@@ -272,9 +272,8 @@ class StreamedDataset(TrainDataset):
         passes = math.ceil(source.repeat * highest)
 
         def opened(copy: int, cursor: Any) -> tuple[Iterator[Cut | UnusableRecord], Callable[[], Any]]:
-            ordered = source.in_epoch(self.seed, epoch * passes + copy)
-            ordered.start_at(cursor)
-            return ordered.cuts() if self.num_shards == 1 else ordered.shard(shard, self.num_shards), ordered.cursor
+            lane = source.lane(shard, self.num_shards, (self.seed, epoch * passes + copy), cursor)
+            return lane.cuts(), lane.cursor
 
         def wanted(cut: Cut, copy: int) -> bool:
             # The source counts as one language where it does not know that of a record.

@@ -68,14 +68,16 @@ class Source(Choice):
         """Of a stream: into how many shards, a divisor of `most`, it can be cut so that each reads no other's data."""
         return 1
 
-    def shard(self, index: int, num_shards: int) -> Iterator["Cut"]:
-        """`cuts()` of one of several shards of a stream, which together give every record once."""
-        raise NotImplementedError
-
-    def in_epoch(self, seed: int, epoch: int) -> "Source":
-        """Of a stream: the same records in the order of an epoch, a function of (seed, epoch), shard by shard. The
-        default is a stream that has one order."""
+    def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> "Source":
+        """Of a stream: one of several shards, which together give every record once. It comes in an order that is a
+        function of (seed, epoch), from a `cursor` of the same shard and order on. The default is a stream that cannot
+        be cut and has one order."""
         return self
+
+    def cursor(self) -> Any:
+        """Of a `lane` whose `cuts` are read: where its next record lies, as plain data for JSON. None: only reading
+        from the front leads there."""
+        return None
 
     def index(self) -> "RecordIndex | None":
         """The index of what `cuts` gives (see `stentor prepare index`), where there is one."""
@@ -85,14 +87,6 @@ class Source(Choice):
     def filtered(self) -> bool:
         """Whether `cuts` leaves out some of the records."""
         return bool(self.where or self.exclude or self.skip or self.limit is not None)
-
-    def cursor(self) -> Any:
-        """Of a stream that is read in the order of an epoch: where its next record lies, as plain data for JSON. None:
-        only reading from the front leads there."""
-        return None
-
-    def start_at(self, cursor: Any) -> None:
-        """Let `cuts` (or `shard`) begin at a `cursor` of the same epoch and shard; None: at the front."""
 
     def expected(self) -> int | None:
         """Of a stream: about how many records it has. None: unknown."""

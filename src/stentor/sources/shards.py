@@ -61,10 +61,11 @@ class Shards(Source):
     _listed: list[TokenShard] | None = None
     _shards: list[TokenShard] | None = None
     _rows: int | None = None
-    _stream_shard: tuple[int, int] = (0, 1)
+    _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    _reading: dict[str, Any] = {}
-    """Of a stream in an epoch's order, shared with the copies for its parts: the reader and where it is to begin."""
+    """Of a lane: seed and epoch."""
+    _cursor: Any = None
+    _reader: ShuffledShards | None = None
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]
@@ -78,26 +79,16 @@ class Shards(Source):
             return 1
         return divisible_shards(len(self.shards()), most)
 
-    def shard(self, index: int, num_shards: int) -> Iterator[Cut]:
-        copy = self.model_copy()
-        copy._stream_shard = (index, num_shards)
-        return copy.cuts()
-
-    def in_epoch(self, seed: int, epoch: int) -> Shards:
+    def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> Shards:
         if self.limit is not None or self.skip:
             return self  # they mean the same records in every epoch
         self._codebooks()  # once, for all copies
         copy = self.model_copy()
-        copy._order, copy._reading = (seed, epoch), {}
+        copy._lane, copy._order, copy._cursor = (number, num_lanes), order, cursor
         return copy
 
     def cursor(self) -> Any:
-        reader = self._reading.get("reader")
-        return None if reader is None else reader.cursor()
-
-    def start_at(self, cursor: Any) -> None:
-        if self._order is not None:
-            self._reading["cursor"] = cursor
+        return None if self._reader is None else self._reader.cursor()
 
     def expected(self) -> int | None:
         counts = [s.count for s in self.shards()]
@@ -157,8 +148,8 @@ class Shards(Source):
         return self._listed
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        index, num_shards = self._stream_shard
-        shards = self.shards()[index::num_shards]
+        number, num_lanes = self._lane
+        shards = self.shards()[number::num_lanes]
         names: dict[str, int] | None = None if self.streaming else {}
         for record in self._in_order(shards) if self._order is None else self._shuffled(shards):
             if names is not None:  # a set of all ids would grow with a stream
@@ -173,14 +164,12 @@ class Shards(Source):
             yield from self._read(shard)
 
     def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards:
-        """The records in the order of an epoch, a function of (seed, epoch, stream shard)."""
+        """The records in an order that is a function of seed, epoch and lane."""
         from stentor.data.shuffled_shards import ShuffledShards
 
         seed, epoch = self._order or (0, 0)
-        key = (seed, "shards", epoch, *self._stream_shard)
-        reader = ShuffledShards(shards, key, self.mix, self._read, self._reading.get("cursor"))
-        self._reading["reader"] = reader
-        return reader
+        self._reader = ShuffledShards(shards, (seed, "shards", epoch, *self._lane), self.mix, self._read, self._cursor)
+        return self._reader
 
     def _read(self, shard: TokenShard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
         """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its

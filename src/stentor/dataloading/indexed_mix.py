@@ -79,14 +79,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class IndexedItem:
-    """A record at a position of an epoch."""
+class ReadRecord:
+    """A record that was read for an epoch."""
 
     record: Cut | UnusableRecord
     copy: int
     """Tells its repeats in the epoch apart."""
     is_new: bool
-    """Whether it never came before."""
+    """Whether it may never have come before."""
 
 
 class IndexedMix:
@@ -139,12 +139,12 @@ class IndexedMix:
             self._epoch = (epoch, ends, Permutation(int(ends[-1]), self.seed, "epoch", epoch))
         return self._epoch[1:]
 
-    def items(self, epoch: int, positions: np.ndarray) -> list[IndexedItem]:
+    def items(self, epoch: int, positions: np.ndarray) -> list[ReadRecord]:
         """What is at positions, int64 [N], of an epoch."""
         ends, order = self._order(epoch)
         places = order(positions)
         groups = np.searchsorted(ends, places, side="right")
-        items: dict[int, IndexedItem] = {}
+        items: dict[int, ReadRecord] = {}
         for number in np.unique(groups).tolist():
             group, chosen = self.groups[number], np.flatnonzero(groups == number)
             in_epoch = places[chosen] - (ends[number - 1] if number else 0)
@@ -156,7 +156,7 @@ class IndexedMix:
                 (in_epoch // group.count).tolist(),
                 (on_ring < group.count).tolist(),
             ):
-                items[place] = IndexedItem(record, copy, is_new)
+                items[place] = ReadRecord(record, copy, is_new)
         return [items[place] for place in range(len(positions))]
 
     def sample(self, number: int) -> Iterator[Cut | UnusableRecord]:
@@ -166,6 +166,23 @@ class IndexedMix:
         order = Permutation(size, self.seed, "sample", number)
         for start in range(0, size, AT_A_TIME):
             yield from _read(source, records, order(np.arange(start, min(start + AT_A_TIME, size))))
+
+
+class MixLane(Iterator[ReadRecord]):
+    """What is at some positions of an epoch, read `window` at a time, from number `start` of them on."""
+
+    def __init__(self, mix: IndexedMix, epoch: int, positions: range, window: int, start: int):
+        self.num_read = start
+        blocks = (positions[at : at + window] for at in range(start, len(positions), window))
+        self.items = (item for block in blocks for item in mix.items(epoch, np.array(block)))
+
+    def __next__(self) -> ReadRecord:
+        item = next(self.items)
+        self.num_read += 1
+        return item
+
+    def cursor(self) -> int:
+        return self.num_read
 
 
 def _groups(source: Source, records: Records) -> Iterator[Group]:

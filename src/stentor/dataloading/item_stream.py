@@ -10,20 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from stentor.data.seeding import rng, rng_state, set_rng_state
-from stentor.dataloading.indexed_mix import IndexedMix
+from stentor.dataloading.indexed_mix import ReadRecord
 from stentor.dataloading.mixing import ReplayMix
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.data.cut import UnusableRecord
-
 Pair = tuple["Cut", int]
-Usable = Callable[["Cut | UnusableRecord", int, bool], Iterator["Cut"]]
-"""The usable cuts of a record, given how many records came up to it, itself included, and whether it may be new."""
 
 
 class ItemStream(ABC, Iterator[Pair]):
@@ -39,77 +33,43 @@ class ItemStream(ABC, Iterator[Pair]):
         """Where the next pair comes from."""
 
 
-class SourceItems(ItemStream):
-    """Usable cuts of a source's lane, which is read several times.
+class LaneItems(ItemStream):
+    """Usable cuts of a lane of a stream, or of the mix, which is read several times.
 
     Args:
         passes: how often it is read.
-        opened: (pass, place of its cursor) -> the source's records of that pass and lane, and what tells its cursor.
-        usable: see `Usable`.
-        wanted: whether a cut comes in this pass.
-        place: where to begin: pass, records read of it, the source's cursor there, and how many cuts of the next record
+        opened: (pass, place of its cursor) -> the records of that pass, and what tells its cursor.
+        usable: the usable cuts of a record, given how many came up to it, itself included.
+        place: where to begin: pass, records read of it, the lane's cursor there, and how many cuts of the next record
             came already.
     """
 
     def __init__(
         self,
         passes: int,
-        opened: Callable[[int, Any], tuple[Iterator[Cut | UnusableRecord], Callable[[], Any]]],
-        usable: Usable,
-        wanted: Callable[[Cut, int], bool],
+        opened: Callable[[int, Any], tuple[Iterator[ReadRecord], Callable[[], Any]]],
+        usable: Callable[[ReadRecord, int], Iterator[Cut]],
         place: Sequence[Any] | None = None,
     ):
-        self.passes, self.opened, self.usable, self.wanted = passes, opened, usable, wanted
+        self.passes, self.opened, self.usable = passes, opened, usable
         start: Sequence[Any] = place or (0, 0, None, 0)
-        self.copy, self.num_read, self.cursor, self.num_cuts = start
+        self.number, self.num_read, self.cursor, self.num_cuts = start
         self.pairs = self._pairs()
 
     def place(self) -> list[Any]:
-        return [self.copy, self.num_read, self.cursor, self.num_cuts]
+        return [self.number, self.num_read, self.cursor, self.num_cuts]
 
     def _pairs(self) -> Iterator[Pair]:
-        while self.copy < self.passes:
-            records, cursor = self.opened(self.copy, self.cursor)
+        while self.number < self.passes:
+            records, cursor = self.opened(self.number, self.cursor)
             if self.cursor is None:  # only counting leads to the place
                 records = islice(records, self.num_read, None)
             for record in records:
-                for cut in islice(self.usable(record, self.num_read + 1, True), self.num_cuts, None):
+                for cut in islice(self.usable(record, self.num_read + 1), self.num_cuts, None):
                     self.num_cuts += 1
-                    if self.wanted(cut, self.copy):
-                        yield cut, self.copy
+                    yield cut, record.copy
                 self.num_read, self.cursor, self.num_cuts = self.num_read + 1, cursor(), 0
-            self.copy, self.num_read, self.cursor = self.copy + 1, 0, None
-
-
-class IndexedItems(ItemStream):
-    """Usable cuts of a lane's epoch of a mix: those at every `num_lanes`-th position, read `window` at a time."""
-
-    def __init__(
-        self,
-        mix: IndexedMix,
-        epoch: int,
-        lane: tuple[int, int],
-        window: int,
-        usable: Usable,
-        place: Sequence[int] | None = None,
-    ):
-        number, num_lanes = lane
-        self.mix, self.epoch, self.window, self.usable = mix, epoch, window, usable
-        self.positions = range(number, mix.length(epoch), num_lanes)
-        self.num_read, self.num_cuts = place or (0, 0)
-        self.pairs = self._pairs()
-
-    def place(self) -> list[int]:
-        return [self.num_read, self.num_cuts]
-
-    def _pairs(self) -> Iterator[Pair]:
-        while block := self.positions[self.num_read : self.num_read + self.window]:
-            for item in self.mix.items(self.epoch, np.array(block)):
-                cuts = self.usable(item.record, self.num_read + 1, item.is_new)
-                for cut in islice(cuts, self.num_cuts, None):
-                    self.num_cuts += 1
-                    yield cut, item.copy
-                self.num_read, self.num_cuts = self.num_read + 1, 0
+            self.number, self.num_read, self.cursor = self.number + 1, 0, None
 
 
 class MixedItems(ItemStream):

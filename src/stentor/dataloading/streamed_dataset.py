@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.cut import UnusableRecord, language_of
 from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import LOOK_AHEAD, Item
-from stentor.dataloading.indexed_mix import IndexedMix, ListedRecords, Records
-from stentor.dataloading.item_stream import IndexedItems, ItemStream, MixedItems, ReplayedItems, SourceItems
+from stentor.dataloading.indexed_mix import IndexedMix, ListedRecords, MixLane, ReadRecord, Records
+from stentor.dataloading.item_stream import ItemStream, LaneItems, MixedItems, ReplayedItems
 from stentor.dataloading.mixing import DropCounter, DropReason, Language, filter_cuts, read_pools
 from stentor.dataloading.stream_shards import WINDOW, ShardedStream, common_num_shards, shard_window, share_of
 from stentor.dataloading.train_dataset import Sampler, TrainDataset
@@ -196,7 +196,7 @@ class StreamedDataset(TrainDataset):
             mixed if self.replay is None else ReplayedItems(lambda place: mixed, self.replay, (self.seed, "replay", 0))
         )
         facts = sampler.samplers[0].statistics(next(sampler.samplers[0].windows(items, 0)))
-        ((num_read, num_cuts),) = mixed.place()[1]
+        ((_, num_read, _, num_cuts),) = mixed.place()[1]
         share = self.mix.length(0) / max(1, num_read + bool(num_cuts))
         return {key: value if key == "fill" else round(value * share) for key, value in facts.items()}
 
@@ -213,13 +213,9 @@ class StreamedDataset(TrainDataset):
     def _mixed(self, shard: int, epoch: int, place: Any) -> MixedItems:
         """(cut, copy) of all sources."""
         self._counted(shard)
-        streams: list[Callable[[Any], ItemStream]] = [
-            partial(self._items_of_stream, number, shard, epoch) for number in range(len(self.streamed))
-        ]
+        streams = [partial(self._items_of_stream, number, shard, epoch) for number in range(len(self.streamed))]
         if self.mix.sources:
-            usable = partial(self._usable_cuts, shard, len(self.streamed) + epoch)
-            lane = (shard, self.num_shards)
-            streams.append(lambda place: IndexedItems(self.mix, epoch, lane, self.data.window, usable, place))
+            streams.append(partial(self._items_of_mix, shard, epoch))
         key = (self.seed, "stream", epoch * self.num_shards + shard)
         return MixedItems(streams, self._sampling_weights(), key, partial(self._finish, shard), place)
 
@@ -263,7 +259,7 @@ class StreamedDataset(TrainDataset):
             weights.append(source.repeat * gain * max(size or 0, 1))
         return [*weights, *([float(max(self.mix.length(0), 1))] if self.mix.sources else [])]
 
-    def _items_of_stream(self, number: int, shard: int, epoch: int, place: Any) -> SourceItems:
+    def _items_of_stream(self, number: int, shard: int, epoch: int, place: Any) -> LaneItems:
         """(cut, copy) of the usable records of a stream, read as often as its `repeat` and the languages say; a
         fraction takes another part of the records in each epoch."""
         source = self.streamed[number]
@@ -271,38 +267,48 @@ class StreamedDataset(TrainDataset):
         highest = max(gains.values(), default=1.0)
         passes = math.ceil(source.repeat * highest)
 
-        def opened(copy: int, cursor: Any) -> tuple[Iterator[Cut | UnusableRecord], Callable[[], Any]]:
+        def opened(copy: int, cursor: Any) -> tuple[Iterator[ReadRecord], Callable[[], Any]]:
             lane = source.lane(shard, self.num_shards, (self.seed, epoch * passes + copy), cursor)
-            return lane.cuts(), lane.cursor
+            return (ReadRecord(record, copy, True) for record in lane.cuts()), lane.cursor
 
-        def wanted(cut: Cut, copy: int) -> bool:
-            # The source counts as one language where it does not know that of a record.
-            factor = source.repeat * (gains.get(language_of(cut), highest) if gains else 1.0)
-            return factor == passes or copy < self._num_copies(number, factor, cut, epoch)
+        def usable(record: ReadRecord, num_read: int) -> Iterator[Cut]:
+            for cut in self._usable_cuts(shard, number, record, num_read):
+                # The source counts as one language where it does not know that of a record.
+                factor = source.repeat * (gains.get(language_of(cut), highest) if gains else 1.0)
+                if factor == passes or record.copy < self._num_copies(number, factor, cut, epoch):
+                    yield cut
 
-        return SourceItems(passes, opened, partial(self._usable_cuts, shard, number), wanted, place)
+        return LaneItems(passes, opened, usable, place)
+
+    def _items_of_mix(self, shard: int, epoch: int, place: Any) -> LaneItems:
+        """(cut, copy) of the usable records of the mix."""
+        positions = range(shard, self.mix.length(epoch), self.num_shards)
+
+        def opened(copy: int, cursor: Any) -> tuple[Iterator[ReadRecord], Callable[[], Any]]:
+            lane = MixLane(self.mix, epoch, positions, self.data.window, cursor or 0)
+            return lane, lane.cursor
+
+        return LaneItems(1, opened, partial(self._usable_cuts, shard, len(self.streamed) + epoch), place)
 
     def _num_copies(self, number: int, repeat: float, cut: Cut, epoch: int) -> int:
         """As in `Mix`: exact over the epochs, for every record."""
         phase = rng(self.seed, "mix", number, cut.id).random()
         return math.floor(repeat * (epoch + 1) + phase) - math.floor(repeat * epoch + phase)
 
-    def _usable_cuts(
-        self, shard: int, number: int, record: Cut | UnusableRecord, num_read: int, is_new: bool
-    ) -> Iterator[Cut]:
+    def _usable_cuts(self, shard: int, number: int, read: ReadRecord, num_read: int) -> Iterator[Cut]:
         """The usable cuts of a record, the `num_read`-th of what a lane counts under `number`. What is dropped counts
         where it is read for the first time: the dry run and later epochs come past the same records again."""
         counts, dropped = self._counted(shard), DropCounter()
-        is_new = is_new and num_read > counts.num_read[number]
+        is_new = read.is_new and num_read > counts.num_read[number]
         counts.num_read[number] = max(counts.num_read[number], num_read)
-        cuts = filter_cuts([record], self.data, dropped, self.drop_reason)
+        cuts = filter_cuts([read.record], self.data, dropped, self.drop_reason)
         if self._held_out is not None:
             cuts = self._held_out.rest(cuts)
         yield from filter_cuts(self._segments(cuts), self.data, dropped, *self._model_drop_reasons)
         if is_new and dropped.reasons:
             self.dropped.merge(dropped)
             counts.dropped.merge(dropped)
-        if is_new and isinstance(record, UnusableRecord):
+        if is_new and isinstance(read.record, UnusableRecord):
             self.dropped.check(max(self._num_read(), STREAM_TRUST), self.data.max_bad, "data.train")
 
     def _count_too_long(self, shard: int, item: Item, cost: int) -> None:

@@ -336,7 +336,7 @@ class StreamedDataset(TrainDataset):
         yield "".join(source.contents() for source in self.streamed)
         yield "".join(json.dumps(list(seconds.items())) for seconds in self._languages if seconds)
         if self.mix.sources:
-            yield json.dumps([[s.language, s.channel, s.max_hours] for s, _ in self.mix.sources])
+            yield json.dumps(["mix", *([s.language, s.channel, s.max_hours] for s, _ in self.mix.sources)])
             yield "\n".join(self._contents)
         assert sampler is None or isinstance(sampler, ShardedStream)
         for items in () if sampler is None or self.streamed else islice(sampler.samplers[0].epoch(0), LOOK_AHEAD):

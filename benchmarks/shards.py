@@ -77,7 +77,7 @@ def make(folder: Path, shards: int, samples: int) -> int:
 
 
 def compare(folder: Path, shards: int, samples: int, rounds: int) -> list[dict[str, Any]]:
-    stream = Shards(type="shards", path=folder, stream=True).in_epoch(0, 0)
+    stream = Shards(type="shards", path=folder, stream=True).lane(0, 1, (0, 0))
     cuts: list[Any] = list(stream.cuts())
     ways: dict[str, Callable[[], int]] = {
         "plain: tarfile + json, arrival order": lambda: sum(codes.shape[1] for _, codes in plain(folder)),
@@ -131,7 +131,7 @@ def with_webdataset(folder: Path) -> Iterator[tuple[dict[str, Any], np.ndarray]]
 
 def held(folder: Path) -> float:
     """MB that a shard takes while its records are read, at most: of a stream that is read to its end."""
-    stream = Shards(type="shards", path=folder, stream=True, mix=4).in_epoch(0, 1)
+    stream = Shards(type="shards", path=folder, stream=True, mix=4).lane(0, 1, (0, 1))
     for _ in stream.cuts():  # what is kept for good does not count
         pass
     tracemalloc.start()

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from stentor.data.cut import UnusableRecord, cut_from_record
+from stentor.data.permutation import ROUNDS, Permutation
 from stentor.data.record_index import RECORD, RecordIndex, build_index, index_folder
 from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import BatchLimits
 from stentor.dataloading.dataset import train_dataset
-from stentor.dataloading.indexed_dataset import IndexedDataset
-from stentor.dataloading.permutation import ROUNDS, Permutation
+from stentor.dataloading.streamed_dataset import StreamedDataset
 from stentor.dataloading.train_dataset import ListedDataset
 from stentor.errors import DataError
 from stentor.sources.jsonl import Jsonl
@@ -73,7 +73,7 @@ def test_a_record_costs_sixteen_bytes_and_gives_its_cut(manifest):
     index = RecordIndex(path)
     assert index.records.nbytes == 16 * 12
     assert {name: part.count for name, part in index.parts.items()} == {"": 3, "de": 5, "en": 4}
-    assert index.seconds == pytest.approx(sum(r["duration"] for r in records))
+    assert index.seconds.sum() == pytest.approx(sum(r["duration"] for r in records))
     by_language = {name: index.cuts(np.arange(p.first, p.first + p.count)) for name, p in index.parts.items()}
     assert {k: {c.id for c in cuts} for k, cuts in by_language.items()} == {
         "": {f"c{i}" for i in range(3)},
@@ -108,17 +108,34 @@ def test_a_copy_of_both_is_the_same_index(manifest, tmp_path):
     assert len(source(other / path.name).index()) == 30
 
 
-@pytest.mark.parametrize(
-    "fields", [{"limit": 5}, {"skip": 2}, {"where": {"language": "de"}}, {"exclude": {"id": "r3"}}]
-)
-def test_what_counts_records_or_looks_into_them_lists_them(manifest, data, fields, tmp_path):
-    records = records_of(20, language="de")
+SELECTIONS = [
+    ({"limit": 31}, lambda r, n: n < 31),
+    ({"skip": 20, "limit": 40}, lambda r, n: 20 <= n < 60),
+    ({"where": {"language": ["de", "en"]}}, lambda r, n: r.get("language") in ("de", "en")),
+    ({"where": {"language": "sv"}, "language": "sv"}, lambda r, n: "language" not in r),
+    ({"exclude": {"speaker": "s3"}, "skip": 4}, lambda r, n: r["speaker"] != "s3" and n > 4),
+]
+
+
+@pytest.mark.parametrize(("fields", "chosen"), SELECTIONS)
+def test_a_selection_has_an_index_of_its_own(manifest, data, fields, chosen, tmp_path):
+    """The plan is that of a manifest of these records alone; without such an index they are listed."""
+    records = [*records_of(60, "a", "de"), *records_of(40, "b", "en"), *records_of(20, "c")]
+    records = [{**records[i], "speaker": f"s{n % 5}"} for n, i in enumerate(rng("mixed").permutation(120))]
     for record in records:
         (tmp_path / record["audio_path"]).touch()
-    path = manifest(records)
-    assert source(path, **fields).index() is None
-    assert type(dataset(data(source(path, **fields)))) is ListedDataset
-    assert type(dataset(data(source(path)))) is IndexedDataset
+    path, some = manifest(records), source(manifest(records, "some.jsonl"), **fields)
+    assert some.index() is None and type(dataset(data(some))) is ListedDataset
+    listed = [cut.id for cut in some.cuts()]
+    build_index(some.path, some.record_filter())
+    assert type(dataset(data(some))) is StreamedDataset and len(source(some.path).index()) == 120
+    alone = manifest([r for n, r in enumerate(records) if chosen(r, n)], "alone.jsonl")
+    plans = [
+        facts(islice(dataset(data(s, window=25, batch_tokens=200)).batch_sampler(price).batches(), 60))
+        for s in (some, source(alone, language=fields.get("language")), source(path))
+    ]
+    assert plans[0] == plans[1] != plans[2]
+    assert sorted({name for _, items in plans[0] for name, *_ in items}) == sorted(listed)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 63, 64, 100, 1000, 4097])
@@ -189,7 +206,7 @@ def in_memory(groups, lanes, window, limits, epochs):
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("repeat", [1, 0.4, 2.5])
 def test_the_order_is_that_of_the_lists_in_memory(manifest, data, layout, lanes, repeat, monkeypatch):
-    monkeypatch.setattr("stentor.dataloading.indexed_dataset.WINDOW", 1)
+    monkeypatch.setattr("stentor.dataloading.streamed_dataset.WINDOW", 1)
     records = [*records_of(130, "a", "de"), *records_of(57, "b", "en"), *records_of(20, "c")]
     path = manifest([records[i] for i in rng("mixed").permutation(len(records))])
     written = [json.loads(line) for line in path.read_text().splitlines()]
@@ -209,7 +226,7 @@ def test_the_order_is_that_of_the_lists_in_memory(manifest, data, layout, lanes,
 @pytest.fixture
 def large(manifest, data, monkeypatch):
     """A data set with all that there is to mix: an index, another one, a list, replay and segments."""
-    monkeypatch.setattr("stentor.dataloading.indexed_dataset.WINDOW", 1)
+    monkeypatch.setattr("stentor.dataloading.streamed_dataset.WINDOW", 1)
     first = manifest([*records_of(400, "a", "de"), *records_of(100, "b", "en")], "first.jsonl")
     bad = {"id": "bad", "audio_path": "x", "duration": 0}
     second = manifest([*records_of(150, "c", "fr"), bad, *records_of(3, "w", duration=90.0)], "second.jsonl")
@@ -304,18 +321,31 @@ def test_weights_and_languages_are_balanced_as_in_a_list(manifest, data, tmp_pat
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_so_many_hours_are_always_the_same(manifest, data, index, tmp_path):
-    records = records_of(2000)
+@pytest.mark.parametrize("languages", [1, 3])
+def test_so_many_hours_are_always_the_same(manifest, data, index, languages, tmp_path):
+    records = [{**r, "language": ["de", "en", "fr"][i % languages]} for i, r in enumerate(records_of(1000))]
     for record in records:
         (tmp_path / record["audio_path"]).touch()
     path = manifest(records, index=index)
     train = dataset(data(source(path, max_hours=0.5), window=50, batch_tokens=200))
     epochs = [{name for name, _ in items_of_epoch(train, epoch)} for epoch in range(2)]
     assert epochs[0] == epochs[1]
-    hours = sum(r["duration"] for r in records if r["id"] in epochs[0]) / 3600
-    assert hours == pytest.approx(0.5, rel=0.05) and train.hours == pytest.approx(0.5, rel=0.05)
+    seconds = sum(r["duration"] for r in records if r["id"] in epochs[0])
+    assert 0 <= 1800 - seconds < 6 * languages, "no record more would fit"
+    assert train.hours * 3600 == pytest.approx(seconds, rel=1e-6)
     assert len({r[:2] for r in epochs[0]}) > 5, "from everywhere"
     assert train.records == len(epochs[0])
+    assert dataset(data(source(path, max_hours=9))).records == 1000
+
+
+@pytest.mark.parametrize("size", [1, 7, 130])
+def test_as_many_as_fit_are_taken_in_order(size, monkeypatch):
+    monkeypatch.setattr("stentor.data.permutation.BLOCK", 10)
+    amounts, order = rng("amounts").random(size).astype(np.float32), Permutation(size, "x")
+    totals = np.cumsum(amounts[order(np.arange(size))], dtype=np.float64)
+    for most in (0.0, 0.5, *totals, totals[-1] / 2, 1000.0):
+        count, total = order.within(amounts, most)
+        assert count == max(1, sum(totals <= most)) and total == pytest.approx(totals[count - 1])
 
 
 def test_a_list_beside_an_index(manifest, data, source, cut):
@@ -400,7 +430,7 @@ def test_figures_of_an_epoch_without_planning_it(manifest, data):
 
 
 def test_texts_and_audio_are_sampled(manifest, data, monkeypatch):
-    monkeypatch.setattr("stentor.dataloading.indexed_dataset.STREAM_TEXTS", 30)
+    monkeypatch.setattr("stentor.dataloading.streamed_dataset.STREAM_TEXTS", 30)
     train = dataset(data(source(manifest(records_of(500))), batch_tokens=200))
     texts, sample = set(train.texts()), train.audio_sample(10)
     assert len(texts) == 30 and texts < {f"text {i}" for i in range(500)}

@@ -1,6 +1,7 @@
 """Runs on data with an index, through the command line: the same weights after a stop, and what a user is told."""
 
 import json
+import re
 
 import pytest
 from safetensors.torch import load_file
@@ -57,6 +58,24 @@ def test_a_stale_index_is_refused_and_made_anew(indexed, attempt, here):
     code, said = attempt("prepare", "index", manifest)
     assert code == 3 and f"{manifest}:96" in said and "not JSON" in said
     assert not list(manifest.parent.glob("*.tmp"))
+
+
+def test_a_selection_is_indexed_and_read_by_its_index(indexed, attempt, here):
+    config, path, manifest = indexed
+    keys = ["where={language: de}", "skip=3", "limit=20"]
+    more = [f"data.train.0.{key}" for key in keys]
+    plan = here("train", config, path, *more, "--plan-only")
+    assert "has an index" not in plan and "20 records" in plan
+    said = here("prepare", "index", ",".join([str(manifest), *keys]))
+    assert ".index: 20 records" in said and "(de 0.0" in said
+    plan = here("train", config, path, *more, "--plan-only")
+    assert "The training data has an index: 20 records" in plan
+    manifest.write_text(manifest.read_text()[:-200] + "\n")
+    code, said = attempt("train", config, path, *more, "--plan-only")
+    (spec,) = re.findall(r"run `stentor prepare index '(.*)'` again", said)
+    assert code == 3 and spec.startswith(f"{manifest},")
+    code, said = attempt("prepare", "index", spec)
+    assert code == 0 and "is made anew" in said and ".index: 20 records" in said
 
 
 def test_what_cannot_be_indexed(attempt, tmp_path):

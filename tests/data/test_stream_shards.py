@@ -7,10 +7,12 @@ from math import gcd
 
 import pytest
 
+from stentor.data.record_index import build_index
 from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.stream_shards import share_of
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source, divisible_shards
+from stentor.sources.jsonl import Jsonl
 
 
 class Parted(Source):
@@ -19,18 +21,23 @@ class Parted(Source):
     streaming = True
     _parts: list
     _read: Counter
+    _seconds: dict | None = None
+    _lane: tuple = (0, 1)
+
+    def language_seconds(self):
+        return self._seconds
 
     def num_shards(self, most):
         return divisible_shards(len(self._parts), most)
 
+    def lane(self, number, num_lanes, order, cursor=None):
+        copy = self.model_copy()
+        copy._lane = (number, num_lanes)
+        return copy
+
     def records(self):
-        return self._of(range(len(self._parts)))
-
-    def shard(self, number, lanes):
-        return self._of(range(number, len(self._parts), lanes))
-
-    def _of(self, parts):
-        for part in parts:
+        number, num_lanes = self._lane
+        for part in range(number, len(self._parts), num_lanes):
             self._read[part] += 1
             yield from self._parts[part]
 
@@ -162,6 +169,76 @@ def test_streams_share_the_lanes_that_all_of_them_have(parted, source, clips, da
     assert len(dataset(data(parted(8), parted(4, prefix="q"))).batch_sampler(price).samplers) == 4
     alone = dataset(data(parted(8), source(clips(9), stream=True))).batch_sampler(price)
     assert len(alone.samplers) == 1
+
+
+@pytest.fixture
+def corpora(parted, source, cut, tmp_path):
+    """Makes the sources of one mix: a stream of two languages, an index, and a list; `listed`: all as lists."""
+
+    def clips(prefix, count, *languages):
+        return [cut(f"{prefix}{i}", 1.0 + i % 3, language=languages[i % len(languages)]) for i in range(count)]
+
+    of_stream = [clips(f"p{n}-", 12, "en", "de") for n in range(8)]
+    of_index, of_list = clips("x", 60, "en", "fr"), clips("l", 15, "de")
+    path = tmp_path / "indexed.jsonl"
+    with path.open("w") as file:
+        for c in of_index:
+            (tmp_path / f"{c.id}.wav").touch()
+            language = c.supervisions[0].language
+            record = {"id": c.id, "audio_path": f"{c.id}.wav", "duration": c.duration, "language": language}
+            file.write(json.dumps({**record, "text": "one"}) + "\n")
+    build_index(path)
+
+    def make(listed=False, **fields):
+        if listed:
+            return [source([c for part in of_stream for c in part]), source(of_index), source(of_list)]
+        stream = parted(8)
+        stream._parts, stream._seconds = of_stream, Counter()
+        for c in (c for part in of_stream for c in part):
+            stream._seconds[c.supervisions[0].language] += c.duration
+        return [stream, Jsonl(type="jsonl", path=path, **fields), source(of_list)]
+
+    return make
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 0.0])
+def test_languages_are_balanced_over_streams_indexes_and_lists(corpora, data, temperature):
+    """As often as in lists of all of it, where nothing is left to chance over some epochs but a copy of each record."""
+    counts = []
+    for listed in (False, True):
+        train = dataset(data(*corpora(listed), window=64, batch_tokens=100, language_temperature=temperature))
+        sampler = train.batch_sampler(price)
+        counts.append(Counter(name for epoch in range(6) for name in ids(sampler.epoch(epoch))))
+    assert counts[0].keys() == counts[1].keys() and len(counts[0]) == 96 + 60 + 15
+    assert all(abs(count - counts[1][name]) <= 1 for name, count in counts[0].items())
+    assert counts[0].total() == pytest.approx(counts[1].total(), rel=0.01)
+    assert (max(counts[0].values()) == 6) == (temperature == 1.0)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("taken", [3, 50])
+def test_a_mix_of_all_kinds_is_equal_on_any_ranks_and_goes_on(corpora, data, world, taken):
+    def plan():
+        more = {"window": 64, "batch_tokens": 100, "language_temperature": 0.3}
+        return dataset(data(*corpora(max_hours=0.02), **more)).batch_sampler(price)
+
+    expected = facts(islice(plan().batches(), world * (taken + 60)))
+    ranks = [plan() for _ in range(world)]
+    dealt = [facts(islice(one.shard(rank, world), taken)) for rank, one in enumerate(ranks)]
+    index = world * taken
+    assert [batch for step in zip(*dealt) for batch in step] == expected[:index]
+    starts = json.loads(json.dumps([entry for one in ranks for entry in one.starts(index)]))
+    later = plan()
+    later.go_on(starts)
+    assert facts(islice(later.shard(0, 1, 1, index=index - 1), world * 60)) == expected[index:]
+
+
+def test_a_stream_of_unknown_languages_is_not_balanced(parted, source, clips, data):
+    listed = source(clips(9, "l"))
+    with pytest.raises(ConfigError, match=r"needs the hours of each language, and those of data.train.1, .* unknown"):
+        dataset(data(listed, parted(), language_temperature=0.5))
+    with pytest.raises(ConfigError, match=r"data.train.0.max_hours: only of a stream of shards"):
+        dataset(data(parted(max_hours=1.0)))
 
 
 def test_what_is_dropped_counts_over_all_processes(parted, cut, data):

@@ -145,6 +145,8 @@ def test_format(manifest, codec, tmp_path, capsys):
     assert float(seconds) == pytest.approx(sum(label["audio_duration"] for label in samples[:2]), abs=1e-3)
     summary = json.loads((to / "summary.json").read_text())
     assert summary["tokens"] == sum(label["num_tokens"] for label in samples) and summary["samples"] == 5
+    seconds = {code: sum(x["audio_duration"] for x in samples if x.get("language", "") == code) for code in ("en", "")}
+    assert summary["languages"] == {c: pytest.approx(s / 3600, abs=1e-6) for c, s in seconds.items() if s}
     assert errors(to) == []
 
 
@@ -162,7 +164,7 @@ def test_what_is_written_is_read(prepare, corpus, codec):
         assert cut.supervisions[0].text == originals[cut.id].supervisions[0].text
     stream = parse_source(f"type=shards,path={to}/data.lst,stream=true")
     lanes = stream.num_shards(8)
-    dealt = [cut.id for number in range(lanes) for cut in stream.shard(number, lanes)]
+    dealt = [cut.id for number in range(lanes) for cut in stream.lane(number, lanes, (0, 0)).cuts()]
     assert sorted(dealt) == sorted(originals)
 
 

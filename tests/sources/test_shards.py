@@ -17,7 +17,7 @@ from stentor.data.dataset_report import check
 from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 from stentor.sources import shards as shards_module
 from stentor.sources.shards import STREAM_FROM, Shards
 
@@ -269,7 +269,7 @@ def test_shards_of_audio_are_not_searched_for_codes(tmp_path, monkeypatch):
     opened = []
     index = shards.tar_index
     monkeypatch.setattr(shards, "tar_index", lambda path: opened.append(path.name) or index(path))
-    read(tmp_path, stream=True).in_epoch(0, 0)
+    read(tmp_path, stream=True).lane(0, 1, (0, 0))
     assert opened == ["0.tar"]
 
 
@@ -305,7 +305,7 @@ def facts(planned):
 def test_each_epoch_has_its_own_order(shards):
     path = shards((5,) * 8)
     source = read(path, stream=True)
-    orders = [ids(source.in_epoch(seed, epoch).cuts()) for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))]
+    orders = [ids(source.lane(0, 1, (seed, epoch)).cuts()) for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))]
     assert orders[0] == orders[3]
     assert len({tuple(o) for o in orders}) == 3
     assert all(sorted(o) == sorted(ids(source.cuts())) for o in orders)
@@ -318,7 +318,7 @@ def test_several_shards_are_read_side_by_side(shards):
     path = shards((20,) * 6)
 
     def neighbours(mix):
-        order = ids(read(path, stream=True, mix=mix).in_epoch(0, 0).cuts())
+        order = ids(read(path, stream=True, mix=mix).lane(0, 1, (0, 0)).cuts())
         return sum(a.split("-")[0] == b.split("-")[0] for a, b in pairwise(order))
 
     assert neighbours(1) == 6 * 19
@@ -328,13 +328,13 @@ def test_several_shards_are_read_side_by_side(shards):
 def test_the_first_so_many_are_the_same_in_each_epoch(shards):
     source = read(shards(), stream=True, limit=7)
     assert source.num_shards(8) == 1
-    assert ids(source.in_epoch(0, 3).cuts()) == EVERYONE[:7]
+    assert ids(source.lane(0, 1, (0, 3)).cuts()) == EVERYONE[:7]
 
 
 def test_lanes_hold_whole_shards_and_keep_them(shards):
     source = read(shards((3,) * 8), stream=True)
     assert source.num_shards(8) == 8 and source.num_shards(6) == 2
-    lanes = [[set(ids(source.in_epoch(0, e).shard(n, 4))) for n in range(4)] for e in range(3)]
+    lanes = [[set(ids(source.lane(n, 4, (0, e)).cuts())) for n in range(4)] for e in range(3)]
     assert lanes[0] == lanes[1] == lanes[2]
     assert sorted(name for lane in lanes[0] for name in lane) == sorted(ids(source.cuts()))
 
@@ -427,6 +427,67 @@ def test_a_stream_is_repeated(shards, repeat, passes):
     assert both == dict.fromkeys(EVERYONE, round(2 * repeat)), "exact over the epochs"
     if repeat == 3:
         assert [n for n, _ in epochs[0][:5]] != [n for n, _ in epochs[1][:5]]
+
+
+def languages_of(train, epochs):
+    items = [i for e in range(epochs) for b in train.batch_sampler(price).epoch(e) for i in b]
+    return Counter(language_of(i.cut) for i in items), Counter(i.cut.id for i in items)
+
+
+def test_so_many_hours_are_whole_shards(shards):
+    """Always the same ones, from everywhere, as many as fit."""
+    path = shards((5,) * 24)
+    seconds = {line.split()[0]: float(line.split()[3]) for line in path.read_text().splitlines()}
+    each = seconds.popitem()[1]
+    source = read(path, stream=True, max_hours=7.5 * each / 3600)
+    chosen = [shard.tar.name for shard in source.shards()]
+    assert len(chosen) == 7 and chosen == sorted(chosen) and chosen[-1] > "shard-000012"
+    train = dataset(source, batch_tokens=90, lanes=2)
+    _, names = languages_of(train, 2)
+    assert names == {f"tokens{int(tar[6:12])}-{i}": 2 for tar in chosen for i in range(5)}
+    assert source.expected() == 35
+    assert len(read(path, stream=True, max_hours=0.1 * each / 3600).shards()) == 1
+    assert len(read(path, stream=True, max_hours=99).shards()) == 24
+    assert train.fingerprint() != dataset(read(path, stream=True), batch_tokens=90, lanes=2).fingerprint()
+
+
+def test_hours_that_a_list_does_not_say_are_refused(shards):
+    path = shards()
+    for fields in ({"limit": 3}, {"skip": 1}, {"where": {"language": "sv"}}):
+        with pytest.raises(ConfigError, match=r"max_hours: .* not beside `where`"):
+            dataset(read(path, stream=True, max_hours=0.001, **fields))
+    path.write_text("".join(" ".join(line.split()[:3]) + "\n" for line in path.read_text().splitlines()))
+    with pytest.raises(ConfigError, match=r"max_hours: only of a stream of shards whose list has the seconds"):
+        dataset(read(path, stream=True, max_hours=0.001))
+
+
+@pytest.mark.parametrize("way", ["summary", "language"])
+def test_streams_of_shards_are_balanced_by_language(shards, way):
+    """Three times the hours of one language: the other comes three times as often, by the summary of the folder or, of
+    a list without one, by the source's language."""
+    large, small = shards((6, 6, 6)), shards((6,), folder="small", language_id="fi")
+    assert read(large).language_seconds() is None
+    if way == "summary":
+        for path, language, hours in ((large, "sv", 3.0), (small, "Finnish", 1.0)):
+            (path.parent / "summary.json").write_text(json.dumps({"languages": {language: hours}}))
+    languages = {"sv": "sv", "fi": "fi"} if way == "language" else {"sv": None, "fi": None}
+    sources = [read(p, stream=True, language=languages[n]) for p, n in ((large, "sv"), (small, "fi"))]
+    section = {"batch_tokens": 90, "window": 8}
+    counts, names = languages_of(dataset(*sources, **section, language_temperature=0.0), 2)
+    assert counts == {"sv": 36, "fi": 36} and set(names.values()) == {2, 6}
+    counts, names = languages_of(dataset(*sources, **section, language_temperature=0.5), 4)
+    assert counts["sv"] == 72 and counts["fi"] == pytest.approx(24 * 3**0.5, abs=3)
+    assert {count for name, count in names.items() if name[0] == "s"} <= {6, 7}, "4 times the root of 3"
+
+
+def test_hours_of_languages_are_those_of_the_shards_that_are_read(shards):
+    path = shards((5,) * 8)
+    (path.parent / "summary.json").write_text(json.dumps({"languages": {"sv": 3.0, "": 1.0}}))
+    total = sum(float(line.split()[3]) for line in path.read_text().splitlines())
+    whole = read(path, stream=True, language="Finnish").language_seconds()
+    assert whole == pytest.approx({"sv": 0.75 * total, "fi": 0.25 * total})
+    half = read(path, stream=True, max_hours=total / 1.99 / 3600).language_seconds()
+    assert half == pytest.approx({"sv": 0.375 * total, None: 0.125 * total})
 
 
 def test_streams_come_by_their_sizes(shards):

@@ -9,6 +9,7 @@ import pytest
 
 from stentor.commands.prepare.tokens.shards import Shard
 from stentor.commands.prepare.tokens.worker import npy
+from stentor.sources.shards import Shards
 
 RUN = """\
 task: {{type: speak}}
@@ -190,3 +191,18 @@ def test_two_processes_and_then_one_are_as_one(tokens, config, spy, attempt, cli
     assert attempt(*command, "name=changed", "train.steps=8")[0] == 0  # the step goes on taking two batches
     (rest,) = noted(tmp_path, "changed", 1, 8)
     assert rest == straight[10:16]
+
+
+def test_hours_and_languages_of_a_stream(tokens, config, spy, attempt, tmp_path):
+    """Refused with the mend where they are unknown; else the run is trained on whole shards alone."""
+    path = tokens()
+    part = ["name=part", "data.train.0.max_hours=0.004", "data.language_temperature=0.5", "data.workers=0"]
+    command = ["train", config(path), *spy, *part, "train.steps=12"]
+    code, said = attempt(*command)
+    assert code == 2 and "those of data.train.0, a stream, are unknown" in " ".join(said.split())
+    chosen = Shards(type="shards", path=path, stream=True, max_hours=0.004).shards()
+    assert len(chosen) == 2
+    code, said = attempt(*command, "data.train.0.language=en")
+    assert code == 0, said
+    (batches,) = noted(tmp_path, "part", 1, 12)
+    assert {name[:2] for names in batches for name in names} == {f"s{shard.tar.stem[-1]}" for shard in chosen}

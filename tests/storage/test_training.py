@@ -200,8 +200,9 @@ def test_an_index_lies_beside_its_manifest_on_s3(s3, corpus, tiny, here, rows, t
     s3.put_folder("corpus", corpus)
     place = s3.url("corpus")
     here("prepare", "index", f"{place}/train.jsonl")
-    here("prepare", "index", corpus / "train.jsonl")
-    for name, folder in (("s3", place), ("disk", corpus)):
+    on_disk = shutil.copytree(corpus, tmp_path / "corpus")  # that of all tests stays without an index
+    here("prepare", "index", on_disk / "train.jsonl")
+    for name, folder in (("s3", place), ("disk", on_disk)):
         here("train", tiny(), f"name={name}", f"data.train.0.path={folder}/train.jsonl", "train.steps=3")
     runs = tmp_path / "runs"
     assert "has an index" in (runs / "s3" / "log.txt").read_text()

@@ -44,7 +44,10 @@ class CorpusOptions:
 class IndexOptions:
     """Index manifests of many records, so that training holds none of them in memory and starts in seconds."""
 
-    data: list[str] = Argument("Manifests (.jsonl): the index of each is written beside it, as MANIFEST.index.")
+    data: list[str] = Argument(
+        "Manifests (.jsonl), with the keys of a source that selects records, such as FILE,limit=1000: the index of "
+        "each is written beside it, as MANIFEST.index."
+    )
     plugin: list[Path] = Option(PLUGINS, [])
 
 

@@ -1,8 +1,8 @@
 """Record index: where each line of a manifest lies, so that records are read one at a time and none is held in memory.
 
-The folder MANIFEST.index holds `records.npy` (16 bytes a record) and `index.json`: counts, seconds
-and languages, and what tells whether the manifest is still the one that was indexed. Records stand in the order of the
-manifest, but for those of each language together.
+The folder MANIFEST.index holds `records.npy` (16 bytes a record) and `index.json`: counts, seconds and languages, and
+what tells whether the manifest is still the one that was indexed. Records stand in the order of the manifest, but for
+those of each language together. A source that selects some of the records has an index of its own.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,33 +50,57 @@ class Part:
     seconds: float
 
 
-def index_folder(manifest: Path) -> Path:
+@dataclass(frozen=True)
+class RecordFilter:
+    """Which records of a manifest are indexed: of those that are wanted all but the first `skip`, at most `limit`."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What decides that, for JSON; empty: all are."""
+    wanted: Callable[[Cut | UnusableRecord], bool] | None = None
+    skip: int = 0
+    limit: int | None = None
+
+
+UNFILTERED = RecordFilter()
+
+
+def index_folder(manifest: Path, record_filter: RecordFilter = UNFILTERED) -> Path:
     """Where the index of a manifest lies."""
-    return manifest.with_name(manifest.name + ".index")
+    if not record_filter.settings:
+        return manifest.with_name(f"{manifest.name}.index")
+    content = json.dumps(record_filter.settings, sort_keys=True).encode()
+    return manifest.with_name(f"{manifest.name}.{hashlib.blake2b(content, digest_size=4).hexdigest()}.index")
 
 
 class RecordIndex:
     """An index that was made by `build_index`. Raises `DataError` when it is damaged, or of another manifest."""
 
-    def __init__(self, manifest: Path):
-        self.manifest, folder = manifest, index_folder(manifest)
-        mend = f"run `stentor prepare index {manifest}` again, or delete that folder to list the records in memory"
+    def __init__(self, manifest: Path, record_filter: RecordFilter = UNFILTERED):
+        self.manifest, self.folder = manifest, index_folder(manifest, record_filter)
+        keys = "".join(f",{key}={json.dumps(value)}" for key, value in record_filter.settings.items())
+        command = f"stentor prepare index {shlex.quote(f'{manifest}{keys}')}"
+        mend = f"run `{command}` again, or delete that folder to list the records in memory"
         try:
-            header = json.loads((folder / "index.json").read_bytes())
-            self._places = local_copy(manifest), local_copy(folder / "records.npy")
+            header = json.loads((self.folder / "index.json").read_bytes())
+            self._places = local_copy(manifest), local_copy(self.folder / "records.npy")
             self.records: np.ndarray = np.load(self._places[1], mmap_mode="r")
-            self.content, self.seconds = str(header["content"]), float(header["seconds"])
+            self.content = str(header["content"])
             self.parts = {language: Part(**part) for language, part in header["languages"].items()}
             if header["version"] != VERSION or len(self.records) != header["records"] or self.records.dtype != RECORD:
                 raise ValueError("it is incomplete or of another version")
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"The index {folder} cannot be read ({error}): {mend}.") from None
+            raise DataError(f"The index {self.folder} cannot be read ({error}): {mend}.") from None
         if header["manifest"] != identity(self._places[0]):
-            raise DataError(f"{manifest} is not as it was when its index {folder} was made: {mend}.")
+            raise DataError(f"{manifest} is not as it was when its index {self.folder} was made: {mend}.")
         self._files: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Length of each record, float32 [records]."""
+        return self.records["seconds"]
 
     def cuts(self, numbers: np.ndarray) -> Iterator[Cut | UnusableRecord]:
         """The records of these numbers. A line that breaks the contract is an `UnusableRecord`."""
@@ -111,11 +137,15 @@ class RecordIndex:
             return UnusableRecord(f"{self.manifest.name}@{offset}", reason, str(error))
 
 
-def build_index(manifest: Path, report: Callable[[int, int], None] = lambda done, total: None) -> RecordIndex:
+def build_index(
+    manifest: Path,
+    record_filter: RecordFilter = UNFILTERED,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> RecordIndex:
     """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
     What a killed command leaves is not an index: the next one starts anew. Raises `DataError` for manifests without
     random access and for lines that break the contract."""
-    local, folder = local_copy(manifest), index_folder(manifest)
+    local, folder = local_copy(manifest), index_folder(manifest, record_filter)
     remote = is_remote(manifest)
     draft = Path(tempfile.mkdtemp()) / "index" if remote else folder.with_name(folder.name + ".tmp")
     shutil.rmtree(draft, ignore_errors=True)
@@ -126,13 +156,14 @@ def build_index(manifest: Path, report: Callable[[int, int], None] = lambda done
             draft.mkdir()
             before = identity(local)
             parts = _Parts(draft)
-            for row in _rows(lines, manifest, report):
+            rows = _rows(lines, manifest, record_filter.wanted, report)
+            end = None if record_filter.limit is None else record_filter.skip + record_filter.limit
+            for row in islice(rows, record_filter.skip, end):
                 parts.add(*row)
         parts.flush()
-        content = parts.join()
         if not parts.parts:
-            raise DataError(f"{manifest} holds no records.")
-        write_header(draft, before, content, parts.parts)
+            raise DataError(f"{manifest} holds no records{' that its source wants' if record_filter.settings else ''}.")
+        write_header(draft, before, parts.join(), parts.parts, record_filter)
         if remote:
             for name in ("records.npy", "index.json"):
                 upload(draft / name, folder / name)
@@ -141,26 +172,36 @@ def build_index(manifest: Path, report: Callable[[int, int], None] = lambda done
             draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return RecordIndex(manifest)
+    return RecordIndex(manifest, record_filter)
 
 
-def write_header(folder: Path, manifest: dict[str, Any], content: str, parts: Mapping[str, Part]) -> None:
+def write_header(
+    folder: Path,
+    manifest: dict[str, Any],
+    content: str,
+    parts: Mapping[str, Part],
+    record_filter: RecordFilter = UNFILTERED,
+) -> None:
     """Write index.json beside records.npy."""
     header = {
         "version": VERSION,
         "manifest": manifest,
+        "filter": dict(record_filter.settings),
         "records": sum(part.count for part in parts.values()),
         "seconds": sum(part.seconds for part in parts.values()),
         "content": content,
         "languages": {language: asdict(part) for language, part in parts.items()},
     }
-    _write(folder / "index.json", [json.dumps(header, indent=1, ensure_ascii=False).encode()])
+    (folder / "index.json").write_text(json.dumps(header, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def _rows(
-    lines: TextLines, manifest: Path, report: Callable[[int, int], None]
+    lines: TextLines,
+    manifest: Path,
+    wanted: Callable[[Cut | UnusableRecord], bool] | None,
+    report: Callable[[int, int], None],
 ) -> Iterator[tuple[str, int, int, float]]:
-    """(language, offset, size, seconds) of each record."""
+    """(language, offset, size, seconds) of each record that is wanted; of one that cannot be used 0 seconds."""
     problems: list[str] = []
     end, total, folder = 0, os.fstat(lines.file.fileno()).st_size, manifest.parent
     for number, line in lines.numbered():
@@ -171,8 +212,10 @@ def _rows(
             report(end, total)
         where = f"{manifest}:{number}"
         try:
-            language, seconds = _facts(parse_object(line, where), folder, where)
-            yield language, start, end - start, seconds
+            record = parse_object(line, where)
+            language, seconds = _facts(record, folder, where)
+            if wanted is None or wanted(cut_from_record(record, folder, where)):
+                yield language, start, end - start, seconds
         except RecordError:  # counted where it is read
             yield "", start, end - start, 0.0
         except DataError as error:
@@ -223,35 +266,18 @@ class _Parts:
 
     def join(self) -> str:
         """Write records.npy, languages in alphabetical order. Returns a hash of it."""
-        first, digest = 0, hashlib.blake2b(digest_size=16)
+        count, first, digest = sum(part.count for part in self.parts.values()), 0, hashlib.blake2b(digest_size=16)
+        records = np.lib.format.open_memmap(self.folder / "records.npy", "w+", RECORD, (count,))
         for language in sorted(self.parts):
             part = self.parts.pop(language)
-            self.parts[language] = Part(first, part.count, part.seconds)
+            self.parts[language] = replace(part, first=first)
+            rows = np.memmap(self.files[language], RECORD, "r")
+            records[first : first + part.count] = rows
+            digest.update(rows)  # type: ignore[arg-type]
             first += part.count
-
-        def blocks() -> Iterator[bytes]:
-            for language in self.parts:
-                with self.files[language].open("rb") as file:
-                    while block := file.read(2**24):
-                        digest.update(block)
-                        yield block
-
-        description = {"descr": RECORD.descr, "fortran_order": False, "shape": (first,)}
-        _write(self.folder / "records.npy", blocks(), description)
-        for file in self.files.values():
-            file.unlink()
+            self.files[language].unlink()
+        records.flush()
         return digest.hexdigest()
-
-
-def _write(path: Path, blocks: Iterable[bytes], array: dict[str, Any] | None = None) -> None:
-    """A file that is on the disk when this returns; of an array with numpy's header."""
-    with path.open("wb") as out:
-        if array is not None:
-            np.lib.format.write_array_header_1_0(out, array)
-        for block in blocks:
-            out.write(block)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def identity(manifest: Path) -> dict[str, Any]:

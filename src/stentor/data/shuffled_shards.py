@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from stentor.data.seeding import rng, rng_state, set_rng_state
 from stentor.data.storage_cache import prefetch
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.cut import UnusableRecord
-
-
-ShardT = TypeVar("ShardT")
-"""What a tar file is known by."""
 
 
 @dataclass
@@ -34,16 +30,17 @@ class OpenShard:
     num_read: int = 0
 
 
-class ShuffledShards(Iterator["Cut | UnusableRecord"], Generic[ShardT]):
-    """The records of tar shards in random order, `mix` shards open at a time; it can begin at the `cursor` of another
-    one of the same order. What was read to the end is then not opened, of open shards the labels are read again."""
+class ShuffledShards(Iterator["Cut | UnusableRecord"]):
+    """The records of tar shards (`read` gives those of one, whose file is its `tar`) in random order, `mix` shards open
+    at a time; it can begin at the `cursor` of another one of the same order. What was read to the end is then not
+    opened, of open shards the labels are read again."""
 
     def __init__(
         self,
-        shards: list[ShardT],
+        shards: list[Any],
         key: Sequence[int | str],
         mix: int,
-        read: Callable[[ShardT, np.random.Generator], Iterator[Cut | UnusableRecord]],
+        read: Callable[[Any, np.random.Generator], Iterator[Cut | UnusableRecord]],
         cursor: list[Any] | None = None,
     ):
         self.order, self.mix, self.read = rng(*key), mix, read

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stentor.dataloading.batch_sampler import BatchSampler
-from stentor.dataloading.indexed_dataset import IndexedDataset
 from stentor.dataloading.mixing import DropCounter, DropReason, read_pools
 from stentor.dataloading.section import Data
 from stentor.dataloading.streamed_dataset import StreamedDataset
@@ -27,13 +26,10 @@ def train_dataset(
     say: Callable[[str], None],
     training_segments: Callable[[Cut], Iterable[Cut]] | None = None,
 ) -> TrainDataset:
-    """The training data of one stage: streamed when one of its sources is a stream, else by index when one of them has
-    one, listed otherwise."""
-    kind: type[TrainDataset] = ListedDataset
-    if any(source.streaming for source in data.train):
-        kind = StreamedDataset
-    elif any(source.index() is not None for source in data.train):
-        kind = IndexedDataset
+    """The training data of one stage: read as training goes on when one of its sources is a stream or has an index,
+    listed otherwise."""
+    streamed = any(source.streaming or source.index() is not None for source in data.train)
+    kind: type[TrainDataset] = StreamedDataset if streamed else ListedDataset
     return kind(data if training_segments is None else unlimited(data), seed, drop_reason, say, training_segments)
 
 

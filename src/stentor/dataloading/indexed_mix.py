@@ -7,18 +7,17 @@ positions of an epoch are a permutation of what the groups take.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of
-from stentor.data.record_index import Part, RecordIndex
-from stentor.dataloading.mixing import part_of_hours
-from stentor.dataloading.permutation import Permutation
+from stentor.data.permutation import Permutation
+from stentor.data.record_index import Part
+from stentor.dataloading.mixing import Language, language_gains, source_factors
 from stentor.sources.base import Source
 from stentor.text.languages import known_code
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 AT_A_TIME = 100
-"""Records whose lines are asked for together where no window is planned."""
+"""Records of a sample whose lines are asked for together."""
 
 
 class Records(Protocol):
@@ -35,7 +34,9 @@ class Records(Protocol):
 
     parts: dict[str, Part]
 
-    def __len__(self) -> int: ...
+    @property
+    def seconds(self) -> np.ndarray:
+        """Length of each, [N]."""
 
     def cuts(self, numbers: np.ndarray) -> Iterator[Cut | UnusableRecord]: ...
 
@@ -44,18 +45,13 @@ class ListedRecords:
     """Records in memory, of a source without an index."""
 
     def __init__(self, cuts: Sequence[Cut]):
-        by_language: dict[str, list[Cut]] = {}
-        for cut in cuts:
-            by_language.setdefault(language_of(cut) or "", []).append(cut)
+        self.listed = sorted(cuts, key=lambda cut: language_of(cut) or "")
+        self.seconds = np.array([cut.duration for cut in self.listed])
         self.parts: dict[str, Part] = {}
-        self.listed: list[Cut] = []
-        for language, its_cuts in sorted(by_language.items()):
-            seconds = math.fsum(cut.duration for cut in its_cuts)
-            self.parts[language] = Part(len(self.listed), len(its_cuts), seconds)
-            self.listed += its_cuts
-
-    def __len__(self) -> int:
-        return len(self.listed)
+        for number, cut in enumerate(self.listed):
+            language = language_of(cut) or ""
+            part = self.parts.get(language, Part(number, 0, 0.0))
+            self.parts[language] = Part(part.first, part.count + 1, part.seconds + cut.duration)
 
     def cuts(self, numbers: np.ndarray) -> Iterator[Cut]:
         return (self.listed[number] for number in numbers.tolist())
@@ -72,9 +68,9 @@ class Group:
     count: int
     """Records that are trained on, the first of `order`."""
     seconds: float
-    language: str | None
+    language: Language
     order: Permutation
-    factor: float
+    factor: float = 1.0
     """How often each record comes in an epoch."""
 
     def start(self, epoch: int) -> int:
@@ -83,14 +79,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class IndexedItem:
-    """A record at a position of an epoch."""
+class ReadRecord:
+    """A record that was read for an epoch."""
 
     record: Cut | UnusableRecord
     copy: int
     """Tells its repeats in the epoch apart."""
     is_new: bool
-    """Whether it never came before."""
+    """Whether it may never have come before."""
 
 
 class IndexedMix:
@@ -100,42 +96,28 @@ class IndexedMix:
         sources: each with its records.
         language_temperature: see the key of `data:`.
         seed: fixes the order together with the epoch.
+        seconds_beside: of each language in what is trained on beside these sources.
     """
 
-    def __init__(self, sources: Sequence[tuple[Source, Records]], language_temperature: float | None, seed: int):
+    def __init__(
+        self,
+        sources: Sequence[tuple[Source, Records]],
+        language_temperature: float | None,
+        seed: int,
+        seconds_beside: Mapping[Language, float],
+    ):
         self.sources, self.seed = list(sources), seed
-        self.groups = [group for number in range(len(self.sources)) for group in self._groups(number)]
-        self._set_factors(language_temperature)
+        groups = [list(_groups(*source)) for source in self.sources]
+        self.groups = [group for of_source in groups for group in of_source]
+        seconds = Counter(seconds_beside)
+        for group in self.groups:
+            seconds[group.language] += group.seconds  # type: ignore[assignment]
+        self.gains = language_gains(seconds, language_temperature)
+        sizes = [(sum(g.count for g in its), s.repeat, s.weight) for its, (s, _) in zip(groups, self.sources)]
+        for of_source, factor in zip(groups, source_factors(sizes)):
+            for group in of_source:
+                group.factor = factor * self.gains.get(group.language, 1.0)
         self._epoch: tuple[int, np.ndarray, Permutation] | None = None
-
-    def _groups(self, number: int) -> Iterator[Group]:
-        source, records = self.sources[number]
-        hours = sum(part.seconds for part in records.parts.values()) / 3600
-        for language, part in records.parts.items():
-            count = part_of_hours(part.count, hours, source.max_hours)
-            default = known_code(source.language) if source.language else None
-            order = Permutation(part.count, "records", language)
-            seconds = part.seconds * count / part.count
-            yield Group(source, records, part.first, count, seconds, language or default, order, source.repeat)
-
-    def _set_factors(self, temperature: float | None) -> None:
-        """As in `Mix`."""
-        sizes = [sum(g.count for g in self.groups if g.source is source) for source, _ in self.sources]
-        weights = [source.weight for source, _ in self.sources if source.weight is not None]
-        if weights:
-            total = sum(size * s.repeat for size, (s, _) in zip(sizes, self.sources)) / sum(weights)
-            for (source, _), size, weight in zip(self.sources, sizes, weights):
-                for group in self.groups:
-                    if group.source is source:
-                        group.factor = weight * total / max(size, 1)
-        if temperature is not None:
-            seconds: Counter[str | None] = Counter()
-            for group in self.groups:
-                seconds[group.language] += group.seconds  # type: ignore[assignment]
-            most = max(seconds.values())
-            for group in self.groups:
-                if group.seconds:
-                    group.factor *= (most / seconds[group.language]) ** (1 - temperature)
 
     @property
     def num_records(self) -> int:
@@ -157,12 +139,12 @@ class IndexedMix:
             self._epoch = (epoch, ends, Permutation(int(ends[-1]), self.seed, "epoch", epoch))
         return self._epoch[1:]
 
-    def items(self, epoch: int, positions: np.ndarray) -> list[IndexedItem]:
+    def items(self, epoch: int, positions: np.ndarray) -> list[ReadRecord]:
         """What is at positions, int64 [N], of an epoch."""
         ends, order = self._order(epoch)
         places = order(positions)
         groups = np.searchsorted(ends, places, side="right")
-        items: dict[int, IndexedItem] = {}
+        items: dict[int, ReadRecord] = {}
         for number in np.unique(groups).tolist():
             group, chosen = self.groups[number], np.flatnonzero(groups == number)
             in_epoch = places[chosen] - (ends[number - 1] if number else 0)
@@ -170,55 +152,53 @@ class IndexedMix:
             numbers = group.first + group.order(on_ring % group.count)
             for place, record, copy, is_new in zip(
                 chosen.tolist(),
-                group.records.cuts(numbers),
+                _read(group.source, group.records, numbers),
                 (in_epoch // group.count).tolist(),
                 (on_ring < group.count).tolist(),
             ):
-                if not isinstance(record, UnusableRecord):
-                    group.source.set_defaults(record)
-                items[place] = IndexedItem(record, copy, is_new)
+                items[place] = ReadRecord(record, copy, is_new)
         return [items[place] for place in range(len(positions))]
 
-    def sample(self, number: int, most: int) -> Iterator[Cut | UnusableRecord]:
-        """Random records of a source, one after the other, no more than so many."""
+    def sample(self, number: int) -> Iterator[Cut | UnusableRecord]:
+        """The records of a source in random order."""
         source, records = self.sources[number]
-        order = Permutation(len(records), self.seed, "sample", number)
-        for start in range(0, min(most, len(records)), AT_A_TIME):
-            for record in records.cuts(order(np.arange(start, min(start + AT_A_TIME, most, len(records))))):
-                if not isinstance(record, UnusableRecord):
-                    source.set_defaults(record)
-                yield record
+        size = len(records.seconds)
+        order = Permutation(size, self.seed, "sample", number)
+        for start in range(0, size, AT_A_TIME):
+            yield from _read(source, records, order(np.arange(start, min(start + AT_A_TIME, size))))
 
 
-class ShuffledRecords(Iterator["Cut | UnusableRecord"]):
-    """Of an index that is mixed with streams: every `num_shards`-th record from `shard` on (`positions`), in an order
-    that is a function of `key`. `start` is the `cursor` of another one, to go on from."""
+class MixLane(Iterator[ReadRecord]):
+    """What is at some positions of an epoch, read `window` at a time, from number `start` of them on."""
 
-    def __init__(
-        self,
-        source: Source,
-        index: RecordIndex,
-        positions: tuple[int, int],
-        key: Sequence[int | str],
-        start: int | None = None,
-    ):
-        shard, num_shards = positions
-        count = part_of_hours(len(index), index.seconds / 3600, source.max_hours)
-        self.source, self.index, self.num_read = source, index, start or 0
-        self.positions = range(shard, count, num_shards)
-        self.chosen, self.order = Permutation(len(index), "records"), Permutation(count, *key)
-        self.records = self._records()
+    def __init__(self, mix: IndexedMix, epoch: int, positions: range, window: int, start: int):
+        self.num_read = start
+        blocks = (positions[at : at + window] for at in range(start, len(positions), window))
+        self.items = (item for block in blocks for item in mix.items(epoch, np.array(block)))
 
-    def __next__(self) -> Cut | UnusableRecord:
-        return next(self.records)
+    def __next__(self) -> ReadRecord:
+        item = next(self.items)
+        self.num_read += 1
+        return item
 
     def cursor(self) -> int:
         return self.num_read
 
-    def _records(self) -> Iterator[Cut | UnusableRecord]:
-        while block := self.positions[self.num_read : self.num_read + AT_A_TIME]:
-            for record in self.index.cuts(self.chosen(self.order(np.array(block)))):
-                self.num_read += 1
-                if not isinstance(record, UnusableRecord):
-                    self.source.set_defaults(record)
-                yield record
+
+def _groups(source: Source, records: Records) -> Iterator[Group]:
+    """The records of each language, and of them the part that makes up `max_hours`."""
+    total = sum(part.seconds for part in records.parts.values())
+    default = known_code(source.language) if source.language else None
+    for language, part in records.parts.items():
+        order, count, seconds = Permutation(part.count, "records", language), part.count, part.seconds
+        if source.max_hours is not None and source.max_hours * 3600 < total:
+            lengths = records.seconds[part.first : part.first + part.count]
+            count, seconds = order.within(lengths, part.seconds * source.max_hours * 3600 / total)
+        yield Group(source, records, part.first, count, seconds, language or default, order)
+
+
+def _read(source: Source, records: Records, numbers: np.ndarray) -> Iterator[Cut | UnusableRecord]:
+    for record in records.cuts(numbers):
+        if not isinstance(record, UnusableRecord):
+            source.set_defaults(record)
+        yield record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of
+from stentor.data.permutation import Permutation
 from stentor.data.seeding import rng
 from stentor.dataloading.listing import with_counter
-from stentor.dataloading.permutation import Permutation
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -30,6 +30,8 @@ no_member duplicate_id no_audio wrong_type wrong_shape wrong_range
 BAD = tuple(_REASONS.split())
 """Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
 no text)."""
+Language = str | None
+"""Code of a language; None: of records that name none."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]
 """Of a task or a model: (reason, message) for a record that it can do nothing with, None for one that it can use (see
 `Task.drop_reason` and `Family.drop_reason`)."""
@@ -103,25 +105,37 @@ class Pool:
     """Set for all pools of a mix or for none (`Data` checks it)."""
 
 
+def source_factors(sources: Sequence[tuple[int, float, float | None]]) -> list[float]:
+    """How often each record of the sources, given as (records, repeat, weight), comes in an epoch."""
+    weights = [weight for *_, weight in sources if weight is not None]
+    if not weights:
+        return [repeat for _, repeat, _ in sources]
+    total = sum(size * repeat for size, repeat, _ in sources) / sum(weights)
+    return [weight * total / max(size, 1) for (size, *_), weight in zip(sources, weights)]
+
+
+def language_gains(seconds: Mapping[Language, float], temperature: float | None) -> dict[Language, float]:
+    """How many times oftener the records of each language come by `data.language_temperature`; 1 where it is off."""
+    power = 0.0 if temperature is None else 1 - temperature
+    most = max(seconds.values(), default=0.0)
+    return {language: (most / amount) ** power for language, amount in seconds.items() if amount}
+
+
 class Mix:
     """An epoch's records from several listed sources, as a pure function of (seed, epoch)."""
 
     def __init__(self, pools: Sequence[Pool], language_temperature: float | None = None):
         self.pools = list(pools)
-        self.factors: list[np.ndarray] = [np.full(len(p.cuts), p.repeat) for p in pools]
-        weights = [p.weight for p in pools if p.weight is not None]
-        if weights:
-            total = sum(len(p.cuts) * p.repeat for p in pools) / sum(weights)
-            self.factors = [np.full(len(p.cuts), w * total / max(len(p.cuts), 1)) for p, w in zip(pools, weights)]
+        factors = source_factors([(len(p.cuts), p.repeat, p.weight) for p in pools])
+        self.factors: list[np.ndarray] = [np.full(len(p.cuts), factor) for p, factor in zip(pools, factors)]
         if language_temperature is not None:
-            hours: Counter[str | None] = Counter()
+            seconds: Counter[Language] = Counter()
             for pool in pools:
                 for cut in pool.cuts:
-                    hours[language_of(cut)] += cut.duration
-            most = max(hours.values())
-            gain = {k: (most / v) ** (1 - language_temperature) for k, v in hours.items()}
+                    seconds[language_of(cut)] += cut.duration  # type: ignore[assignment]
+            gains = language_gains(seconds, language_temperature)
             for pool, factor in zip(pools, self.factors):
-                factor *= [gain[language_of(cut)] for cut in pool.cuts]
+                factor *= [gains.get(language_of(cut), 1.0) for cut in pool.cuts]
 
     def __len__(self) -> int:
         """Records in an epoch, up to rounding."""
@@ -191,10 +205,10 @@ def read_pools(
         records = with_counter(source.cuts(), f"{name} ({source.type})")
         with many_objects():
             cuts = list(filter_cuts(records, data, dropped, *drop_reasons))
-        hours = math.fsum(cut.duration for cut in cuts) / 3600 if source.max_hours is not None else 0.0
-        if (count := part_of_hours(len(cuts), hours, source.max_hours)) < len(cuts):
-            chosen = Permutation(len(cuts), "max_hours")(np.arange(count))
-            cuts = [cuts[i] for i in np.sort(chosen).tolist()]
+        if source.max_hours is not None and cuts:
+            order = Permutation(len(cuts), "max_hours")
+            count, _ = order.within(np.array([cut.duration for cut in cuts]), source.max_hours * 3600)
+            cuts = [cuts[i] for i in np.sort(order(np.arange(count))).tolist()]
         pools.append(Pool(cuts, source.repeat, source.weight))
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)
@@ -202,11 +216,6 @@ def read_pools(
         reasons = ", ".join(f"{v} {k}" for k, v in dropped.reasons.items()) or "the source is empty"
         raise DataError(f"{name}: no usable record ({reasons}).")
     return pools
-
-
-def part_of_hours(count: int, hours: float, most: float | None) -> int:
-    """How many of `count` records make up `most` hours, by their mean length; at least one."""
-    return count if most is None or hours <= most else max(1, round(count * most / hours))
 
 
 def total_hours(pools: Sequence[Pool]) -> float:

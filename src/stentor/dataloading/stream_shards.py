@@ -6,17 +6,21 @@ it: like every plan, that is a function of (seed, epoch) alone, equal on 1 and o
 batch k". A process takes every W-th batch, so it comes past S / gcd(S, W) shards and opens no other.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from itertools import count, islice
 from math import gcd
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
-from stentor.dataloading.item_stream import ItemStream
 from stentor.errors import DataError
 from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from stentor.dataloading.streamed_dataset import StreamedDataset
 
 WINDOW = 250
 """A shard is planned by no fewer items at a time, unless `data.window` is smaller itself."""
@@ -50,23 +54,10 @@ class WindowStart:
     place: Any = None  # of the shard's items (see stentor.dataloading.item_stream); None: the start of the epoch
 
 
-class Lanes(Protocol):
-    """Where the items of shards come from."""
-
-    def items(self, shard: int, epoch: int, place: Any = None) -> ItemStream:
-        """The items of an epoch, from a place of theirs on."""
-
-    def counts(self, shard: int) -> Any:
-        """What was counted of a shard, as plain data for JSON."""
-
-    def restore_counts(self, shard: int, counts: Any) -> None:
-        """Count on from there."""
-
-
 class ShardedStream:
     """The batches of a stream in shards: what the training loop calls of a `BatchSampler`, for one sampler a shard."""
 
-    def __init__(self, samplers: Sequence[BatchSampler], lanes: Lanes):
+    def __init__(self, samplers: Sequence[BatchSampler], lanes: StreamedDataset):
         self.samplers, self.lanes = list(samplers), lanes
         self.cost = self.samplers[0].cost
         self.window_starts: dict[int, list[WindowStart]] = {}
@@ -165,12 +156,3 @@ class ShardedStream:
     def largest(self, epoch: int = 0, rank: int = 0) -> list[Item]:
         """The batch that takes the most memory, of a shard that this rank reads anyway."""
         return self.samplers[rank % len(self.samplers)].largest(epoch)
-
-
-def records_of_shard(
-    source: Source, shard: int, num_shards: int, listed: Callable[[Source], Sequence[Any]]
-) -> Iterator[Any]:
-    """The records of one shard: of a stream its own files, of a listed source every `num_shards`-th record."""
-    if num_shards == 1:
-        return iter(source.cuts())
-    return source.shard(shard, num_shards) if source.streaming else islice(listed(source), shard, None, num_shards)

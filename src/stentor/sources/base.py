@@ -1,6 +1,7 @@
 """Source: the base of all kinds of data; it lists lhotse cuts from metadata alone, and the loader reads the audio."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, SerializeAsAny
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.record_index import RecordIndex
+
+
+YIELDS = "yield lhotse cuts (`stentor.data.cut.cut_from_record` makes one from a record)"
+"""What `records` must do."""
 
 
 class Source(Choice):
@@ -37,8 +42,9 @@ class Source(Choice):
     limit: int | None = Field(None, ge=1)
     """Keep only the first so many records (after those of `skip`). Null: all."""
     max_hours: float | None = Field(None, gt=0)
-    """Take a random part of about so many hours, always the same one. Null: all. Not for streams, and only where the
-    source is one of `train`, `replay`, `eval` or `test` itself."""
+    """Take a random part of so many hours, always the same one. Null: all. Only where the source is one of `train`,
+    `replay`, `eval` or `test` itself. Of streams only `shards` can, whose list has their seconds: whole shards, in
+    random order, as long as they fit."""
 
     required: ClassVar[tuple[str, ...]] = ("records",)
     streaming: ClassVar[bool] = False
@@ -62,31 +68,38 @@ class Source(Choice):
         """Of a stream: into how many shards, a divisor of `most`, it can be cut so that each reads no other's data."""
         return 1
 
-    def shard(self, index: int, num_shards: int) -> Iterator["Cut"]:
-        """`cuts()` of one of several shards of a stream, which together give every record once."""
-        raise NotImplementedError
-
-    def in_epoch(self, seed: int, epoch: int) -> "Source":
-        """Of a stream: the same records in the order of an epoch, a function of (seed, epoch), shard by shard. The
-        default is a stream that has one order."""
+    def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> "Source":
+        """Of a stream: one of several shards, which together give every record once. It comes in an order that is a
+        function of (seed, epoch), from a `cursor` of the same shard and order on. The default is a stream that cannot
+        be cut and has one order."""
         return self
 
-    def index(self) -> "RecordIndex | None":
-        """The index of the records (see `stentor prepare index`), where there is one that can be used as it is: not
-        with `where`, `exclude`, `skip` or `limit`, for which the records are listed."""
-        return None
-
     def cursor(self) -> Any:
-        """Of a stream that is read in the order of an epoch: where its next record lies, as plain data for JSON. None:
-        only reading from the front leads there."""
+        """Of a `lane` whose `cuts` are read: where its next record lies, as plain data for JSON. None: only reading
+        from the front leads there."""
         return None
 
-    def start_at(self, cursor: Any) -> None:
-        """Let `cuts` (or `shard`) begin at a `cursor` of the same epoch and shard; None: at the front."""
+    def index(self) -> "RecordIndex | None":
+        """The index of what `cuts` gives (see `stentor prepare index`), where there is one."""
+        return None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether `cuts` leaves out some of the records."""
+        return bool(self.where or self.exclude or self.skip or self.limit is not None)
 
     def expected(self) -> int | None:
         """Of a stream: about how many records it has. None: unknown."""
         return None
+
+    def language_seconds(self) -> dict[str | None, float] | None:
+        """Of a stream: seconds of each language in it. None: unknown."""
+        return None
+
+    @property
+    def takes_hours(self) -> bool:
+        """Of a stream: whether it gives the part that `max_hours` asks for by itself."""
+        return False
 
     def contents(self) -> str:
         """Of a stream: what its order depends on besides its settings, so that a run does not go on with another one,
@@ -102,27 +115,24 @@ class Source(Choice):
 
     def cuts(self) -> Iterator["Cut"]:
         """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
-        seen = 0
-        from lhotse.cut import Cut
-
-        expected = "yield lhotse cuts (`stentor.data.cut.cut_from_record` makes one from a record)"
         records: Any = self.records()
         if not isinstance(records, Iterable):
-            raise violation(self, "records", expected, records)
-        for cut in records:
-            if not isinstance(cut, UnusableRecord):
-                if not isinstance(cut, Cut):
-                    raise violation(self, "records", expected, cut)
-                self.set_defaults(cut)
-                if not all(_matches(field_of(cut, key), value) for key, value in self.where.items()):
-                    continue
-                if any(_matches(field_of(cut, key), value) for key, value in self.exclude.items()):
-                    continue
-            seen += 1
-            if seen > self.skip:
-                yield cut
-                if self.limit is not None and seen == self.skip + self.limit:
-                    return
+            raise violation(self, "records", YIELDS, records)
+        wanted = filter(self.wanted, records)
+        yield from islice(wanted, self.skip, None if self.limit is None else self.skip + self.limit)
+
+    def wanted(self, record: Any) -> bool:
+        """Whether `where` and `exclude` leave a record in, which gets the defaults of the source."""
+        from lhotse.cut import Cut
+
+        if isinstance(record, UnusableRecord):
+            return True
+        if not isinstance(record, Cut):
+            raise violation(self, "records", YIELDS, record)
+        self.set_defaults(record)
+        return all(_matches(field_of(record, key), value) for key, value in self.where.items()) and not any(
+            _matches(field_of(record, key), value) for key, value in self.exclude.items()
+        )
 
 
 TightSource = Annotated[SerializeAsAny[Source], AfterValidator(lambda source: source.tight())]

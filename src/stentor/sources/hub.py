@@ -112,10 +112,10 @@ class Hub(Source):
             return 1
         return divisible_shards(self._data().parts, most)
 
-    def shard(self, index: int, num_shards: int) -> Iterator[Cut]:
+    def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> Hub:
         copy = self.model_copy()
-        copy._shard = (index, num_shards)
-        return copy.cuts()
+        copy._shard = (number, num_lanes)
+        return copy
 
     def _data(self) -> OpenDataset:
         """The data set, opened once. Raises as `open_dataset`, and `ConfigError` for transcripts without audio."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.data.cut import UnusableRecord
-    from stentor.data.record_index import RecordIndex
+    from stentor.data.record_index import RecordFilter, RecordIndex
 
 
 class Jsonl(Source):
@@ -31,10 +31,18 @@ class Jsonl(Source):
     def index(self) -> RecordIndex | None:
         from stentor.data.record_index import RecordIndex, index_folder
 
-        path = self.path.expanduser()
-        if self.where or self.exclude or self.skip or self.limit is not None or not index_folder(path).exists():
-            return None
-        return RecordIndex(path)
+        path, wanted = self.path.expanduser(), self.record_filter()
+        return RecordIndex(path, wanted) if index_folder(path, wanted).exists() else None
+
+    def record_filter(self) -> RecordFilter:
+        """Which records an index of this source holds."""
+        from stentor.data.record_index import UNFILTERED, RecordFilter
+
+        if not self.filtered:
+            return UNFILTERED
+        keys = {"where", "exclude", "skip", "limit", "language", "channel"}
+        settings = self.model_dump(mode="json", include=keys, exclude_defaults=True)
+        return RecordFilter(settings, self.wanted if self.where or self.exclude else None, self.skip, self.limit)
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         yield from read_cuts(self.path.expanduser())

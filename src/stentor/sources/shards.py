@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,13 +15,15 @@ from stentor.data.codec_tokens import shape_at
 from stentor.data.cut import UnusableRecord, check_text_fields, cut_with_recording, recording_of
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.fields import seconds_field
-from stentor.data.jsonl import FileIndex, not_found, open_text, parse_object
-from stentor.data.storage import StoragePath, as_path, is_remote
+from stentor.data.jsonl import open_text, parse_object
+from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import prefetch
 from stentor.data.tar import index as tar_index
 from stentor.data.tar import read_at
 from stentor.errors import AudioError, DataError, RecordError
 from stentor.sources.base import Source, divisible_shards
+from stentor.sources.shard_list import TokenShard, hours_in_summary, listed_shards
+from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,24 +34,12 @@ if TYPE_CHECKING:
 
 STREAM_FROM = 200_000
 """Samples from which `stream: null` means a stream."""
-LINE = re.compile(r"(?P<tar>.+\.tar)\s+(?P<labels>.+\.jsonl(?:\.gz)?)(?:\s+(?P<count>\d+)(?:\s+[\d.eE+]+)?)?")
 AUDIO = (".flac", ".wav", ".mp3", ".ogg", ".opus")
 """Suffixes of members that are encoded audio."""
 PROBED = 9
 """Records whose shapes decide how many codebooks the source has."""
-LABELS = (".jsonl", ".jsonl.gz")
 GENERATION_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_noise", "parts")
 """Keys of a label that say how to generate the audio that its member was made of."""
-
-
-@dataclass(frozen=True)
-class TokenShard:
-    """One tar file with its labels."""
-
-    tar: Path
-    labels: Path
-    count: int | None = None
-    """Samples, as the list says."""
 
 
 class Shards(Source):
@@ -71,18 +59,20 @@ class Shards(Source):
     frame_rate: float = Field(25.0, gt=0)
     """Frames per second of the codes, for labels without `audio_duration`."""
 
+    _listed: list[TokenShard] | None = None
     _shards: list[TokenShard] | None = None
     _rows: int | None = None
-    _stream_shard: tuple[int, int] = (0, 1)
+    _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    _reading: dict[str, Any] = {}
-    """Of a stream in an epoch's order, shared with the copies for its parts: the reader and where it is to begin."""
+    """Of a lane: seed and epoch."""
+    _cursor: Any = None
+    _reader: ShuffledShards | None = None
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]
         if self.stream is not None:
             return self.stream
-        samples = sum(s.count or 0 for s in self.shards())
+        samples = sum(s.count or 0 for s in self._all_shards())
         return (samples if self.limit is None else min(samples, self.limit)) > STREAM_FROM
 
     def num_shards(self, most: int) -> int:
@@ -90,26 +80,16 @@ class Shards(Source):
             return 1
         return divisible_shards(len(self.shards()), most)
 
-    def shard(self, index: int, num_shards: int) -> Iterator[Cut]:
-        copy = self.model_copy()
-        copy._stream_shard = (index, num_shards)
-        return copy.cuts()
-
-    def in_epoch(self, seed: int, epoch: int) -> Shards:
+    def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> Shards:
         if self.limit is not None or self.skip:
             return self  # they mean the same records in every epoch
         self._codebooks()  # once, for all copies
         copy = self.model_copy()
-        copy._order, copy._reading = (seed, epoch), {}
+        copy._lane, copy._order, copy._cursor = (number, num_lanes), order, cursor
         return copy
 
     def cursor(self) -> Any:
-        reader = self._reading.get("reader")
-        return None if reader is None else reader.cursor()
-
-    def start_at(self, cursor: Any) -> None:
-        if self._order is not None:
-            self._reading["cursor"] = cursor
+        return None if self._reader is None else self._reader.cursor()
 
     def expected(self) -> int | None:
         counts = [s.count for s in self.shards()]
@@ -118,22 +98,59 @@ class Shards(Source):
     def contents(self) -> str:
         return "".join(f"{s.tar.name} {s.count}\n" for s in self.shards())
 
+    @property
+    def takes_hours(self) -> bool:
+        return not self.filtered and all(shard.seconds is not None for shard in self._all_shards())
+
+    def language_seconds(self) -> dict[str | None, float] | None:
+        """What the list says, shared among languages as the summary of its folder says, else of the source's one."""
+        if not self.takes_hours:
+            return None
+        of_folder: Counter[Path] = Counter()
+        for shard in self.shards():
+            of_folder[shard.folder] += shard.seconds or 0.0  # type: ignore[assignment]
+        default = known_code(self.language) if self.language else None
+        languages: dict[str | None, float] = {}
+        for folder, seconds in of_folder.items():
+            hours = hours_in_summary(folder) or ({"": 1.0} if default else {})
+            if not hours:
+                return None
+            for name, amount in hours.items():
+                language = known_code(name) if name else default
+                languages[language] = languages.get(language, 0.0) + seconds * amount / sum(hours.values())
+        return languages
+
     def shards(self) -> list[TokenShard]:
-        """All shards, in the order of the lists. Raises `DataError` when there are none to be had."""
+        """All shards, in the order of the lists; of a stream those that make up `max_hours`. Raises `DataError` when
+        there are none to be had."""
         if self._shards is None:
+            shards = self._all_shards()
+            if self.max_hours is not None and self.streaming and self.takes_hours:
+                import numpy as np
+
+                from stentor.data.permutation import Permutation
+
+                order = Permutation(len(shards), "max_hours")
+                count, _ = order.within(np.array([shard.seconds for shard in shards]), self.max_hours * 3600)
+                shards = [shards[number] for number in sorted(order(np.arange(count)).tolist())]
+            self._shards = shards
+        return self._shards
+
+    def _all_shards(self) -> list[TokenShard]:
+        if self._listed is None:
             paths = self.path if isinstance(self.path, list) else [self.path]
-            shards = [shard for path in paths for shard in _listed(path.expanduser())]
+            shards = [shard for path in paths for shard in listed_shards(path.expanduser())]
             if not any(s.tar.exists() for s in shards[:1000]):
                 raise DataError(
                     f"{paths[0]}: none of its {len(shards)} shards is there, such as {shards[0].tar}. Paths in a list "
                     "are absolute, or start from the list's folder."
                 )
-            self._shards = shards
-        return self._shards
+            self._listed = shards
+        return self._listed
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        index, num_shards = self._stream_shard
-        shards = self.shards()[index::num_shards]
+        number, num_lanes = self._lane
+        shards = self.shards()[number::num_lanes]
         names: dict[str, int] | None = None if self.streaming else {}
         for record in self._in_order(shards) if self._order is None else self._shuffled(shards):
             if names is not None:  # a set of all ids would grow with a stream
@@ -147,15 +164,13 @@ class Shards(Source):
                 prefetch(following.tar)
             yield from self._read(shard)
 
-    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards[TokenShard]:
-        """The records in the order of an epoch, a function of (seed, epoch, stream shard)."""
+    def _shuffled(self, shards: list[TokenShard]) -> ShuffledShards:
+        """The records in an order that is a function of seed, epoch and lane."""
         from stentor.data.shuffled_shards import ShuffledShards
 
         seed, epoch = self._order or (0, 0)
-        key = (seed, "shards", epoch, *self._stream_shard)
-        reader = ShuffledShards(shards, key, self.mix, self._read, self._reading.get("cursor"))
-        self._reading["reader"] = reader
-        return reader
+        self._reader = ShuffledShards(shards, (seed, "shards", epoch, *self._lane), self.mix, self._read, self._cursor)
+        return self._reader
 
     def _read(self, shard: TokenShard, order: np.random.Generator | None = None) -> Iterator[Cut | UnusableRecord]:
         """The records of one shard, in the order of its labels or in a random one. Its labels and the places of its
@@ -252,70 +267,6 @@ class Shards(Source):
             rows = Counter(s[0] for s in shapes if len(s) == 2).most_common(1)
             self._rows = rows[0][0] if rows else 0
         return self._rows or None
-
-
-def _listed(path: Path) -> list[TokenShard]:
-    """The shards that a list, a folder or a tar file stands for."""
-    if not path.exists():
-        raise not_found(path)
-    if path.is_dir():
-        lists = [path / "data.lst"] if (path / "data.lst").exists() else sorted(path.glob("*.lst"))
-        if len(lists) > 1:
-            raise DataError(f"{path} holds several lists: name one of {', '.join(p.name for p in lists)}.")
-        if lists:
-            return _listed(lists[0])
-        tars = sorted(path.glob("*.tar"))
-        if not tars:
-            raise DataError(f"{path} holds neither a list of shards (data.lst) nor tar files.")
-        return [_alone(tar) for tar in tars]
-    return [_alone(path)] if path.suffix == ".tar" else _lines_of_list(path)
-
-
-def _alone(tar: Path) -> TokenShard:
-    """A tar file with its labels: beside it, or in OmniVoice's neighbouring folder `txts`."""
-    for folder in (tar.parent, tar.parent.parent / "txts"):
-        for suffix in LABELS:
-            if (labels := folder / (tar.stem + suffix)).exists():
-                return TokenShard(tar, labels)
-    raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected beside it.")
-
-
-def _lines_of_list(path: Path) -> list[TokenShard]:
-    shards, wrong = [], []
-    files = FileIndex()
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            if (match := LINE.fullmatch(line.strip())) is None:
-                wrong.append(f"{path}:{number}: {line.strip()[:80]}")
-                continue
-            tar, labels = (_place(match[key], path.parent, files) for key in ("tar", "labels"))
-            shards.append(TokenShard(tar, labels, int(match["count"]) if match["count"] else None))
-    if wrong:
-        raise DataError(
-            f"{path} is no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  "
-            + "\n  ".join(wrong[:5])
-        )
-    if not shards:
-        raise DataError(f"{path} lists no shards.")
-    return shards
-
-
-def _place(written: str, folder: Path, files: Any) -> Path:
-    """Where a file of a list lies: as it is written, from the list's folder, from the working directory, or, when the
-    whole has been moved, as deep below the list's folder as its last names say."""
-    if is_remote(written):
-        return as_path(written)
-    path = Path(written)
-    parts = path.parts
-    places = [folder / written, path]
-    if is_remote(folder):  # its list names nothing on this machine
-        places = [] if path.is_absolute() else places[:1]
-    for place in (*places, *(folder.joinpath(*parts[-n:]) for n in (3, 2, 1) if len(parts) > n)):
-        if files.exist(str(place)):
-            return place
-    return folder / written
 
 
 def _label(line: str | RecordError, where: str) -> dict[str, Any] | DataError:

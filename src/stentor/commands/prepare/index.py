@@ -34,15 +34,15 @@ def prepare_index(options: IndexOptions) -> None:
 
 
 def _index(source: Jsonl) -> RecordIndex:
-    manifest = source.path.expanduser()
-    folder = index_folder(manifest)
-    if folder.exists():
-        try:
-            return RecordIndex(manifest)
-        except DataError:
-            print(f"{folder} is not that of {manifest} as it is now, and is made anew.", flush=True)
+    manifest, record_filter = source.path.expanduser(), source.record_filter()
+    folder = index_folder(manifest, record_filter)
+    try:
+        if (index := source.index()) is not None:
+            return index
+    except DataError:
+        print(f"{folder} is not that of {manifest} as it is now, and is made anew.", flush=True)
     with Stop(lambda: f"{folder} is not written"), progress("index", "MB") as report:
-        return build_index(manifest, lambda done, total: report(done // MB, total // MB))
+        return build_index(manifest, record_filter, lambda done, total: report(done // MB, total // MB))
 
 
 def _described(index: RecordIndex) -> str:
@@ -51,5 +51,5 @@ def _described(index: RecordIndex) -> str:
         for language, part in sorted(index.parts.items(), key=lambda item: -item[1].seconds)[:8]
     )
     more = f" and {len(index.parts) - 8} more" if len(index.parts) > 8 else ""
-    folder = index_folder(index.manifest)
-    return f"{folder}: {len(index):,} records, {index.seconds / 3600:,.2f} h ({hours}{more})."
+    total = sum(part.seconds for part in index.parts.values()) / 3600
+    return f"{index.folder}: {len(index):,} records, {total:,.2f} h ({hours}{more})."

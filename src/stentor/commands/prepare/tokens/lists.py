@@ -11,13 +11,14 @@ from stentor.commands.prepare.pipeline import format_table, refuse_rejects
 from stentor.commands.prepare.tokens.shards import Shard
 from stentor.data.cut import UnusableRecord
 from stentor.errors import DataError
+from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import TokensOptions
     from stentor.commands.prepare.tokens.plan import SampleGroup, ShardPlan
 
 ShardFacts = dict[str, Any]
-"""Of a shard: `shard` (its number), `samples`, `seconds`, `tokens` and `errors`."""
+"""Of a shard: `shard` (its number), `samples`, `seconds`, `tokens`, `languages` (seconds of each) and `errors`."""
 
 
 def conclude(plan: ShardPlan, options: TokensOptions, journal: Journal) -> None:
@@ -38,8 +39,18 @@ def _facts(shard: Sequence[SampleGroup], journal: Journal) -> ShardFacts:
         "samples": len(labels),
         "seconds": round(sum(label["audio_duration"] for label in labels), 3),
         "tokens": sum(label.get("num_tokens", 0) for label in labels),
+        "languages": _seconds_by_language(labels),
         "errors": [error for outcome in outcomes for error in outcome["errors"]],
     }
+
+
+def _seconds_by_language(labels: Iterable[dict[str, Any]]) -> Counter[str]:
+    """Seconds of each language; "" of labels that name none."""
+    seconds: Counter[str] = Counter()
+    for label in labels:
+        language = label.get("language")
+        seconds[known_code(language) if language else ""] += label["audio_duration"]
+    return seconds
 
 
 def _rejects(planned: Iterable[UnusableRecord], shards: Iterable[ShardFacts]) -> list[UnusableRecord]:
@@ -54,6 +65,7 @@ def _write_lists(
         shard = Shard(options.to.absolute(), facts["shard"])
         if facts["samples"]:
             lines.append(f"{shard.tar} {shard.labels} {facts['samples']} {facts['seconds']:.3f}\n")
+    seconds: Counter[str] = sum((facts["languages"] for facts in shards), Counter())
     summary = {
         "data": options.data,
         "codec": options.codec,
@@ -61,6 +73,7 @@ def _write_lists(
         "shards": len(lines),
         "samples": sum(facts["samples"] for facts in shards),
         "hours": round(sum(facts["seconds"] for facts in shards) / 3600, 4),
+        "languages": {language: round(amount / 3600, 6) for language, amount in seconds.most_common()},
         "tokens": sum(facts["tokens"] for facts in shards),
         "dropped": dict(Counter(reject.reason for reject in rejects).most_common()),
     }

@@ -5,6 +5,8 @@ import numpy as np
 from stentor.data.seeding import rng
 
 ROUNDS = 6
+BLOCK = 100_000
+"""Numbers that are looked at together."""
 
 
 class Permutation:
@@ -25,6 +27,20 @@ class Permutation:
         while len(outside := np.flatnonzero(values >= self.size)):
             values[outside] = self._network(values[outside])
         return values.astype(np.int64)
+
+    def within(self, amounts: np.ndarray, most: float) -> tuple[int, float]:
+        """How many numbers, taken in this order, have amounts, [size], that add up to at most `most`, and to what;
+        at least one."""
+        count, total = 0, 0.0
+        while count < self.size:
+            block = np.arange(count, min(count + BLOCK, self.size))
+            totals = total + np.cumsum(amounts[self(block)], dtype=np.float64)
+            fitting = max(int(np.searchsorted(totals, most, "right")), 1 - count)
+            if fitting:
+                count, total = count + fitting, float(totals[fitting - 1])
+            if fitting < len(block):
+                break
+        return count, total
 
     def _network(self, values: np.ndarray) -> np.ndarray:
         half, mask = np.uint64(self.half), np.uint64(2**self.half - 1)

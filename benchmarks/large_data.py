@@ -1,7 +1,7 @@
 """Data sets that do not fit in memory: how long training takes to start and to go on, and what a rank holds.
 
     python benchmarks/large_data.py make --to DIR --records 10000000    # manifest, index: 2.1 GB
-    python benchmarks/large_data.py start --to DIR                      # first batch at step 0 and at step 100,000
+    python benchmarks/large_data.py start --to DIR                      # first batch at steps 0 and 100,000; a command
     python benchmarks/large_data.py simulate --to DIR                   # 400 million records, 1,024 ranks: 6.4 GB more
     python benchmarks/large_data.py plan --to DIR --records 1000000     # what `prepare tokens` holds, beside a list
 
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -148,6 +149,49 @@ def start(folder: Path) -> None:
     for _ in range(2):
         show("first batch at step 0", run(manifest, **common))
         show(f"first batch at step {STEPS:,}", run(manifest, starts=place, **common))
+    for _ in range(3):
+        command(folder)
+
+
+RUN = """
+name: start
+output: {folder}/runs
+task: {{type: transcribe}}
+model:
+  type: speech_llm
+  encoder:
+    config: {{model_type: parakeet_encoder, num_mel_bins: 80, hidden_size: 32, num_hidden_layers: 1,
+      num_attention_heads: 2, intermediate_size: 32, subsampling_conv_channels: 16}}
+  llm:
+    config: {{model_type: qwen2, hidden_size: 32, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2,
+      num_key_value_heads: 2, tie_word_embeddings: true, max_position_embeddings: 1024}}
+  tokenizer: characters
+data:
+  train: [{{type: jsonl, path: {folder}/train.jsonl}}]
+  eval: {{dev: {{type: jsonl, path: {folder}/train.jsonl, limit: 4}}}}
+  batch_tokens: 600
+  workers: 0
+train: {{steps: 1, log_every: 1, device: cpu}}
+"""
+
+
+def command(folder: Path) -> None:
+    """`stentor train` from the command to its first step, imports and all."""
+    (folder / "run.yaml").write_text(RUN.format(folder=folder))
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    before, began = children_cpu(), time.perf_counter()
+    arguments = [sys.executable, "-m", "stentor", "train", str(folder / "run.yaml")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if line.startswith("step 1/1"))
+        seconds = time.perf_counter() - began
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        peak = int(status.partition("VmHWM:")[2].split()[0]) / 1e6
+        process.stdout.read()
+    cpu = children_cpu() - before
+    print(
+        f"stentor train: first step after {seconds:.1f} s; {cpu:.1f} s CPU to the end, peak {peak:.2f} GB ({line[:24]})"
+    )
 
 
 def simulate(folder: Path, copies: int = 40, world: int = 1024) -> None:

@@ -50,6 +50,7 @@ def test_what_does_not_go_with_it(files, capsys):
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_alignments_are_those_of_this_machine(ray_cluster, ctc_export, corpus, files, tmp_path, capsys):
     for i, line in enumerate((corpus / "train.jsonl").read_text().splitlines()[:7]):
         (files / f"{i}.txt").write_text(json.loads(line)["text"])

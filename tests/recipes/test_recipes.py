@@ -54,6 +54,7 @@ SLOW = (
     "stream_delayed",
     "stream_ctc",
     "librispeech_stream",
+    "full_experiment",
 )
 """Recipes like others that are always run."""
 SMALL = {

@@ -18,6 +18,7 @@ from stentor.studio.runs import settings
 from stentor.studio.runs.path_policy import FREE, OWN, REFUSED, checked
 
 NOT_PATHS = {
+    "AudioFolder.text_suffixes",
     "Config.name",
     "Embedder.revision",
     "Recognizer.language",

@@ -110,8 +110,13 @@ class AddressLock:
             text = self.lock.read_text()
         except MissingData:
             return None
-        own = self.copy.exists() and self.copy.read_text() == text
-        return None if own else json.loads(text)
+        if self.copy.exists() and self.copy.read_text() == text:
+            return None
+        try:
+            content = json.loads(text)
+            return {"holder": str(content["holder"]), "time": float(content["time"])}
+        except (ValueError, TypeError, KeyError):  # of another program
+            return {"holder": "a program that left no name", "time": 0.0}
 
     def _write(self) -> None:
         self.copy.write_text(json.dumps({"holder": self.holder, "time": time.time()}))

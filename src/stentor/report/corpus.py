@@ -10,6 +10,7 @@ import numpy as np
 
 from stentor import __version__
 from stentor.data.dataset_report import histogram
+from stentor.data.record_table import RecordTable
 from stentor.errors import StentorError
 from stentor.inference.segments.base import Limit, Stage
 from stentor.report.drawings import environment, template_source
@@ -42,18 +43,21 @@ def render(
     folder: Path,
     summary: dict[str, Any],
     stages: Sequence[Stage],
-    records: Sequence[dict[str, Any]],
-    rejects: Sequence[dict[str, Any]],
+    records: RecordTable[dict[str, Any]],
+    rejects: RecordTable[dict[str, Any]],
 ) -> str:
     """The page, as one file that loads nothing from elsewhere and runs no script. `folder` is what relative paths of
     the audio start from."""
     pages = environment()
     spare = [BUDGET]
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, record in enumerate(rejects):
+        rows.setdefault((record["stage"], record["reason"]), []).append(row)
     reasons = [
         {**dropped, "stage": stage["name"], "reason": reason, "examples": _heard(folder, examples, DROPPED, spare)}
         for stage in summary["stages"]
         for reason, dropped in stage["dropped"].items()
-        for examples in [[r for r in rejects if (r["stage"], r["reason"]) == (stage["name"], reason)]]
+        for examples in [rejects.select(rows[stage["name"], reason])]
     ]
     speakers: dict[str, float] = {}
     for record in records:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from stentor.commands.prepare.pipeline import format_table
@@ -23,7 +24,7 @@ def summarize_corpus(
         languages[name] = languages.get(name, 0.0) + record["duration"] / 3600
     unread = [r for r in rejects if r["stage"] == "read"]
     return {
-        "recordings": len({r["recording"] for r in (*records, *rejects)}),
+        "recordings": len({r["recording"] for r in chain(records, rejects)}),
         "unusable_recordings": len(unread),
         "recorded_hours": round(counts[0][1] / 3600, 6) if counts else 0.0,
         "segments": len(records),
@@ -37,7 +38,7 @@ def summarize_corpus(
                 "given_hours": round(count[1] / 3600, 6),
                 "kept": int(count[2]),
                 "kept_hours": round(count[3] / 3600, 6),
-                "dropped": _reasons(stage, [r for r in rejects if r["stage"] == name]),
+                "dropped": _reasons(stage, (r for r in rejects if r["stage"] == name)),
             }
             for (name, stage), count in zip(stages, counts, strict=False)
         ],
@@ -45,7 +46,7 @@ def summarize_corpus(
     }
 
 
-def _reasons(stage: Stage, rejects: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _reasons(stage: Stage, rejects: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Of each reason, that of most hours first: count, hours, meaning."""
     seconds: dict[str, list[float]] = {}
     for r in rejects:

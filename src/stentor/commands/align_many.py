@@ -11,7 +11,7 @@ from stentor.audio.io import AUDIO_SUFFIXES
 from stentor.commands.align import describe_problem, transcript
 from stentor.commands.file_progress import check_failed, has_outputs, make_folder, parse_formats, write_outputs
 from stentor.commands.prepare.executor import make_executor
-from stentor.commands.prepare.pipeline import Pipeline, Writer, reject
+from stentor.commands.prepare.pipeline import Pipeline, Writer, reject, unfinished
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, record_from_cut
@@ -99,11 +99,7 @@ class OutputsWriter(Writer[Selection[Any], Any]):
     def remaining(self, groups: Sequence[Selection[Any]]) -> Sequence[Selection[Any]]:
         if not self.existing:
             return groups
-        rests = (group.where(lambda record: not self._is_done(record.id)) for group in groups)
-        return [rest for rest in rests if len(rest)]
-
-    def _is_done(self, name: str) -> bool:
-        return has_outputs(self.folder, self.names[name], self.existing)
+        return unfinished(groups, lambda record: has_outputs(self.folder, self.names[record.id], self.existing))
 
     def write(self, group: Selection[Any], outputs: list[Mapping[str, Any]], rejects: Iterable[UnusableRecord]) -> None:
         for output in outputs:

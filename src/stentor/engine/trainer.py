@@ -372,10 +372,8 @@ class Trainer:
 
     def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
         """(scores, mean loss per term, predictions) of one set with the weights as they are."""
-        data = self.config.data
-        options = EvalOptions(
-            data.workers, data.prefetch, self.backend.shards_weights, data.layout == "packed", data.max_bad
-        )
+        data, packed = self.config.data, self.config.data.layout == "packed"
+        options = EvalOptions(data.workers, data.prefetch, self.backend.shards_weights, packed, data.max_bad)
         setup = EvalSetup(self.bundle, self.task, self.losses, self.accelerator, self.communicator, options)
         with self.backend.evaluating():
             return evaluate(setup, eval_set)

@@ -15,7 +15,7 @@ from stentor.commands.prepare.journal import Fingerprint, Journal
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, RecordWithFiles
 from stentor.data.batch import Prediction
 from stentor.data.cut import UnusableRecord, record_from_cut
-from stentor.data.record_table import RecordTable
+from stentor.data.record_table import Selection
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.engine.evaluate import EvalReader, Predicted, planned_batches, predict
 from stentor.inference.load import find_export
@@ -103,8 +103,8 @@ def answers(
     settings = {key: str(value) for key, value in vars(options).items() if key not in SCORING}
     settings["model files"] = _digest(_file_facts, sorted(find_export(str(options.model)).iterdir()))
     settings["records"] = _digest(record_from_cut, cuts)
-    table = RecordTable(items)
-    names = [worker.name([item]) for item in table]
+    names = [worker.name([item]) for item in items]
+    starts = range(0, len(items), group_size)
     with tempfile.TemporaryDirectory() as folder:
         path = journal_path(options) or Path(folder) / "answers"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def answers(
             saved=lambda: f"{len(journal):,} of {len(names):,} {unit} were answered; {place}",
             unit=unit,
             finish_groups=True,
-        ).run([table[i : i + group_size] for i in range(0, len(table), group_size)])
+        ).run([Selection(items.__getitem__, range(len(items))[i : i + group_size]) for i in starts])
         yield from journal.lines(names)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject
+from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject, unfinished
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import RecordTable, Selection
@@ -109,8 +109,7 @@ class StoreWriter(Writer["Selection[Cut | UnusableRecord]", None]):
         self.rejects: list[UnusableRecord] = []
 
     def remaining(self, groups: Sequence[Selection[Cut | UnusableRecord]]) -> list[Selection[Cut | UnusableRecord]]:
-        rests = (group.where(lambda c: isinstance(c, UnusableRecord) or not self.store.has(c)) for group in groups)
-        return [rest for rest in rests if len(rest)]
+        return unfinished(groups, lambda cut: not isinstance(cut, UnusableRecord) and self.store.has(cut))
 
     def write(self, group: Selection[Cut | UnusableRecord], outputs: list[None], rejects: list[UnusableRecord]) -> None:
         self.rejects += rejects

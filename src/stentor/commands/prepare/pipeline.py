@@ -49,6 +49,12 @@ class Writer(Generic[GroupT, OutputT]):
         """Called after the last group, and after a failure or a signal."""
 
 
+def unfinished(groups: Sequence[Selection[Any]], is_done: Callable[[Any], bool]) -> list[Selection[Any]]:
+    """What is left of groups without the items that are done."""
+    rests = (group.where(lambda item: not is_done(item)) for group in groups)
+    return [rest for rest in rests if len(rest)]
+
+
 @dataclass(frozen=True)
 class RecordWithFiles:
     """A manifest record with files that were made for it, which are written where the command runs."""
@@ -72,10 +78,7 @@ class JournalWriter(Writer[Selection[Any], "dict[str, Any] | RecordWithFiles"]):
         self.journal, self.is_done = journal, is_done
 
     def remaining(self, groups: Sequence[Selection[Any]]) -> Sequence[Selection[Any]]:
-        if not len(self.journal):
-            return groups
-        rests = (group.where(lambda item: not self.is_done(item)) for group in groups)
-        return [rest for rest in rests if len(rest)]
+        return unfinished(groups, self.is_done) if len(self.journal) else groups
 
     def write(
         self, group: Selection[Any], outputs: list[dict[str, Any] | RecordWithFiles], rejects: list[UnusableRecord]

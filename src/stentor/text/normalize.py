@@ -16,7 +16,9 @@ from stentor.errors import ConfigError
 from stentor.text.languages import language_code
 from stentor.text.protocols import NORMALIZERS
 
-Normalizer = Literal["whisper_english", "whisper_basic", "none", "seed_tts", "librispeech_pc", "minimax", "fleurs"]
+Normalizer = Literal[
+    "whisper_english", "whisper_basic", "none", "seed_tts", "librispeech_pc", "minimax", "fleurs", "open_asr"
+]
 
 SPACELESS = frozenset({"ja", "zh", "yue", "cmn", "wuu", "th", "lo", "my", "km", "bo", "dz"})
 """Languages written without spaces between words: every character counts as a word."""

@@ -1,8 +1,9 @@
-"""Normalisers of published evaluations of speech synthesis: a figure stands beside a paper's only in its own.
+"""Normalisers of published evaluations: a figure stands beside a paper's or a leader board's only in its own.
 
 `seed_tts` is that of Seed-TTS-eval (run_wer.py), `librispeech_pc`, `minimax` and `fleurs` are those that OmniVoice
-reports these sets in (omnivoice/eval/wer); `minimax` and `fleurs` begin with omnilingual-asr's. Where a protocol counts
-characters, its normaliser writes them apart, so that they are words.
+reports these sets in (omnivoice/eval/wer); `minimax` and `fleurs` begin with omnilingual-asr's;
+`open_asr` is that of the Open ASR Leaderboard (`stentor.text.open_asr`). Where a protocol counts characters, its
+normaliser writes them apart, so that they are words.
 """
 
 import re
@@ -11,6 +12,8 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from types import MappingProxyType
+
+from stentor.text.open_asr import open_asr
 
 ZHON = (
     "\uff02\uff03\uff04\uff05\uff06\uff07\uff08\uff09\uff0a\uff0b\uff0c\uff0d\uff0f\uff1a\uff1b\uff1c\uff1d\uff1e\uff20"
@@ -99,7 +102,7 @@ def _converter() -> Callable[[str], str]:
 
 
 NORMALIZERS: dict[str, Callable[[str, str | None], str]] = {
-    function.__name__: function for function in (seed_tts, librispeech_pc, minimax, fleurs)
+    function.__name__: function for function in (seed_tts, librispeech_pc, minimax, fleurs, open_asr)
 }
 """By name: a function of a text and the code of its language."""
 BY_CHARACTERS = ("minimax", "fleurs")

@@ -130,9 +130,17 @@ def scores_text(scores: dict[str, Score]) -> str:
         text = f"{metric} {figure(metric, score.value)}"
         details = [f"{score.errors}/{score.total}"] if score.errors is not None and score.total is not None else []
         if bounds := interval(metric, {"low": score.low, "high": score.high}):
-            details.append(f"95 %: {bounds}")
+            details.append(f"95 %: {bounds}{_drawn(score)}")
         parts.append(f"{text} ({', '.join(details)})" if details and not parts else text)
     return "  ".join(parts)
+
+
+def _drawn(score: Score) -> str:
+    """What the interval draws, where speakers are known."""
+    speakers = len(score.details.get("by_speaker", {}))
+    if score.resampled == "speakers":
+        return f" by {score.units} speakers"
+    return f" by {score.units} recordings of {speakers} speakers" if speakers else ""
 
 
 def silence_stdout() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass
@@ -16,6 +16,10 @@ class Score:
     low: float | None = None
     high: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    resampled: Literal["speakers", "recordings"] | None = None
+    """What the interval draws, see `stentor.metrics.resampling`; None where it is not said."""
+    units: int | None = None
+    """How many of these there are."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which has no NaN: `value` is None then; what is not known is left out."""

@@ -11,24 +11,32 @@ from typing import Any, Literal
 
 import numpy as np
 
+from stentor.metrics.compounds import align_merged, count_merged, joined_alike
+from stentor.metrics.resampling import by_unit
 from stentor.metrics.score import Score
+from stentor.text.languages import language_code
 from stentor.text.normalize import characters, normalize, words
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
 Ratio = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Unit = Literal["word", "character", "compound"]
+"""What errors are counted in. `compound`: words, of which several match one that is written together, see
+`stentor.metrics.compounds`."""
 
 SUBSTITUTIONS, DELETIONS, INSERTIONS, REFERENCE = range(4)
 
 
 def align(
-    reference: str | Sequence[str], hypothesis: str | Sequence[str]
+    reference: str | Sequence[str], hypothesis: str | Sequence[str], unit: Unit = "word"
 ) -> list[tuple[Operation, str | None, str | None]]:
     """A shortest edit script: `(operation, reference word, hypothesis word)`, None where a side has no word. Strings
-    are split at white space; pass lists for other units."""
+    are split at white space; pass lists for other units. With the unit `compound` a side may be several words."""
     from rapidfuzz.distance import Levenshtein
 
     ref = reference.split() if isinstance(reference, str) else list(reference)
     hyp = hypothesis.split() if isinstance(hypothesis, str) else list(hypothesis)
+    if unit == "compound":
+        return [(_operation(a, b), a, b) for a, b in align_merged(ref, hyp)]
     steps: list[tuple[Operation, str | None, str | None]] = []
     for code in Levenshtein.opcodes(ref, hyp):
         deleted, inserted = ref[code.src_start : code.src_end], hyp[code.dest_start : code.dest_end]
@@ -40,6 +48,12 @@ def align(
             name: Operation = "equal" if code.tag == "equal" else "substitute"
             steps += [(name, a, b) for a, b in zip(deleted, inserted, strict=True)]
     return steps
+
+
+def _operation(reference: str | None, hypothesis: str | None) -> Operation:
+    if reference is None or hypothesis is None:
+        return "insert" if reference is None else "delete"
+    return "equal" if reference.replace(" ", "") == hypothesis.replace(" ", "") else "substitute"
 
 
 def matches(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -54,13 +68,16 @@ def matches(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> li
     ]
 
 
-def count_errors(pairs: Iterable[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> np.ndarray:
+def count_errors(pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]], unit: Unit = "word") -> np.ndarray:
     """Errors of each (reference units, hypothesis units) pair: int64 [pairs, 4]. Columns: substitutions, deletions,
-    insertions, reference length."""
+    insertions, reference length. Raises ConfigError for `compound` without the package kaldialign."""
     from rapidfuzz.distance import Levenshtein
 
     rows = []
     for reference, hypothesis in pairs:
+        if unit == "compound":
+            rows.append(count_merged(reference, hypothesis))
+            continue
         counts = Counter(edit.tag for edit in Levenshtein.editops(reference, hypothesis))
         rows.append((counts["replace"], counts["delete"], counts["insert"], len(reference)))
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
@@ -122,15 +139,17 @@ def rate_interval(
     return bootstrap(errors, totals, ratio=ratio)
 
 
-def frequent_errors(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], top: int = 20) -> dict[str, list[list[Any]]]:
+def frequent_errors(
+    pairs: Iterable[tuple[Sequence[str], Sequence[str]]], top: int = 20, unit: Unit = "word"
+) -> dict[str, list[list[Any]]]:
     """The most frequent errors over (reference words, hypothesis words) pairs, most frequent first. `{"substitutions":
     [[reference, hypothesis, count]], "deletions": [[word, count]], "insertions": [[word, count]]}`. Ties are in
     alphabetical order, so that the list does not depend on the order of the items."""
     counters: dict[str, Counter[tuple[str, ...]]] = {"substitute": Counter(), "delete": Counter(), "insert": Counter()}
     for reference, hypothesis in pairs:
-        for operation, *units in align(reference, hypothesis):
+        for operation, *units in align(reference, hypothesis, unit):
             if operation != "equal":
-                counters[operation][tuple(unit for unit in units if unit is not None)] += 1
+                counters[operation][tuple(word for word in units if word is not None)] += 1
     return {
         name: [[*key, n] for key, n in sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:top]]
         for name, counter in zip(("substitutions", "deletions", "insertions"), counters.values())
@@ -142,15 +161,17 @@ def normalized_pairs(
     hypotheses: Sequence[str],
     normalizer: str,
     languages: Sequence[str | None] | None,
-    unit: Literal["word", "character"],
+    unit: Unit,
     spelling: str | None,
 ) -> list[tuple[list[str], list[str]]]:
     """(reference units, hypothesis units) of each item after the normaliser; arguments as for `score`."""
-    split = words if unit == "word" else characters
-    return [
-        (split(normalize(r, normalizer, lang, spelling), lang), split(normalize(h, normalizer, lang, spelling), lang))
-        for r, h, lang in zip(references, hypotheses, languages or [None] * len(references), strict=True)
-    ]
+    split = characters if unit == "character" else words
+    pairs = []
+    for *texts, language in zip(references, hypotheses, languages or [None] * len(references), strict=True):
+        r, h = (split(normalize(text, normalizer, language, spelling), language) for text in texts)
+        joined = unit == "compound" and language_code(language) not in (None, "en")
+        pairs.append(joined_alike(r, h) if joined else (r, h))
+    return pairs
 
 
 def score(
@@ -158,17 +179,19 @@ def score(
     hypotheses: Sequence[str],
     normalizer: str = "whisper_basic",
     languages: Sequence[str | None] | None = None,
-    unit: Literal["word", "character"] = "word",
+    unit: Unit = "word",
     groups: Mapping[str, Sequence[str | None]] | None = None,
     spelling: str | None = None,
 ) -> Score:
     """The corpus-level error rate after `normalizer`, with its interval and details. `groups` names ways to break the
-    rate down: `{"speaker": [one label per item]}` adds `details["by_speaker"]` when there is more than one label.
+    rate down: `{"speaker": [one label per item]}` adds `details["by_speaker"]` when there is more than one label, and
+    the interval draws speakers where there are enough (`stentor.metrics.resampling`).
     `languages` (one per item) picks the units, see `stentor.text.normalize.words`."""
     pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
-    counts = count_errors(pairs)
+    counts = count_errors(pairs, unit)
     errors, totals = counts[:, :REFERENCE].sum(1), counts[:, REFERENCE]
-    low, high = rate_interval(errors, totals)
+    drawn, sums_by_unit = by_unit((groups or {}).get("speaker"), errors, totals)
+    low, high = rate_interval(sums_by_unit[0], sums_by_unit[1])
     sums = counts.sum(0)
     details: dict[str, Any] = {
         "items": len(pairs),
@@ -178,8 +201,10 @@ def score(
         "insertions": int(sums[INSERTIONS]),
         "normalizer": normalizer,
     }
-    if unit == "word":
-        details["frequent"] = frequent_errors(pairs)
+    if unit == "compound":
+        details["compounds"] = "merged"
+    if unit != "character":
+        details["frequent"] = frequent_errors(pairs, unit=unit)
     for name, labels in (groups or {}).items():
         if len(set(labels)) > 1:
             details[f"by_{name}"] = {
@@ -192,4 +217,4 @@ def score(
                 for label in sorted(set(labels), key=str)
                 for part in (counts[[i for i, other in enumerate(labels) if other == label]],)
             }
-    return Score(rate(counts), int(errors.sum()), int(totals.sum()), low, high, details)
+    return Score(rate(counts), int(errors.sum()), int(totals.sum()), low, high, details, **drawn)

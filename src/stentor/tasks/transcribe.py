@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.losses.base import Loss
+    from stentor.metrics.wer import Unit
     from stentor.models.base import Bundle, Family
 
 _MEND = "leave `translate` out, or take a model that translates (stentor models --can translation)"
@@ -53,11 +54,15 @@ class Transcribe(Task):
     (Japanese, Chinese, Thai, ...) both count characters; take `cer`."""
     normalizer: Normalizer = "whisper_basic"
     """How references and answers are made comparable before they are scored. `whisper_english` is what English leader
-    boards use (numbers become digits, so that "one two" is the one word 12); `whisper_basic` drops case and
-    punctuation; `none` scores the texts as they are."""
+    boards used until 2026 (numbers become digits, so that "one two" is the one word 12); `whisper_basic` drops case and
+    punctuation; `open_asr` is that of the Open ASR Leaderboard (take it with `scoring: open_asr`); `none` scores the
+    texts as they are."""
     spelling: str | None = None
     """Path of a Whisper `normalizer.json` with British and American spellings, for `whisper_english`. Null: the
     built-in table, which is not word for word Whisper's."""
+    scoring: Literal["levenshtein", "open_asr"] = "levenshtein"
+    """How word errors are counted: by the shortest edit script, or as the Open ASR Leaderboard does (with `normalizer:
+    open_asr`): words written apart match the same written together. `open_asr` needs `stentor[evaluate]`."""
     translate: bool = False
     """Write down what is said in the other language that the model translates to (Whisper: English), for families that
     can. The target is then each record's `translation`, a record without one is dropped (`no_translation`), and chrF
@@ -223,13 +228,15 @@ class Transcribe(Task):
         options = self._scoring(predictions)
         groups = {"language": options["languages"], "speaker": [p.reference.get("speaker") for p in predictions]}
         scores = {
-            "wer": score(references, hypotheses, groups=groups, **options),
+            "wer": score(references, hypotheses, unit=self._word_unit(), groups=groups, **options),
             "cer": score(references, hypotheses, unit="character", groups=groups, **options),
         }
         if self.metric == "cer":
             scores = {"cer": scores["cer"], "wer": scores["wer"]}
         if predictions and all("ctc" in p.output for p in predictions):
-            scores["ctc_wer"] = score(references, [p.output["ctc"] for p in predictions], **options)
+            scores["ctc_wer"] = score(
+                references, [p.output["ctc"] for p in predictions], unit=self._word_unit(), **options
+            )
         return scores
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
@@ -240,10 +247,11 @@ class Transcribe(Task):
             return {}
         references = [p.reference["text"] for p in after]
         texts_before, texts_after = ([p.output["text"] for p in side] for side in (before, after))
-        units: dict[str, Literal["word", "character"]] = {"wer": "word", "cer": "character"}
+        options = {**self._scoring(after), "speakers": [p.reference.get("speaker") for p in after]}
+        units: dict[str, Unit] = {"wer": self._word_unit(), "cer": "character"}
         changes = {}
         for metric in sorted(units, key=lambda name: name != self.metric):
-            change = relative_change(references, texts_before, texts_after, unit=units[metric], **self._scoring(after))
+            change = relative_change(references, texts_before, texts_after, unit=units[metric], **options)
             if change is not None:
                 changes[metric] = change
         return changes
@@ -252,6 +260,9 @@ class Transcribe(Task):
         """How texts are made comparable, as keyword arguments of the metrics."""
         languages = [p.reference.get("language") for p in predictions]
         return {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
+
+    def _word_unit(self) -> Unit:
+        return "compound" if self.scoring == "open_asr" else "word"
 
     def main_metric(self) -> tuple[str, str]:
         return ("chrf", "max") if self.translate else (self.metric, "min")

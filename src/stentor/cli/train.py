@@ -35,9 +35,16 @@ class TrainOptions:
 
 @dataclass
 class EvaluateOptions:
-    data: str = Option("A manifest or evaluation list, or type=...,key=value of one data source.", REQUIRED)
+    data: str = Option("A manifest or evaluation list, or type=...,key=value of one data source.", "")
     model: str | None = Argument(f"{FINISHED_MODEL} None with --audio-from.", None)
     task: str | None = Option("Task type. Default: the one the model was trained for.")
+    scoring: str | None = Option("Of transcripts: open_asr, normalised and counted as the Open ASR Leaderboard does.")
+    board: str | None = Option(
+        "In the place of --data: a board of the Open ASR Leaderboard (english, multilingual, long_form), or sets of it "
+        "as BOARD:SET,SET."
+    )
+    copies: Path | None = Option("With --board: folder with copies of its data sets, as COPIES/OWNER/NAME.")
+    limit: int | None = Option("With --board: only the first so many records of each set, for a trial.", min=1)
     json: Path | None = Option("Write the scores (and predictions beside it) to this file.", output=True)
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1)
     tune: bool = Flag("Diarization: search the thresholds with the least errors on the data and store them.")
@@ -147,26 +154,16 @@ def quickstart(
 @takes_options
 def evaluate(options: EvaluateOptions) -> None:
     """Score a model on data."""
-    if (options.tune or options.diarizer is not None) and options.model is None:
-        raise typer.BadParameter("give the model", param_hint="MODEL")
-    if options.report is not None and options.stream is None:
-        raise typer.BadParameter("it is for --stream", param_hint="--report")
-    special = options.tune or options.diarizer is not None or options.stream is not None or options.processes > 1
-    if options.ray is not None and (special or options.model is None):
-        raise typer.BadParameter(
-            "it goes with none of --tune, --diarizer, --stream and --processes", param_hint="--ray"
-        )
-    if options.tune:
-        if options.task is not None or options.diarizer is not None or options.stream is not None:
-            raise typer.BadParameter("it goes with none of --task, --diarizer and --stream", param_hint="--tune")
+    _check_evaluate(options)
+    if options.board is not None:
+        from stentor.commands.evaluate.board import evaluate_board
+
+        typer.echo(evaluate_board(options))
+    elif options.tune:
         from stentor.commands.evaluate.tune import tune
 
         typer.echo(tune(str(options.model), options.data, options.json))
-    elif options.diarizer is not None and options.task is not None:
-        raise typer.BadParameter("it is for transcripts: leave out --task", param_hint="--diarizer")
     elif options.stream is not None:
-        if options.model is None:
-            raise typer.BadParameter("give the model", param_hint="MODEL")
         from stentor.commands.evaluate.streamed import evaluate_streams
 
         typer.echo(evaluate_streams(options))
@@ -182,6 +179,35 @@ def evaluate(options: EvaluateOptions) -> None:
         from stentor.commands.evaluate import evaluate
 
         typer.echo(evaluate(options))
+
+
+def _check_evaluate(options: EvaluateOptions) -> None:
+    """Options that do not go together. Raises BadParameter."""
+    ways = {"--board": options.board, "--tune": options.tune or None, "--stream": options.stream}
+    ways["--diarizer"] = options.diarizer
+    way = next((flag for flag, value in ways.items() if value is not None), None)
+    misfits = [
+        ("--data", not options.data and options.board is None, "give the data"),
+        ("MODEL", options.model is None and (way or options.scoring) is not None, "give the model"),
+        ("--report", options.report is not None and options.stream is None, "it is for --stream"),
+        ("--copies", options.copies is not None and options.board is None, "it is for --board"),
+        ("--limit", options.limit is not None and options.board is None, "it is for --board"),
+        ("--scoring", options.scoring is not None and way is not None, f"it does not go with {way}"),
+        (
+            "--ray",
+            options.ray is not None and (options.model is None or way is not None or options.processes > 1),
+            "it goes with none of --board, --tune, --diarizer, --stream and --processes",
+        ),
+        (
+            "--tune",
+            options.tune and any(v is not None for v in (options.task, options.diarizer, options.stream)),
+            "it goes with none of --task, --diarizer and --stream",
+        ),
+        ("--diarizer", way == "--diarizer" and options.task is not None, "it is for transcripts: leave out --task"),
+    ]
+    for hint, wrong, message in misfits:
+        if wrong:
+            raise typer.BadParameter(message, param_hint=hint)
 
 
 @app.command()

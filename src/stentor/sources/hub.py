@@ -65,7 +65,9 @@ class Hub(Source):
     type: Literal["hub"] = "hub"
     preset: str | None = None
     """A known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
-    `peoples_speech` or `yodas`. It sets the name, config, split and columns; the other keys override it."""
+    `peoples_speech`, `yodas`, or a board of the Open ASR Leaderboard (`open_asr_english`, `open_asr_multilingual`,
+    `open_asr_long_form`), whose sets are subsets. It sets the name, config, split and columns; the other keys
+    override it."""
     subset: str | None = None
     """Part of a preset that has several, such as `clean` or `other` of LibriSpeech. Null: the first."""
     name: str | None = None

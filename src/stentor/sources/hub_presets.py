@@ -6,6 +6,8 @@ A preset is data alone. `{language}` in a pattern is the data set's own spelling
 
 from dataclasses import dataclass, field
 
+from stentor.sources.open_asr import BoardSet, boards
+
 EXPORT = "refs/convert/parquet"
 """The branch on which the Hub keeps its own parquet copy of data sets that were published as a loading script."""
 
@@ -75,6 +77,11 @@ def _granary_transcripts(subset: str, languages: dict[str, str]) -> Preset:
         stream=True,
         audio=False,
     )
+
+
+def _of_board(test: BoardSet) -> Preset:
+    columns = _pairs("audio=audio text=text id=id") | ({} if test.board == "english" else {"id": "file_name"})
+    return Preset(test.hub, columns, test.config, test.split, languages=_same(test.language))
 
 
 PRESETS: dict[str, Preset | dict[str, Preset]] = {
@@ -155,5 +162,9 @@ PRESETS: dict[str, Preset | dict[str, Preset]] = {
         stream=True,
         quality={"characters_per_second": [2.0, 30.0]},
     ),
+    **{
+        f"open_asr_{board}": {name: _of_board(test) for name, test in sets.items() if test.sessions is None}
+        for board, sets in boards().items()
+    },
 }
 """By name; those with subsets by subset too, the usual one first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
@@ -28,6 +28,8 @@ from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
 from stentor.tasks.base import Task
 from stentor.tasks.speak import Speak
+from stentor.tasks.transcribe import Transcribe
+from stentor.text.protocols import NORMALIZERS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,6 +53,8 @@ def evaluate(options: EvaluateOptions) -> str:
         return _evaluate_speech(None, source, accelerator(Train()), options, Speak())
     loaded = load(options.model)
     task = task_of(loaded, options)
+    if options.scoring is not None:
+        task = scored_as(task, options.scoring)
     if isinstance(task, Speak):
         return _evaluate_speech(loaded, source, placed(loaded), options, loaded.for_speech())
     if speech_options := speech.speech_options(options):
@@ -138,6 +142,17 @@ def task_of(loaded: Model, options: EvaluateOptions) -> Task:
     scored = task_class.model_validate(shared)  # such as the normaliser
     assert isinstance(scored, Task)
     return scored
+
+
+def scored_as(task: Task, scoring: str) -> Transcribe:
+    """The task with the normaliser and the counting of errors of `--scoring`."""
+    known = get_args(Transcribe.model_fields["scoring"].annotation)
+    if scoring not in known:
+        raise ConfigError(f"--scoring {scoring}: there is no such scoring; known are: {', '.join(known)}.")
+    if not isinstance(task, Transcribe):
+        raise ConfigError(f"--scoring is for models that transcribe; this is one for {task.type}.")
+    normalizer = {"normalizer": scoring} if scoring in NORMALIZERS else {}
+    return task.model_copy(update={"scoring": scoring, **normalizer})
 
 
 def write_figures(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUP_BATCHES = 8
 """Batches that a worker is given at a time."""
-SCORING = ("json", "report", "normalizer", "processes", "ray", "jobs", "gpus_per_worker", "plugin")
+SCORING = ("json", "report", "normalizer", "scoring", "processes", "ray", "jobs", "gpus_per_worker", "plugin")
 """Options that change nothing in the answers."""
 
 Answers = tuple[list[dict[str, Any] | RecordWithFiles], list[UnusableRecord]]

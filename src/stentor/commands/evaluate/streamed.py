@@ -80,7 +80,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
     facts = {"data": options.data, "records": len(cuts), "policy": policy}
     if run is not None:
-        _report(run, {"model": _model_name(loaded), **facts}, figures)
+        _report(run, {"model": model_name(loaded), **facts}, figures)
     if options.json is not None:
         write_figures(
             options.json, {"model": options.model, **facts, "task": task.type, "stream": figures, **dropped.facts()}
@@ -101,7 +101,7 @@ def _run_folder(options: EvaluateOptions) -> Path | None:
     return folder if (folder / "resolved.yaml").exists() else None
 
 
-def _model_name(loaded: Model) -> str:
+def model_name(loaded: Model) -> str:
     """As reports name it: by its training, or as its folder or Hub repository is called. Not where it is."""
     path = Path(loaded.name)
     return str(loaded.training.get("name") or (path.resolve().name if path.exists() else loaded.name))

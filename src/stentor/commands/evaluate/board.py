@@ -1,0 +1,284 @@
+"""`stentor evaluate MODEL --board`: a board of the Open ASR Leaderboard, set by set, as its own scripts score it.
+
+What is written beside `--json` is what those scripts write and read: a manifest of raw texts for each set
+(`normalizer/eval_utils.py`), and `.eval_results/open_asr_leaderboard.yaml`, which submitters put into a model's
+repository.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from stentor.commands.evaluate import left_out, placed, scored_as, write_figures
+from stentor.commands.evaluate.streamed import model_name
+from stentor.commands.useless_options import refuse_useless
+from stentor.data.batch import Prediction
+from stentor.data.cut import language_of, record_from_cut, text_of
+from stentor.data.load_audio import load_audio
+from stentor.dataloading.mixing import DropCounter, filter_cuts
+from stentor.dataloading.section import Data
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.inference.load import Model, load
+from stentor.inference.recording import ArrayRecording
+from stentor.inference.transcribe import batches, transcribe
+from stentor.metrics.format import figure, interval, text_table
+from stentor.metrics.score import Score
+from stentor.sources.hub import USUAL, Columns, Hub
+from stentor.sources.hub_open import HubLocation, column_value, open_dataset
+from stentor.sources.open_asr import BoardSet, boards
+from stentor.tasks.transcribe import Transcribe
+from stentor.text.normalize import normalize
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+    from stentor.cli.train import EvaluateOptions
+
+OPTIONS = ("model", "board", "copies", "json", "batch_tokens", "limit", "plugin")
+"""Those of `stentor evaluate` that --board knows."""
+SCORING = "open_asr"
+IGNORED = ("", "ignore time segment in scoring")
+"""Normalised references that the board leaves out."""
+RESULTS = "hf-audio/open-asr-leaderboard"
+"""The benchmark on the Hub that `.eval_results` names; `mean_wer` and `rtfx` are two of its tasks."""
+
+
+def evaluate_board(options: EvaluateOptions) -> str:
+    """Score a model on the sets of a board; answers the board's table as text. Raises ConfigError for a board or set
+    that is not known, and as the sources do."""
+    refuse_useless(options, "--board", OPTIONS)
+    tests = chosen(str(options.board))
+    loaded = load(str(options.model))
+    task = scored_as(loaded.for_transcription(), SCORING)
+    device = placed(loaded)
+    name = model_name(loaded)
+    model_id = name if "/" in name else f"local/{name}"
+    rows: dict[BoardSet, dict[str, Any]] = {}
+    notes = ""
+    with device.autocast():
+        for test in tests:
+            dropped = DropCounter()
+            cuts = list(_usable(loaded, task, test, options, dropped))
+            order = {cut.id: number for number, cut in enumerate(cuts)}
+            timed = _timed(loaded, task, cuts, options.batch_tokens, test.board == "long_form", dropped)
+            answered = sorted(timed, key=lambda answer: order[answer[0].id])
+            dropped.check(len(cuts) + dropped.bad, Data.model_fields["max_bad"].default, test.name)
+            if not answered:
+                raise DataError(f"{test.name}: no record could be scored.")
+            sessions = merge_sessions(answered) if test.sessions else answered
+            rows[test] = _row(task.score([prediction for prediction, _ in sessions])["wer"], answered)
+            rows[test] |= dropped.facts()
+            notes += left_out(dropped)
+            if options.json is not None:
+                write_manifest(options.json.with_suffix("") / manifest_name(model_id, test), answered)
+    figures: dict[str, Any] = {"model": options.model, "board": options.board, "scoring": SCORING, **totals(rows)}
+    figures["sets"] = {test.name: {"column": test.column, **row} for test, row in rows.items()}
+    if options.json is not None:
+        write_figures(options.json, figures)
+        _write_results(options.json.with_suffix("") / ".eval_results" / "open_asr_leaderboard.yaml", figures)
+    return _table(rows, figures) + notes
+
+
+def chosen(text: str) -> list[BoardSet]:
+    """The sets that `BOARD` or `BOARD:SET,SET` names."""
+    board, _, names = text.partition(":")
+    known = boards()
+    if board not in known:
+        raise ConfigError(f"--board {text}: there is no board '{board}'; known are: {', '.join(known)}.")
+    wanted = names.split(",") if names else list(known[board])
+    if unknown := [name for name in wanted if name not in known[board]]:
+        raise ConfigError(f"--board {text}: {board} has no set '{unknown[0]}'; it has: {', '.join(known[board])}.")
+    return [known[board][name] for name in wanted]
+
+
+def _usable(
+    loaded: Model, task: Transcribe, test: BoardSet, options: EvaluateOptions, dropped: DropCounter
+) -> Iterator[Cut]:
+    """The records of a set that are scored."""
+    bundle = loaded.bundle
+
+    def drop_reason(cut: Cut) -> tuple[str, str] | None:
+        text = normalize(text_of(cut) or "", SCORING, language_of(cut))
+        return ("no_reference", f"{cut.id}: the board does not score '{text_of(cut)}'.") if text in IGNORED else None
+
+    def model_reason(cut: Cut) -> tuple[str, str] | None:
+        return bundle.family.drop_reason(bundle.processor, cut, False)
+
+    section = Data(train=[Hub()], max_seconds=1e9, min_seconds=0.0)
+    source, texts = open_set(test, options.copies, options.limit)
+    cuts = _with_sessions(source.cuts(), texts)
+    return filter_cuts(cuts, section, dropped, task.drop_reason, drop_reason, model_reason)
+
+
+def open_set(test: BoardSet, copies: Path | None, limit: int | None) -> tuple[Hub, dict[str, str] | None]:
+    """The source of a set, on the Hub or in a folder OWNER/NAME of `copies`; of a set in chunks also the transcript of
+    each recording by its id."""
+
+    def place(name: str) -> str:
+        return name if copies is None else str(copies / name)
+
+    if test.sessions is None:
+        source = Hub(preset=f"open_asr_{test.board}", subset=test.name, name=place(test.hub), limit=limit)
+        return source, None
+    rows = open_dataset(HubLocation(place(test.sessions), test.split), False, None).rows()
+    texts = {str(row.fields["id"]): _transcript(row.fields) for row in rows}
+    folder = Path(place(test.hub))
+    if copies is None:
+        from huggingface_hub import snapshot_download
+
+        folder = Path(snapshot_download(test.hub, repo_type="dataset", allow_patterns=["audio/*"]))
+    columns = Columns(audio="file_name", text="parent_id")
+    name, language = place(test.hub), test.language
+    return Hub(
+        name=name, split=test.split, columns=columns, audio_folder=folder / "audio", language=language, limit=limit
+    ), texts
+
+
+def _transcript(fields: dict[str, Any]) -> str:
+    values = (column_value(fields, column) for column in USUAL["text"])
+    return next((str(value) for value in values if value is not None), "")
+
+
+def _with_sessions(cuts: Iterator[Cut], texts: dict[str, str] | None) -> Iterator[Cut]:
+    """Chunks with the transcript of their recording, and `parent_id` and `chunk_index`."""
+    for cut in cuts:
+        parent = None if texts is None or not hasattr(cut, "supervisions") else text_of(cut)
+        if texts is not None and parent is not None:
+            if parent not in texts:
+                raise DataError(f"{cut.id}: there is no transcript of the recording '{parent}'.")
+            cut.supervisions[0].text = texts[parent]
+            cut.custom = {**(cut.custom or {}), "parent_id": parent}
+        yield cut
+
+
+Answered = tuple[Prediction, float]
+"""A prediction and the seconds that it took."""
+
+
+def _timed(
+    loaded: Model, task: Transcribe, cuts: Sequence[Cut], budget: int, long: bool, dropped: DropCounter
+) -> Iterator[Answered]:
+    """Answers in batches of like lengths; recordings that are longer than the model takes, or all of a `long` board, in
+    windows one by one. Reading the audio is not in the time, as on the board."""
+    import torch
+
+    processor = loaded.bundle.processor
+    longest = 0.0 if long else processor.max_seconds or float("inf")
+    short = [cut for cut in cuts if cut.duration <= longest]
+    warm = False
+    for batch in batches(short, lambda cut: processor.tokens(cut, cut.duration), budget):
+        read = [(cut, audio) for cut in batch if (audio := _audio(cut, processor.sample_rate, dropped)) is not None]
+        if not read:
+            continue
+        examples = [task.example(cut, audio, None) for cut, audio in read]
+        with torch.no_grad():
+            if not warm:
+                task.predict(loaded.bundle, examples[:1])
+                warm = True
+            began = time.perf_counter()
+            outputs = task.predict(loaded.bundle, examples)
+        took = (time.perf_counter() - began) / len(outputs)
+        for (cut, _), output in zip(read, outputs, strict=True):
+            yield _prediction(task, cut, output), took
+    for cut in (cut for cut in cuts if cut.duration > longest):
+        audio = _audio(cut, processor.sample_rate, dropped)
+        if audio is not None:
+            recording = ArrayRecording(audio, processor.sample_rate, processor.sample_rate, cut.id)
+            began = time.perf_counter()
+            options = {"language": language_of(cut), "model": loaded.name}
+            (transcript,) = transcribe(loaded.bundle, task, [recording], **options)
+            yield _prediction(task, cut, {"text": transcript.text}), time.perf_counter() - began
+
+
+def _audio(cut: Cut, rate: int, dropped: DropCounter) -> Any:
+    try:
+        return load_audio(cut, rate)
+    except AudioError as error:
+        dropped.add(error.reason, f"{cut.id}: {error}")
+        return None
+
+
+def _prediction(task: Transcribe, cut: Cut, output: dict[str, Any]) -> Prediction:
+    return Prediction(cut.id, task.reference(cut), output, cut.duration, record_from_cut(cut))
+
+
+def merge_sessions(answered: Sequence[Answered]) -> list[Answered]:
+    """The chunks of a recording as one answer, in the order of `chunk_index`, to the transcript that they share."""
+    sessions: dict[str, list[Answered]] = defaultdict(list)
+    for prediction, took in answered:
+        sessions[prediction.record["parent_id"]].append((prediction, took))
+    merged = []
+    for name, chunks in sorted(sessions.items()):
+        chunks.sort(key=lambda chunk: int(chunk[0].record["chunk_index"]))
+        text = " ".join(filter(None, (p.output["text"].strip() for p, _ in chunks)))
+        seconds, took = sum(p.seconds for p, _ in chunks), sum(took for _, took in chunks)
+        merged.append((Prediction(name, chunks[0][0].reference, {"text": text}, seconds), took))
+    return merged
+
+
+def _row(wer: Score, answered: Sequence[Answered]) -> dict[str, Any]:
+    audio, took = sum(p.seconds for p, _ in answered), sum(took for _, took in answered)
+    return {"wer": wer.as_dict(), "records": len(answered), "audio_seconds": audio, "inference_seconds": took}
+
+
+def totals(rows: dict[BoardSet, dict[str, Any]]) -> dict[str, float]:
+    """`average_wer` in percent, of the rounded rates of the sets and of the means of groups, and `rtfx`, all audio over
+    all time, as the board has them."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for test, row in rows.items():
+        groups[test.group].append(round(100 * row["wer"]["value"], 2))
+    audio, took = (sum(row[key] for row in rows.values()) for key in ("audio_seconds", "inference_seconds"))
+    return {"average_wer": round(fmean(map(fmean, groups.values())), 2), "rtfx": round(audio / took, 2)}
+
+
+def manifest_name(model: str, test: BoardSet) -> str:
+    """The file of a set's results, from whose name the board's scripts read the model and the set."""
+    parts = (part.replace("/", "-") for part in (test.hub, test.config))
+    return f"MODEL_{model.replace('/', '-')}_DATASET_{'_'.join(parts)}_{test.split}.jsonl"
+
+
+def write_manifest(path: Path, answered: Sequence[Answered]) -> None:
+    """Raw references and answers with lengths and times in seconds, a JSON line each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for prediction, took in answered:
+            record = prediction.record
+            row = {
+                "audio_filepath": Path(prediction.id).name,
+                "duration": prediction.seconds,
+                "time": took,
+                "text": prediction.reference["text"],
+                "pred_text": prediction.output["text"],
+                **({k: record[k] for k in ("parent_id", "chunk_index")} if "parent_id" in record else {}),
+            }
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _write_results(path: Path, figures: dict[str, Any]) -> None:
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+    from ruamel.yaml import YAML
+
+    values = {"mean_wer": figures["average_wer"], "rtfx": figures["rtfx"]}
+    wers = ", ".join(f"{row['column']} {100 * row['wer']['value']:.2f}" for row in figures["sets"].values())
+    board = figures["board"].partition(":")[0]
+    notes = f"{board} board, scored by stentor as the Open ASR Leaderboard does; WER in percent: {wers}"
+    entries = [EvalResultEntry(dataset_id=RESULTS, task_id=task, value=v, notes=notes) for task, v in values.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as stream:
+        YAML().dump(eval_result_entries_to_yaml(entries), stream)
+
+
+def _table(rows: dict[BoardSet, dict[str, Any]], figures: dict[str, Any]) -> str:
+    lines = [["set", "WER", "95 %", "records", "RTFx"]]
+    for test, row in rows.items():
+        speed = row["audio_seconds"] / row["inference_seconds"]
+        wer = figure("wer", row["wer"]["value"]), interval("wer", row["wer"]) or "–"
+        lines.append([test.column, *wer, str(row["records"]), f"{speed:.2f}"])
+    lines.append(["average", f"{figures['average_wer']:.2f} %", "", "", f"{figures['rtfx']:.2f}"])
+    return "\n".join(text_table(lines))

@@ -129,6 +129,8 @@ def test_breakdown_scores_groups_with_their_own_intervals():
         "total": 6,
         "low": 0.5,
         "high": 0.5,
+        "resampled": "recordings",
+        "units": 3,
         "items": 3,
     }
     assert groups["source"]["a"]["wer"]["errors"] == 3 and groups["source"]["a"]["wer"]["total"] == 16

@@ -238,3 +238,19 @@ def test_the_sets_are_sources(copies, tmp_path):
     counts = {name: len(sets) for name, sets in boards().items()}
     assert counts == {"english": 7, "multilingual": 13, "long_form": 10}
     assert PRESETS["open_asr_multilingual"]["mls_pt"].languages == {"pt": "pt"}
+
+
+def test_any_data_is_scored_as_on_the_leader_board(whisper, corpus, tmp_path, monkeypatch):
+    from stentor.tasks.transcribe import Transcribe
+
+    monkeypatch.setattr(Transcribe, "predict", lambda task, bundle, examples, *_: [{"text": "uh On E"}] * len(examples))
+    out = tmp_path / "scores.json"
+    data = ["--data", str(corpus / "dev.jsonl"), "--json", str(out)]
+    rates = {}
+    for more in ([], ["--scoring", "open_asr"], ["--scoring", "levenshtein"]):
+        assert main(["evaluate", str(whisper), *data, *more]) == 0
+        rates[tuple(more)] = json.loads(out.read_text("utf-8"))["eval"]["wer"]
+    plain, board, same = rates.values()
+    assert plain == same and plain["details"]["normalizer"] != "open_asr" and "compounds" not in plain["details"]
+    assert board["details"]["normalizer"] == "open_asr" and board["details"]["compounds"] == "merged"
+    assert board["errors"] < plain["errors"]

@@ -8,8 +8,9 @@ kill."""
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, secon
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path
-from stentor.data.record_table import RecordTable
+from stentor.data.record_table import RecordTable, Selection
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
@@ -33,49 +34,77 @@ if TYPE_CHECKING:
 
     from stentor.cli.prepare import SegmentsOptions
 
+FOR_STAGES = ("id", "digest", "fingerprint", "signs")
+"""Measures that stages hand on to others, which no record has."""
 NamedStage = tuple[str, Stage]
 DEFAULT = ("vad", "quality", "duplicates")
 """Stages without `--stage`: those that need no model."""
+TOGETHER, MOST = 240.0, 64
+"""Seconds of recordings that a process takes at a time where that helps, and how many at most."""
 
 
 def prepare_segments(options: SegmentsOptions) -> None:
     """Write the records and the page, or go on where a killed command stopped. Raises ConfigError for stages that do
     not fit and for a folder that holds other segments, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the recordings cannot be used (what could be made is written all the same)."""
-    stages = _named([parse_section(spec, Stage, "--stage") for spec in options.stage or DEFAULT])
-    digest = Fingerprint(_description)
-    cuts = digest.through(parse_source(options.data).cuts())
-    work = RecordTable(Work(index, cut) for index, cut in enumerate(cuts))
+    stages = named([parse_section(spec, Stage, "--stage") for spec in options.stage or DEFAULT])
+    work, records = recordings(options.data)
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
-    settings = {"stages": sections, "audio": options.audio, "records": str(digest)}
-    summary_path = options.to / "summary.json"
-    if summary_path.is_file():
-        if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
-            raise ConfigError(f"{options.to} holds other segments: give another folder as --to, or delete it.")
-        _remove_journals(options.to)
-        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+    settings = {"stages": sections, "audio": options.audio, "records": records}
+    if is_complete(options.to, settings):
         return
-    options.to.mkdir(parents=True, exist_ok=True)
-    corpus = Corpus(options.to)
+    if not make_corpus(options, stages, work, settings)["segments"]:
+        raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
+
+
+def recordings(data: str) -> tuple[RecordTable[Work], str]:
+    """The recordings of a source that no stage has seen, and their fingerprint."""
+    digest = Fingerprint(_description)
+    cuts = digest.through(parse_source(data).cuts())
+    return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
+
+
+def is_complete(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether the corpus of these settings is in a folder. Raises ConfigError when it holds another."""
+    summary_path = folder / "summary.json"
+    if not summary_path.is_file():
+        return False
+    if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
+        raise ConfigError(f"{folder} holds other segments: give another folder as --to, or delete it.")
+    _remove_journals(folder)
+    print(f"{folder} is complete; delete it to make it anew.", flush=True)
+    return True
+
+
+def make_corpus(
+    options: Any,
+    stages: Sequence[NamedStage],
+    work: RecordTable[Work],
+    settings: dict[str, Any],
+    more: Callable[[], dict[str, Any]] = dict,
+) -> dict[str, Any]:
+    """Take recordings through stages and write all files; the summary, to which `more` adds after the last stage.
+    Raises `Stopped`, and DataError when over 1 % of the recordings cannot be used."""
+    corpus, count = Corpus(options.to), len(work)
     passes = _passes(stages, options.audio)
     for number, in_pass in enumerate(passes, 1):
         audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
-        journal = Journal(options.to / f"pass-{number}.jsonl.part", {**settings, "pass": number})
-        _run(SegmentsWorker(in_pass, audio_folder), work, journal, options, f"pass {number} of {len(passes)}")
+        worker = SegmentsWorker(in_pass, audio_folder, in_files=not options.audio)
+        journal = run_pass(worker, work, options, {**settings, "pass": number}, f"pass {number} of {len(passes)}")
         work = corpus.add(work, journal, in_pass)
     records = RecordTable(record for each in work for record in corpus.records(each))
     write_jsonl(options.to / "manifest.jsonl", records)
     write_jsonl(options.to / "rejects.jsonl", corpus.rejects)
-    summary = summarize_corpus(stages, corpus.counts, records, corpus.rejects)
-    with atomic_path(options.to / "corpus.html") as part:
+    summary = {**summarize_corpus(stages, corpus.counts, records, corpus.rejects), **more()}
+    page = options.to / "corpus.html"
+    with atomic_path(page) as part:
         part.write_text(render(options.to, summary, [stage for _, stage in stages], records, corpus.rejects), "utf-8")
-    write_json(summary_path, {**summary, "settings": settings})
+    write_json(options.to / "summary.json", {**summary, "settings": settings})
     _remove_journals(options.to)
     print_summary(summary)
-    print(f"written: {options.to / 'manifest.jsonl'} and {options.to / 'corpus.html'}", flush=True)
-    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], digest.count)
-    if not records:
-        raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
+    print(f"written: {options.to / 'manifest.jsonl'} and {page}", flush=True)
+    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], count)
+    return summary
 
 
 def _description(cut: Cut | UnusableRecord) -> list[Any]:
@@ -88,7 +117,7 @@ def _remove_journals(folder: Path) -> None:
         path.unlink()
 
 
-def _named(stages: Sequence[Stage]) -> list[NamedStage]:
+def named(stages: Sequence[Stage]) -> list[NamedStage]:
     """Stages by their type, with a number from the second one of a type on."""
     seen: Counter[str] = Counter()
     named = []
@@ -109,9 +138,12 @@ def _passes(stages: Sequence[NamedStage], audio: bool) -> list[list[NamedStage]]
     return passes if passes[-1] or audio else passes[:-1]
 
 
-def _run(
-    worker: SegmentsWorker, work: RecordTable[Work], journal: Journal, options: SegmentsOptions, title: str
-) -> None:
+def run_pass(
+    worker: SegmentsWorker, work: RecordTable[Work], options: Any, settings: dict[str, Any], title: str
+) -> Journal:
+    """The journal of a pass over all recordings, which is named by `settings["pass"]`."""
+    options.to.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.to / f"pass-{settings['pass']}.jsonl.part", settings)
     jobs = options.jobs or (None if options.ray else 1)
     Pipeline(
         worker=worker,
@@ -120,7 +152,21 @@ def _run(
         title=title,
         saved=lambda: f"{len(journal):,} of {len(work):,} recordings are in {journal.path}",
         unit="recordings",
-    ).run([work[index : index + 1] for index in range(len(work))])
+    ).run(_groups(work, any(stage.batched for _, stage in worker.stages)))
+    return journal
+
+
+def _groups(work: RecordTable[Work], batched: bool) -> list[Selection[Work]]:
+    """The recordings one by one or, for stages that take several at a time, up to `TOGETHER` seconds of them."""
+    groups: list[list[int]] = []
+    total = math.inf
+    for index, each in enumerate(work):
+        total += 0.0 if isinstance(each.cut, UnusableRecord) else each.cut.duration
+        if not batched or total > TOGETHER or len(groups[-1]) == MOST:
+            groups.append([])
+            total = 0.0 if isinstance(each.cut, UnusableRecord) else each.cut.duration
+        groups[-1].append(index)
+    return [work.select(group) for group in groups]
 
 
 @dataclass
@@ -177,7 +223,8 @@ class Corpus:
     def record(self, work: Work, segment: Segment) -> dict[str, Any]:
         """A segment as a record: its place and its measures. Paths in the folder are relative to it."""
         assert not isinstance(work.cut, UnusableRecord)
-        place = {"audio_path": _path(work, self.folder), "start": round(work.cut.start + segment.start, 6)}
+        path = _path(work, self.folder)
+        place = {"audio_path": path, "start": round(work.cut.start + segment.start, 6)} if path else {}
         if "audio_path" in segment.measures:  # a file of its own
             place = {}
         channel = (work.cut.custom or {}).get("channel")
@@ -189,7 +236,7 @@ class Corpus:
             **seconds,
             **origin,
             **({"channel": channel} if channel is not None and place else {}),
-            **{k: v for k, v in segment.measures.items() if k not in ("id", "digest", "fingerprint")},
+            **{k: v for k, v in segment.measures.items() if k not in FOR_STAGES},
         }
 
 
@@ -197,10 +244,11 @@ def _id(work: Work, segment: Segment) -> str:
     return f"{work.id}@{segment.start:.3f}"
 
 
-def _path(work: Work, folder: Path) -> str:
+def _path(work: Work, folder: Path) -> str | None:
+    """The audio file of a recording, None where it is no file of its own."""
     assert not isinstance(work.cut, UnusableRecord)
-    written = audio_path(work.cut) or ""
-    if is_remote(written):
+    written = audio_path(work.cut)
+    if written is None or is_remote(written):
         return written
     path, home = Path(written).absolute(), folder.absolute()
     return str(path.relative_to(home) if path.is_relative_to(home) else path)

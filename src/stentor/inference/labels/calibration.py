@@ -1,0 +1,111 @@
+"""Calibration of pseudo-labels on records whose text is known: how sure a word is, and how many errors a record has.
+
+Both are logistic maps (see `stentor.metrics.calibration`). That of records is fitted to their errors, deletions
+included, and again to resamples of the labelled records, so that what is expected of other records has an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stentor.metrics.calibration import EDGE, fit
+from stentor.metrics.wer import REFERENCE, word_errors
+from stentor.metrics.word_match import match
+from stentor.text.normalize import normalize
+from stentor.text.written_words import written_words
+
+if TYPE_CHECKING:
+    from stentor.inference.segments.base import Segment
+
+RESAMPLES = 200
+"""Of the labelled records, for the upper bound."""
+SPEAKERS = 10
+"""From so many on, whole speakers are resampled: records of one speaker err alike."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A record whose text is known, as the stage `label` has it."""
+
+    segment: Segment
+    text: str
+    speaker: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the label of a record is worth."""
+
+    signs: tuple[float, ...]
+    """From 0 to 1, see `record_signs`."""
+    errors: int
+    words: int
+    """Of the reference."""
+    speaker: str | None = None
+
+
+def record_signs(measures: Mapping[str, Any]) -> tuple[float, float]:
+    """Signs of certainty of a record: the mean confidence of its words, and the agreement of its hypotheses."""
+    return measures["confidence"], measures["agreement"]
+
+
+def outcome(record: Labelled, measures: Mapping[str, Any]) -> Outcome:
+    """What a label of the record, with these measures, is worth."""
+    language = measures.get("language")
+    texts = [normalize(text, "whisper_basic", language) for text in (record.text, measures["text"])]
+    (counts,) = word_errors([(texts[0], texts[1])], language)
+    return Outcome(record_signs(measures), int(counts[:REFERENCE].sum()), int(counts[REFERENCE]), record.speaker)
+
+
+def fit_words(records: Sequence[Labelled], hypothesis: int) -> list[float]:
+    """The map from signs of a word to its confidence, of one of the hypotheses of each record: a word is right when the
+    reference has it there."""
+    signs, right = [], []
+    for record in records:
+        words = [{"word": word, "signs": s} for word, *s in record.segment.measures["signs"][hypothesis]]
+        reference = [{"word": word} for word in written_words(record.text)]
+        matched = match(reference, words, language=record.segment.measures.get("language"))
+        signs += [word["signs"] for word in matched.hypothesis]
+        right += matched.right
+    return fit(signs, right) if signs else [1.0, 0.0, 0.0]
+
+
+class ErrorModel:
+    """The expected share of errors of a record, by its signs. Without labelled records a record is right as often as
+    its first sign says."""
+
+    def __init__(self, outcomes: Sequence[Outcome] = (), seed: int = 0):
+        self.maps = np.array([[1.0, 0.0, 0.0]])
+        """[resamples + 1, signs + 1], the first of all records."""
+        if outcomes:
+            samples = [np.arange(len(outcomes)), *_resampled([o.speaker for o in outcomes], seed)]
+            self.maps = np.array([_fit_records([outcomes[i] for i in rows]) for rows in samples])
+
+    def errors(self, signs: Sequence[Sequence[float]]) -> np.ndarray:
+        """[resamples + 1, records]: the expected share of errors of records with such signs."""
+        clipped = np.clip(np.array(signs, np.float64).reshape(-1, self.maps.shape[1] - 1), EDGE, 1 - EDGE)
+        logits = np.log(clipped / (1 - clipped))
+        return 1 / (1 + np.exp(self.maps[:, :-1] @ logits.T + self.maps[:, -1:]))
+
+
+def _fit_records(outcomes: Sequence[Outcome]) -> list[float]:
+    """The map of these records: each is as many trials as it has words that are right or wrong."""
+    signs = [o.signs for o in outcomes]
+    right = [max(o.words - o.errors, 0) for o in outcomes]
+    wrong = [o.errors for o in outcomes]
+    return fit([*signs, *signs], [True] * len(signs) + [False] * len(signs), [*right, *wrong])
+
+
+def _resampled(speakers: Sequence[str | None], seed: int) -> list[np.ndarray]:
+    """Rows of resamples with replacement: of speakers where there are enough, else of records."""
+    names = sorted({name for name in speakers if name})
+    by_speaker = len(names) >= SPEAKERS and None not in speakers
+    groups = [[i for i, s in enumerate(speakers) if s == name] for name in names] if by_speaker else None
+    units = groups or [[i] for i in range(len(speakers))]
+    generator = np.random.default_rng(seed)
+    picks = generator.integers(len(units), size=(RESAMPLES, len(units)))
+    return [np.concatenate([units[i] for i in row]) for row in picks]

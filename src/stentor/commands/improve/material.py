@@ -1,0 +1,69 @@
+"""Material of a round: what recognisers labelled and what was spoken, as manifests that are trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.commands.prepare.journal import write_jsonl
+from stentor.commands.prepare.run import prepare_run
+
+if TYPE_CHECKING:
+    from stentor.config.prepare.base import Preparation
+
+MANIFEST, REJECTS = "manifest.jsonl", "rejects.jsonl"
+"""What the steps `labels` and `speech` leave in their folders."""
+Amounts = dict[str, float]
+"""`records` and `hours`."""
+Key = tuple[str, float]
+"""A recording and the second in it where the record begins."""
+
+
+def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
+    """Do the steps that are not done; answers their folders."""
+    steps = list(steps)
+    prepare_run(steps, plugins)
+    return [step.to for step in steps]
+
+
+def gather(folders: Iterable[Path], to: Path, known: set[Key]) -> tuple[Amounts, dict[str, Amounts]]:
+    """Write one manifest `to` of those in the folders, without recordings that are `known` from people; answers what
+    entered, and what was left out by reason."""
+    left: dict[str, Amounts] = defaultdict(lambda: {"records": 0, "hours": 0.0})
+    entered = {"records": 0, "hours": 0.0}
+    ids: set[str] = set()
+
+    def records() -> Iterator[dict[str, Any]]:
+        for folder in folders:
+            for record in _records(folder / MANIFEST):
+                path = os.path.abspath(folder / record["audio_path"])
+                reason = _refused(record, path, ids, known)
+                _count(entered if reason is None else left[reason], record)
+                if reason is None:
+                    ids.add(record["id"])
+                    yield {**record, "audio_path": path}
+            for record in _records(folder / REJECTS):
+                _count(left[record["reason"]], record)
+
+    write_jsonl(to, records())
+    return entered, {reason: dict(amounts) for reason, amounts in left.items()}
+
+
+def _refused(record: dict[str, Any], path: str, ids: set[str], known: set[Key]) -> str | None:
+    if (path, round(record.get("start") or 0.0, 3)) in known:
+        return "human"
+    return "duplicate_id" if record["id"] in ids else None
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def _count(amounts: Amounts, record: dict[str, Any]) -> None:
+    amounts["records"] += 1
+    amounts["hours"] += (record.get("duration") or 0.0) / 3600

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
+from stentor.config.prepare.speech import SpeechKeys
 from stentor.section import ConfigConflict, Section
 from stentor.sources.base import Source
 
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
 
 class LabelKeys(Section):
     models: list[str] = []
-
-
-class SpeechKeys(Section):
-    recognizer: str | None = None
 
 
 class MixRatio(Section):
@@ -45,7 +42,8 @@ class Improve(Section):
     labels: LabelKeys = LabelKeys()
     """How they are labelled, and which labels are kept: the keys of a step `labels`."""
     speech: SpeechKeys | None = None
-    """What is spoken, and how: the keys of a step `speech`. Null: no synthetic speech."""
+    """What is spoken, and how: the keys of a step `speech`; `recognizer: best` is the best model so far. Texts of the
+    sets `eval` and `test` are not spoken. Null: no synthetic speech."""
     mix: MixRatio | None = MixRatio()
     """Ratio of human, pseudo-labelled and synthetic items. Null: each record as often as the others."""
     sweep: list[MixRatio] = []
@@ -65,13 +63,7 @@ class Improve(Section):
 
     def check(self, config: "Config") -> None:
         """Raises ConfigConflict where the section does not go with the rest of the run file."""
-        for key, sets in (("eval", config.data.eval), ("test", config.data.test)):
-            name = getattr(self, key)
-            if name is not None and name not in sets:
-                known = ", ".join(sets) or "there are none"
-                raise ConfigConflict(f"improve.{key}", f"names no set of `data.{key}` ({known})")
-        if not config.data.test:
-            raise ConfigConflict("improve", "needs a set in `data.test`, of people's transcripts, to measure the rounds")
+        self._check_sets(config)
         if self.sweep and not config.data.eval:
             raise ConfigConflict("improve.sweep", "needs a set in `data.eval`: ratios are never chosen on a test set")
         if self.rounds and not self.unlabelled and self.speech is None:
@@ -79,12 +71,23 @@ class Improve(Section):
         if config.task.type != "transcribe":
             raise ConfigConflict("improve", f"is for the task transcribe, not {config.task.type}")
         for number, stage in enumerate(config.stages or []):
-            data = stage.get("data")
-            if isinstance(data, dict) and "train" in data:
-                raise ConfigConflict(f"stages.{number}.data.train", "goes with no `improve:`, which adds to `data.train`")
+            if isinstance(data := stage.get("data"), dict) and "train" in data:
+                raise ConfigConflict(
+                    f"stages.{number}.data.train", "goes with no `improve`, which adds to `data.train`"
+                )
         for name, sources in (("data.train", config.data.train), ("improve.unlabelled", self.unlabelled)):
             if streams := [i for i, source in enumerate(sources) if source.streaming]:
                 raise ConfigConflict(f"{name}.{streams[0]}", "is a stream, and the rounds read what there is whole")
+
+    def _check_sets(self, config: "Config") -> None:
+        if not config.data.test:
+            raise ConfigConflict("improve", "needs a set in `data.test`, with people's texts, to measure the rounds")
+        for key, chosen, sets in (("eval", self.eval, config.data.eval), ("test", self.test, config.data.test)):
+            if chosen is not None and chosen not in sets:
+                known = ", ".join(sets) or "there are none"
+                raise ConfigConflict(f"improve.{key}", f"names no set of `data.{key}` ({known})")
+            if drawn := [name for name, source in sets.items() if source.type == "held_out"]:
+                raise ConfigConflict(f"data.{key}.{drawn[0]}", "is drawn from all training data, machine labels too")
 
     @model_validator(mode="after")
     def _kinds(self) -> "Improve":

@@ -18,7 +18,6 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from stentor.commands.prepare.run import prepare_run
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
 from stentor.config.missing_data import located
+from stentor.config.prepare.speech import SpeechStep
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
 from stentor.data.cut import audio_path
@@ -45,6 +45,8 @@ from stentor.report.rounds import write_rounds_report
 if TYPE_CHECKING:
     from stentor.cli.improve import ImproveOptions
 
+BEST = "best"
+"""What stands for the best model so far where a step takes a model."""
 WITHOUT_EFFECT = {"rounds", "patience", "eval", "test", "may_share"}
 """Keys of the section that change nothing in a round that is done."""
 
@@ -57,7 +59,7 @@ def improve(options: ImproveOptions) -> None:
     if config.improve is None:
         raise ConfigError(f"{options.config} has no section `improve:` (docs/improve.md); `stentor train` trains it.")
     if is_remote(config.output):
-        raise ConfigError("`output`: the rounds need a folder of this machine; copy it to its address when they are done.")
+        raise ConfigError("`output` is an address: the rounds need a folder of this machine.")
     folder = Path(config.output) / config.name
     if (folder / "results.json").exists() and not (folder / "round-0").exists():
         raise ConfigError(f"{folder} is a run of `stentor train`: choose another `name`.")
@@ -85,14 +87,14 @@ class _Rounds:
         prepare_run(self.config.prepare, self.options.plugin)
         self._read_data()
         finished = finished_rounds(self.folder)
-        most, patience = self.section.rounds, self.section.patience
-        if self.options.more:
-            most, patience = max(0, len(finished) - 1) + self.options.more, None
+        most, more = self.section.rounds, self.options.more
+        if more:
+            most = max(0, len(finished) - 1) + more
         settings = self._settings()
         if any(r.settings != settings for r in finished):
             self.logger.say("The settings have changed since the rounds that are done, which stay as they are.")
         self.logger.event("started", rounds=most, done=len(finished))
-        rounds, why = run_rounds(self.folder, self._round, most, patience, self._publish)
+        rounds, why = run_rounds(self.folder, self._round, most, None if more else self.section.patience, self._publish)
         self._publish(rounds, why)
         best = best_round(rounds)
         assert best is not None
@@ -127,8 +129,10 @@ class _Rounds:
         self.logger.event("round", round=number)
         self.logger.say(f"Round {number}" + (", the supervised model." if best is None else "."))
         began = time.time()
-        entered, left = {"human": self.human}, {}
-        material, mix, sweep = None, None, []
+        entered: dict[str, Any] = {"human": self.human}
+        left: dict[str, Any] = {}
+        sweep: list[dict[str, Any]] = []
+        material, mix = None, None
         if best is not None:
             model = str(round_folder(self.folder, best.number) / "run" / "export")
             material, made, left = self._material(folder, number, model)
@@ -156,7 +160,7 @@ class _Rounds:
         """Label and speak for a round, by the best `model` so far: the manifests, what entered, and what was left out,
         by kind."""
         steps = {
-            "pseudo": [self._label_step(i, s, folder, number, model) for i, s in enumerate(self.section.unlabelled, 1)],
+            "pseudo": [self._label_step(s, folder / f"labels-{i}", number, model) for i, s in enumerate(self.section.unlabelled, 1)],
             "synthetic": [] if self.section.speech is None else [self._speech_step(folder, number, model)],
         }
         entered, left = {}, {}
@@ -167,11 +171,15 @@ class _Rounds:
         material = Material(folder / "pseudo.jsonl", folder / "synthetic.jsonl")
         return material, entered, left
 
-    def _label_step(self, place: int, source: Any, folder: Path, number: int, model: str) -> Any:
-        raise NotImplementedError
-
-    def _speech_step(self, folder: Path, number: int, model: str) -> Any:
-        raise NotImplementedError
+    def _speech_step(self, folder: Path, number: int, model: str) -> SpeechStep:
+        assert self.section.speech is not None
+        keys = {name: getattr(self.section.speech, name) for name in self.section.speech.model_fields_set}
+        if keys.get("recognizer") == BEST:
+            keys["recognizer"] = model
+        keys["seed"] = keys.get("seed", 0) + number
+        measured = [*self.config.data.eval.values(), *self.config.data.test.values()]
+        keys["exclude"] = [*keys.get("exclude", []), *measured]
+        return SpeechStep(**keys, to=folder / "speech", round=number)
 
     def _config(self, number: int, material: Material | None, mix: MixRatio | None, best: Round | None) -> Plain:
         """The run file of a round. Its seed is another in each round, so that one without gain is not repeated."""
@@ -194,7 +202,8 @@ class _Rounds:
         ratios, tried = [section.mix, *section.sweep], []
         for place, ratio in enumerate(ratios, 1):
             plain = self._config(number, material, ratio, best_round(finished_rounds(self.folder)))
-            results = train_run(shortened(plain, section.sweep_share), folder / f"sweep-{place}", self.options.processes)
+            plain = shortened(plain, section.sweep_share)
+            results = train_run(plain, folder / f"sweep-{place}", self.options.processes)
             tried.append({"mix": ratio.model_dump(), "eval": results["eval"][self.decides]})
         return ratios[best_ratio(tried, *self.config.task.main_metric())], tried
 

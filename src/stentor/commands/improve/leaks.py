@@ -21,7 +21,8 @@ ALWAYS = ("ids", "recordings")
 def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]) -> None:
     """Raise DataError where the test set shares ids, recordings, speakers or texts with the training data or with what
     is to be labelled, or the set that decides shares ids or recordings with them."""
-    assert (improve := config.improve) is not None
+    improve = config.improve
+    assert improve is not None
     test = improve.reports(config)
     refused = {("data.test", test): [*ALWAYS, *(k for k in ("speakers", "texts") if k not in improve.may_share)]}
     decides, apart = improve.decides(config)
@@ -38,6 +39,6 @@ def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]
                 problems.append(f"`{section}.{name}` shares {', '.join(counts)} with `{key}`")
     if problems:
         raise DataError(
-            f"{'; '.join(problems)}. Its figures would say nothing about new speakers and texts. Take these records out "
-            "(`exclude:` of a source), or, where that is meant, say so with `improve.may_share`."
+            f"{'; '.join(problems)}. Its figures would say nothing about new speakers and texts. Take these records "
+            "out (`exclude:` of a source), or, where that is meant, say so with `improve.may_share`."
         )

@@ -124,6 +124,44 @@ class SpeechOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
+@verb(prepare, "labels", "stentor.commands.prepare.labels:prepare_labels")
+@dataclass
+class LabelsOptions:
+    """Write down audio by recognisers, and keep what is likely right, as training records. The same command goes on
+    after a kill."""
+
+    data: str = Argument("A folder of recordings, a manifest path, or type=...,key=value. Texts in it are not read.")
+    to: Path = Option("Folder for manifest.jsonl, rejects.jsonl, summary.json and corpus.html.", REQUIRED, output=True)
+    model: list[str] = Option("A recogniser: run folder, export or Hub id, the best one first. Repeat it.", REQUIRED)
+    decoding: list[str] = Option(
+        "KEY=VALUE,...: a way of decoding with each model (beams, temperature, speed), the best one first. Repeat it.",
+        [],
+    )
+    labelled: str | None = Option(
+        "Records with texts, which no model was trained on: they calibrate the confidences and say which threshold "
+        "keeps --max-error."
+    )
+    max_error: float = Option("Word error rate that what is kept may have.", 0.1, min=0.0, max=1.0)
+    assurance: float = Option("How sure it must be that the error is not higher, from 0.5.", 0.8, min=0.5, max=0.999)
+    select: str = Option("confidence, or random: as many seconds drawn by lot, the baseline of a filter.", "confidence")
+    hours: float | None = Option("Most hours that are kept.", min=0.0)
+    round: int = Option("Which time it is that this data is labelled; a key of the records.", 1, min=0)
+    stage: list[str] = Option(
+        "TYPE,KEY=VALUE,...: what is done first, as with segments; none for clips that stay whole. Repeat it.", ["vad"]
+    )
+    filter: list[str] = Option(
+        "TYPE,KEY=VALUE,...: what is done behind the transcription; none, or such as language. Repeat it.",
+        ["hallucinations,min_confidence=null"],
+    )
+    audio: bool = Flag("Write each segment as a FLAC file. Otherwise records point into the recordings.")
+    seed: int = Option("Of what is drawn by lot.", 0)
+    jobs: int | None = Option(JOBS, min=1)
+    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
+    ray: str | None = Option(RAY)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
+    plugin: list[Path] = Option(PLUGINS, [])
+
+
 @verb(prepare, "words", "stentor.commands.prepare.words:prepare_words")
 @dataclass
 class WordsOptions:

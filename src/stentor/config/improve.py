@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, SerializeAsAny, model_validator
 
 from stentor.config.prepare.speech import SpeechKeys
+from stentor.config.prepare.steps import LabelKeys
 from stentor.section import ConfigConflict, Section
 from stentor.sources.base import Source
 
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
     from stentor.config.schema import Config
 
 
-class LabelKeys(Section):
+class RoundLabels(LabelKeys):
+    """How the rounds label: the keys of a step `labels`, but for those that a round gives."""
+
     models: list[str] = []
+    """Recognisers besides the best model so far, which comes first. The more they differ from it, the more they help."""
 
 
 class MixRatio(Section):
@@ -39,8 +43,8 @@ class Improve(Section):
     """What each round trains from: `base` is what the run file says, `best` the weights of the best round so far."""
     unlabelled: list[SerializeAsAny[Source]] = []
     """Recordings that are labelled in each round, by the best model so far. Texts in them are not read."""
-    labels: LabelKeys = LabelKeys()
-    """How they are labelled, and which labels are kept: the keys of a step `labels`."""
+    labels: RoundLabels = RoundLabels()
+    """How they are labelled, and which labels are kept. `labelled` null: the set `eval`, where there is one."""
     speech: SpeechKeys | None = None
     """What is spoken, and how: the keys of a step `speech`; `recognizer: best` is the best model so far. Texts of the
     sets `eval` and `test` are not spoken. Null: no synthetic speech."""

@@ -26,23 +26,25 @@ def logit(probability: float) -> float:
     return math.log(clipped / (1 - clipped))
 
 
-def fit(signs: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float]:
+def fit(signs: Sequence[Sequence[float]], right: Sequence[bool], counts: Sequence[float] | None = None) -> list[float]:
     """The calibration (see `confidence`) that makes what was right most likely, by Newton's method. `signs` [N, S] in
-    [0, 1], `right` [N]. A Gaussian prior at the first sign as it is keeps the map finite where everything was right."""
+    [0, 1], `right` [N], `counts` [N]: how often each was observed (None: once). A Gaussian prior at the first sign as
+    it is keeps the map finite where everything was right."""
     x = np.array([[*map(logit, row), 1.0] for row in signs], np.float64)
     y = np.asarray(right, np.float64)
+    n = np.ones(len(x)) if counts is None else np.asarray(counts, np.float64)
     start = np.zeros(x.shape[1])
     start[0] = 1.0
 
     def loss(weights: np.ndarray) -> float:
         z = x @ weights
-        return float(np.logaddexp(0, z).sum() - y @ z + PRIOR / 2 * np.square(weights - start).sum())
+        return float(n @ (np.logaddexp(0, z) - y * z) + PRIOR / 2 * np.square(weights - start).sum())
 
     weights = start.copy()
     for _ in range(100):
         p = 1 / (1 + np.exp(-(x @ weights)))
-        gradient = x.T @ (p - y) + PRIOR * (weights - start)
-        hessian = (x * (p * (1 - p))[:, None]).T @ x + PRIOR * np.eye(len(start))
+        gradient = x.T @ (n * (p - y)) + PRIOR * (weights - start)
+        hessian = (x * (n * p * (1 - p))[:, None]).T @ x + PRIOR * np.eye(len(start))
         step = np.linalg.solve(hessian, gradient)
         current, size = loss(weights), 1.0
         while loss(weights - size * step) > current and size > 1e-6:  # a full step may overshoot far from the minimum

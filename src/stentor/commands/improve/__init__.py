@@ -31,6 +31,7 @@ from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
 from stentor.config.missing_data import located
 from stentor.config.prepare.speech import SpeechStep
+from stentor.config.prepare.steps import LabelsStep
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
 from stentor.data.cut import audio_path
@@ -41,6 +42,8 @@ from stentor.engine.run_logger import RunLogger
 from stentor.errors import ConfigError, without_secrets
 from stentor.metrics.format import figure, interval, label, percent
 from stentor.report.rounds import write_rounds_report
+from stentor.section import Section
+from stentor.sources.base import Source
 
 if TYPE_CHECKING:
     from stentor.cli.improve import ImproveOptions
@@ -160,7 +163,10 @@ class _Rounds:
         """Label and speak for a round, by the best `model` so far: the manifests, what entered, and what was left out,
         by kind."""
         steps = {
-            "pseudo": [self._label_step(s, folder / f"labels-{i}", number, model) for i, s in enumerate(self.section.unlabelled, 1)],
+            "pseudo": [
+                self._label_step(s, folder / f"labels-{i}", number, model)
+                for i, s in enumerate(self.section.unlabelled, 1)
+            ],
             "synthetic": [] if self.section.speech is None else [self._speech_step(folder, number, model)],
         }
         entered, left = {}, {}
@@ -171,9 +177,17 @@ class _Rounds:
         material = Material(folder / "pseudo.jsonl", folder / "synthetic.jsonl")
         return material, entered, left
 
+    def _label_step(self, source: Source, to: Path, number: int, model: str) -> LabelsStep:
+        keys = _written(self.section.labels)
+        keys["models"] = [model, *keys.get("models", [])]
+        keys["seed"] = keys.get("seed", 0) + number
+        if self.apart:
+            keys.setdefault("labelled", self.config.data.eval[self.decides])
+        return LabelsStep(**keys, data=source, to=to, round=number)
+
     def _speech_step(self, folder: Path, number: int, model: str) -> SpeechStep:
         assert self.section.speech is not None
-        keys = {name: getattr(self.section.speech, name) for name in self.section.speech.model_fields_set}
+        keys = _written(self.section.speech)
         if keys.get("recognizer") == BEST:
             keys["recognizer"] = model
         keys["seed"] = keys.get("seed", 0) + number
@@ -259,6 +273,11 @@ class _Rounds:
             },
         )
         write_rounds_report(self.folder)
+
+
+def _written(section: Section) -> dict[str, Any]:
+    """The keys of a section that were written."""
+    return {name: getattr(section, name) for name in section.model_fields_set}
 
 
 def _is_gain(change: dict[str, dict[str, Any]], metric: str) -> bool:

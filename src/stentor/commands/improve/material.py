@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.journal import write_jsonl
 from stentor.commands.prepare.run import prepare_run
+from stentor.errors import DataError
 
 if TYPE_CHECKING:
     from stentor.config.prepare.base import Preparation
 
-MANIFEST, REJECTS = "manifest.jsonl", "rejects.jsonl"
+MANIFEST, REJECTS, SUMMARY = "manifest.jsonl", "rejects.jsonl", "summary.json"
 """What the steps `labels` and `speech` leave in their folders."""
+BULKY = {"hypotheses"}
+"""Keys of labels that training does not read."""
 Amounts = dict[str, float]
 """`records` and `hours`."""
 Key = tuple[str, float]
@@ -24,10 +27,18 @@ Key = tuple[str, float]
 
 
 def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
-    """Do the steps that are not done; answers their folders."""
-    steps = list(steps)
-    prepare_run(steps, plugins)
-    return [step.to for step in steps]
+    """Do the steps that are not done; answers their folders. A step of which nothing is kept is done all the same."""
+    folders = []
+    for step in steps:
+        try:
+            prepare_run([step], plugins)
+        except DataError as error:
+            manifest = step.to / MANIFEST
+            if not (step.to / SUMMARY).is_file() or manifest.stat().st_size:
+                raise
+            print(error, flush=True)
+        folders.append(step.to)
+    return folders
 
 
 def gather(folders: Iterable[Path], to: Path, known: set[Key]) -> tuple[Amounts, dict[str, Amounts]]:
@@ -45,7 +56,7 @@ def gather(folders: Iterable[Path], to: Path, known: set[Key]) -> tuple[Amounts,
                 _count(entered if reason is None else left[reason], record)
                 if reason is None:
                     ids.add(record["id"])
-                    yield {**record, "audio_path": path}
+                    yield {k: v for k, v in record.items() if k not in BULKY} | {"audio_path": path}
             for record in _records(folder / REJECTS):
                 _count(left[record["reason"]], record)
 

@@ -25,8 +25,9 @@ class Preparation(Choice):
 
 
 def options_of(section: Section) -> list[str]:
-    """The keys of a section as they were written, `key=value` on the command line."""
+    """The keys of a section as they were written, `key=value` on the command line, with the `type` of a choice."""
     from stentor.config.load import inline
 
     written = section.model_dump(mode="json", by_alias=True, exclude_unset=True, serialize_as_any=True)
-    return [f"{key}={inline(value)}" for key, value in written.items()]
+    kind = {"type": section.type} if isinstance(section, Choice) else {}
+    return [f"{key}={inline(value)}" for key, value in (kind | written).items()]

@@ -1,4 +1,5 @@
-"""Steps of `prepare:`: a corpus, segments, word times, a codec, codec tokens. The keys are the options of the verbs."""
+"""Steps of `prepare:`: a corpus, segments, pseudo-labels, word times, a codec, codec tokens. Keys are the options of the
+verbs."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,11 @@ from stentor.config.load import inline
 from stentor.config.prepare.base import Preparation, options_of
 from stentor.data.storage import StoragePath
 from stentor.inference.segments.base import Stage
+from stentor.inference.segments.hallucinations import HallucinationsStage
+from stentor.inference.segments.label import Decoding
+from stentor.inference.segments.vad import VadStage
 from stentor.models.codecs.base import Codec
+from stentor.section import Section
 from stentor.sources.base import Source
 
 
@@ -41,20 +46,15 @@ class CorpusStep(Preparation):
         return {**super().options(), "source": self.from_, "option": option}
 
 
-class DataStep(Preparation):
-    """A step that is made of records."""
+class Place(Section):
+    """Where a step is done."""
 
-    data: Source
-    """The records."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "data": ",".join(options_of(self.data))}
 
-
-class ClusterStep(DataStep):
-    """A step that can be done on a Ray cluster."""
+class ClusterPlace(Place):
+    """Where a step is done that a Ray cluster can do as well."""
 
     ray: str | None = None
     """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
@@ -62,6 +62,20 @@ class ClusterStep(DataStep):
     """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
     jobs: int | None = Field(None, ge=1)
     """Processes. Null: one for each device; on a cluster what it offers."""
+
+
+class DataStep(Place, Preparation):
+    """A step that is made of records."""
+
+    data: Source
+    """The records."""
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "data": ",".join(options_of(self.data))}
+
+
+class ClusterStep(ClusterPlace, DataStep):
+    """A step that can be done on a Ray cluster."""
 
 
 class SegmentsStep(ClusterStep):
@@ -76,6 +90,53 @@ class SegmentsStep(ClusterStep):
     def options(self) -> dict[str, Any]:
         stages = [",".join(options_of(stage)) for stage in self.stages]
         return {**super().options(), "stage": stages}
+
+
+class LabelKeys(ClusterPlace):
+    """How audio is labelled, and which labels are kept."""
+
+    decodings: list[Decoding] = [Decoding()]
+    """Ways of decoding, of each model, the best one first."""
+    labelled: Source | None = None
+    """Records with texts, which no model was trained on: they calibrate the confidences and say which threshold keeps
+    `max_error`."""
+    max_error: float = Field(0.1, gt=0, le=1)
+    """Word error rate that what is kept may have."""
+    assurance: float = Field(0.8, ge=0.5, lt=1)
+    """How sure it must be that the error is not higher."""
+    select: Literal["confidence", "random"] = "confidence"
+    """`random` keeps as many seconds, drawn by lot: the baseline of a filter."""
+    hours: float | None = Field(None, gt=0)
+    """Most hours that are kept. Null: no limit."""
+    stages: list[SerializeAsAny[Stage]] = [VadStage()]
+    """What is done first, in order; empty for clips that stay whole."""
+    filters: list[SerializeAsAny[Stage]] = [HallucinationsStage(min_confidence=None)]
+    """What is done behind the transcription, in order."""
+    audio: bool = False
+    """Write each segment as a FLAC file. False: records point into the recordings."""
+    seed: int = 0
+    """Of what is drawn by lot."""
+
+
+class LabelsStep(LabelKeys, ClusterStep):
+    """Pseudo-labels of audio that nobody has written down, as `manifest.jsonl` in `to`: see docs/labels.md."""
+
+    type: Literal["labels"] = "labels"
+    models: list[str] = Field(min_length=1)
+    """Recognisers, the best one first: run folders, exports or Hub ids."""
+    round: int = Field(1, ge=0)
+    """Which time it is that this data is labelled; a key of the records."""
+
+    def options(self) -> dict[str, Any]:
+        decodings = [d.model_dump(exclude_none=True) for d in self.decodings]
+        return {
+            **super().options(),
+            "model": self.models,
+            "decoding": [",".join(f"{key}={value}" for key, value in keys.items()) for keys in decodings],
+            "labelled": ",".join(options_of(self.labelled)) if self.labelled else None,
+            "stage": [",".join(options_of(stage)) for stage in self.stages] or ["none"],
+            "filter": [",".join(options_of(stage)) for stage in self.filters] or ["none"],
+        }
 
 
 class WordsStep(ClusterStep):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from stentor.inference.segments.base import Limit, Segment
+from stentor.inference.segments.base import Limit, Reject, Segment
 from stentor.inference.segments.transcribe import TranscribingStage
-
-if TYPE_CHECKING:
-    from stentor.inference.recording import Recording
 
 
 class AgreementStage(TranscribingStage):
@@ -27,12 +23,16 @@ class AgreementStage(TranscribingStage):
     limits: ClassVar = (Limit("disagreement", "max_wer", "different_texts", upper=True),)
     reasons: ClassVar = {"different_texts": "two recognisers write different things"}
 
-    def measure(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment]:
-        from stentor.metrics.wer import rate, word_errors
-        from stentor.text.normalize import normalize
+    def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
+        rate = difference(segment.measures["text"], transcript["text"], segment.measures.get("language"))
+        return self.check(segment.measured(disagreement=round(rate, 4), second_text=transcript["text"]))
 
-        for segment, other in zip(segments, self.transcripts(recording, segments), strict=True):
-            language = segment.measures.get("language")
-            texts = [normalize(text, "whisper_basic", language) for text in (segment.measures["text"], other["text"])]
-            wer = rate(word_errors([(texts[0], texts[1])], language))
-            yield segment.measured(disagreement=round(wer, 4), second_text=other["text"])
+
+def difference(reference: str, text: str, language: str | None = None) -> float:
+    """The word error rate between two texts, without case and punctuation; of characters for languages without
+    spaces."""
+    from stentor.metrics.wer import rate, word_errors
+    from stentor.text.normalize import normalize
+
+    pair = normalize(reference, "whisper_basic", language), normalize(text, "whisper_basic", language)
+    return rate(word_errors([pair], language))

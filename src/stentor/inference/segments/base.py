@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from stentor.section import Choice
 
@@ -64,6 +64,10 @@ class Reject:
     threshold: Any = None
 
 
+OpenWork: TypeAlias = "tuple[Recording, Sequence[Segment]]"
+"""A recording with its segments so far."""
+
+
 @dataclass(frozen=True)
 class Limit:
     """A measure that is held against a key of the stage; segments beyond it are dropped."""
@@ -84,6 +88,8 @@ class Stage(Choice):
     """
 
     limits: ClassVar[tuple[Limit, ...]] = ()
+    batched: ClassVar[bool] = False
+    """Whether the segments of several recordings at a time are cheaper, as with models: see `process_many`."""
     reasons: ClassVar[dict[str, str]] = {}
     """Meaning of each reason that the stage drops segments for, for people."""
 
@@ -94,6 +100,10 @@ class Stage(Choice):
         """What becomes of the segments, in order of time; a segment may be cut into several. Raises AudioError."""
         for segment in self.measure(recording, segments):
             yield self.check(segment)
+
+    def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
+        """`process` for several recordings at once."""
+        return [list(self.process(recording, segments)) for recording, segments in work]
 
     def measure(self, recording: Recording, segments: Sequence[Segment]) -> Iterable[Segment]:
         """The segments with measures."""

@@ -6,50 +6,69 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from stentor.inference.segments.base import Reject, Segment, Stage, loaded
+from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
 
 if TYPE_CHECKING:
     from stentor.inference.recording import Recording
+    from stentor.inference.transcribe import Transcript
 
 
 class TranscribingStage(Stage):
-    """Stages with a recogniser."""
+    """Stages with a recogniser. A kind implements `judge`."""
 
     model: str
     """A recogniser: run folder, export or Hub id. Its own checks decode again what looks made up."""
     batch_seconds: float = 120.0
     """Most padded audio that is decoded at a time."""
+    batched: ClassVar = True
     _device: str = "cpu"
 
     def setup(self, device: str) -> None:
         self._device = device
         loaded(self.model, device).for_transcription()
 
-    def transcripts(self, recording: Recording, segments: Sequence[Segment]) -> list[dict[str, Any]]:
-        """`{"text", "confidence", "language"}` of each segment; `confidence` is the mean probability of a token."""
-        from stentor.inference.recording import ArrayRecording
+    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
+        yield from self.process_many([(recording, segments)])[0]
 
-        model = loaded(self.model, self._device)
-        rate, results = model.bundle.processor.sample_rate, dict[int, dict[str, Any]]()
-        for language in dict.fromkeys(s.measures.get("language") for s in segments):
-            chosen = [i for i, s in enumerate(segments) if s.measures.get("language") == language]
-            clips = (ArrayRecording(segments[i].audio(recording, rate), rate, rate) for i in chosen)
-            options: dict[str, Any] = {
-                "language": language,
-                "words": False,
-                "keep_failed": True,
-                "batch_seconds": self.batch_seconds,
-            }
-            for i, transcript in zip(chosen, model.transcribe_many(clips, **options), strict=True):
-                parts = transcript.segments
-                seconds = sum(p["end"] - p["start"] for p in parts)
-                log_prob = sum(p["log_prob"] * (p["end"] - p["start"]) for p in parts) / seconds if seconds else 0.0
-                confidence = round(math.exp(log_prob), 4) if transcript.text else 0.0
-                found = transcript["language"]
-                results[i] = {"text": transcript.text.strip(), "confidence": confidence} | (
-                    {"language": found} if found else {}
-                )
-        return [results[i] for i in range(len(segments))]
+    def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
+        transcripts = map(summarized, transcribed(self.model, self._device, work, self.batch_seconds))
+        return [[self.judge(segment, next(transcripts)) for segment in segments] for _, segments in work]
+
+    def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
+        """What becomes of a segment with such a transcript, see `summarized`."""
+        raise NotImplementedError
+
+
+def transcribed(
+    name: str, device: str, work: Sequence[OpenWork], batch_seconds: float, speed: float = 1.0, **options: Any
+) -> list[Transcript]:
+    """Transcripts of all segments of several recordings, in their order, in the `language` of each where it is known.
+    The audio is played `speed` times as fast, as on a tape. `options`: see `stentor.inference.transcribe.Transcriber`.
+    Raises ConfigError for options that the model does not know."""
+    from stentor.inference.recording import ArrayRecording
+
+    model = loaded(name, device)
+    rate = model.bundle.processor.sample_rate
+    pairs = [(recording, segment) for recording, segments in work for segment in segments]
+    options |= {"words": False, "keep_failed": True, "batch_seconds": batch_seconds}
+    results: dict[int, Transcript] = {}
+    for language in dict.fromkeys(segment.measures.get("language") for _, segment in pairs):
+        chosen = [i for i, (_, segment) in enumerate(pairs) if segment.measures.get("language") == language]
+        audio = (pairs[i][1].audio(pairs[i][0], rate) for i in chosen)
+        clips = (ArrayRecording(clip, round(rate * speed), rate) for clip in audio)
+        results |= zip(chosen, model.transcribe_many(clips, language=language, **options), strict=True)
+    return [results[i] for i in range(len(pairs))]
+
+
+def summarized(transcript: Transcript) -> dict[str, Any]:
+    """`{"text", "confidence", "language"}` of a segment; `confidence` is the mean probability of a token, and there is
+    no language where nobody knows it."""
+    parts = transcript.segments
+    seconds = sum(p["end"] - p["start"] for p in parts)
+    log_prob = sum(p["log_prob"] * (p["end"] - p["start"]) for p in parts) / seconds if seconds else 0.0
+    confidence = round(math.exp(log_prob), 4) if transcript.text else 0.0
+    language = {"language": transcript["language"]} if transcript["language"] else {}
+    return {"text": transcript.text.strip(), "confidence": confidence, **language}
 
 
 class TranscribeStage(TranscribingStage):
@@ -58,6 +77,5 @@ class TranscribeStage(TranscribingStage):
     type: Literal["transcribe"] = "transcribe"
     reasons: ClassVar = {"no_text": "the recogniser hears nothing"}
 
-    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        for segment, transcript in zip(segments, self.transcripts(recording, segments), strict=True):
-            yield segment.measured(**transcript) if transcript["text"] else segment.drop("no_text")
+    def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
+        return segment.measured(**transcript) if transcript["text"] else segment.drop("no_text")

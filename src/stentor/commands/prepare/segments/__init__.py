@@ -8,8 +8,9 @@ kill."""
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, secon
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path
-from stentor.data.record_table import RecordTable
+from stentor.data.record_table import RecordTable, Selection
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
@@ -36,46 +37,71 @@ if TYPE_CHECKING:
 NamedStage = tuple[str, Stage]
 DEFAULT = ("vad", "quality", "duplicates")
 """Stages without `--stage`: those that need no model."""
+TOGETHER, MOST = 240.0, 64
+"""Seconds of recordings that a process takes at a time where that helps, and how many at most."""
 
 
 def prepare_segments(options: SegmentsOptions) -> None:
     """Write the records and the page, or go on where a killed command stopped. Raises ConfigError for stages that do
     not fit and for a folder that holds other segments, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the recordings cannot be used (what could be made is written all the same)."""
-    stages = _named([parse_section(spec, Stage, "--stage") for spec in options.stage or DEFAULT])
-    digest = Fingerprint(_description)
-    cuts = digest.through(parse_source(options.data).cuts())
-    work = RecordTable(Work(index, cut) for index, cut in enumerate(cuts))
+    stages = named([parse_section(spec, Stage, "--stage") for spec in options.stage or DEFAULT])
+    work, records = recordings(options.data)
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
-    settings = {"stages": sections, "audio": options.audio, "records": str(digest)}
-    summary_path = options.to / "summary.json"
-    if summary_path.is_file():
-        if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
-            raise ConfigError(f"{options.to} holds other segments: give another folder as --to, or delete it.")
-        _remove_journals(options.to)
-        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
-        return
-    options.to.mkdir(parents=True, exist_ok=True)
-    corpus = Corpus(options.to)
+    settings = {"stages": sections, "audio": options.audio, "records": records}
+    if not is_complete(options.to, settings):
+        make_corpus(options, stages, work, settings)
+
+
+def recordings(data: str) -> tuple[RecordTable[Work], str]:
+    """The recordings of a source that no stage has seen, and their fingerprint."""
+    digest = Fingerprint(_description)
+    cuts = digest.through(parse_source(data).cuts())
+    return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
+
+
+def is_complete(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether the corpus of these settings is in a folder. Raises ConfigError when it holds another."""
+    summary_path = folder / "summary.json"
+    if not summary_path.is_file():
+        return False
+    if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
+        raise ConfigError(f"{folder} holds other segments: give another folder as --to, or delete it.")
+    _remove_journals(folder)
+    print(f"{folder} is complete; delete it to make it anew.", flush=True)
+    return True
+
+
+def make_corpus(
+    options: Any,
+    stages: Sequence[NamedStage],
+    work: RecordTable[Work],
+    settings: dict[str, Any],
+    more: Callable[[], dict[str, Any]] = dict,
+) -> None:
+    """Take recordings through stages and write all files. `more`: called after the last stage, for the summary. See
+    `prepare_segments` for what it raises."""
+    corpus, count = Corpus(options.to), len(work)
     passes = _passes(stages, options.audio)
     for number, in_pass in enumerate(passes, 1):
         audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
-        journal = Journal(options.to / f"pass-{number}.jsonl.part", {**settings, "pass": number})
-        _run(SegmentsWorker(in_pass, audio_folder), work, journal, options, f"pass {number} of {len(passes)}")
+        worker = SegmentsWorker(in_pass, audio_folder)
+        journal = run_pass(worker, work, options, {**settings, "pass": number}, f"pass {number} of {len(passes)}")
         work = corpus.add(work, journal, in_pass)
     records = RecordTable(record for each in work for record in corpus.records(each))
     write_jsonl(options.to / "manifest.jsonl", records)
     write_jsonl(options.to / "rejects.jsonl", corpus.rejects)
-    summary = summarize_corpus(stages, corpus.counts, records, corpus.rejects)
-    with atomic_path(options.to / "corpus.html") as part:
+    summary = {**summarize_corpus(stages, corpus.counts, records, corpus.rejects), **more()}
+    page = options.to / "corpus.html"
+    with atomic_path(page) as part:
         part.write_text(render(options.to, summary, [stage for _, stage in stages], records, corpus.rejects), "utf-8")
-    write_json(summary_path, {**summary, "settings": settings})
+    write_json(options.to / "summary.json", {**summary, "settings": settings})
     _remove_journals(options.to)
     print_summary(summary)
-    print(f"written: {options.to / 'manifest.jsonl'} and {options.to / 'corpus.html'}", flush=True)
-    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], digest.count)
+    print(f"written: {options.to / 'manifest.jsonl'} and {page}", flush=True)
+    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], count)
     if not records:
-        raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
+        raise DataError(f"No segment was kept; {page} says why.")
 
 
 def _description(cut: Cut | UnusableRecord) -> list[Any]:
@@ -88,7 +114,7 @@ def _remove_journals(folder: Path) -> None:
         path.unlink()
 
 
-def _named(stages: Sequence[Stage]) -> list[NamedStage]:
+def named(stages: Sequence[Stage]) -> list[NamedStage]:
     """Stages by their type, with a number from the second one of a type on."""
     seen: Counter[str] = Counter()
     named = []
@@ -109,9 +135,12 @@ def _passes(stages: Sequence[NamedStage], audio: bool) -> list[list[NamedStage]]
     return passes if passes[-1] or audio else passes[:-1]
 
 
-def _run(
-    worker: SegmentsWorker, work: RecordTable[Work], journal: Journal, options: SegmentsOptions, title: str
-) -> None:
+def run_pass(
+    worker: SegmentsWorker, work: RecordTable[Work], options: Any, settings: dict[str, Any], title: str
+) -> Journal:
+    """The journal of a pass over all recordings, which is named by `settings["pass"]`."""
+    options.to.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.to / f"pass-{settings['pass']}.jsonl.part", settings)
     jobs = options.jobs or (None if options.ray else 1)
     Pipeline(
         worker=worker,
@@ -120,7 +149,21 @@ def _run(
         title=title,
         saved=lambda: f"{len(journal):,} of {len(work):,} recordings are in {journal.path}",
         unit="recordings",
-    ).run([work[index : index + 1] for index in range(len(work))])
+    ).run(_groups(work, any(stage.batched for _, stage in worker.stages)))
+    return journal
+
+
+def _groups(work: RecordTable[Work], batched: bool) -> list[Selection[Work]]:
+    """The recordings one by one or, for stages that take several at a time, up to `TOGETHER` seconds of them."""
+    groups: list[list[int]] = []
+    total = math.inf
+    for index, each in enumerate(work):
+        total += 0.0 if isinstance(each.cut, UnusableRecord) else each.cut.duration
+        if not batched or total > TOGETHER or len(groups[-1]) == MOST:
+            groups.append([])
+            total = 0.0 if isinstance(each.cut, UnusableRecord) else each.cut.duration
+        groups[-1].append(index)
+    return [work.select(group) for group in groups]
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,40 @@ class Work:
         return self.cut.id
 
 
+@dataclass
+class Opened:
+    """A recording on its way through the stages."""
+
+    work: Work
+    recording: DecodedRecording
+    segments: list[Segment]
+    rejects: list[dict[str, Any]] = field(default_factory=list)
+    counts: list[list[float]] = field(default_factory=list)
+    """Of each stage: segments and seconds that it was given and that it kept."""
+
+    def add(self, stage: str, results: Sequence[Segment | Reject]) -> None:
+        """What a stage made of the segments."""
+        given = [len(self.segments), seconds(self.segments)]
+        self.segments = [s for s in results if isinstance(s, Segment)]
+        self.rejects += [{"stage": stage, **asdict(r)} for r in results if isinstance(r, Reject)]
+        self.counts.append([*given, len(self.segments), seconds(self.segments)])
+
+
+def _opened(work: Work) -> Opened | UnusableRecord:
+    cut = work.cut
+    if isinstance(cut, UnusableRecord):
+        return cut
+    path = audio_path(cut)
+    if path is None:
+        message = f"{cut.id}: its audio is not a part of one file, which segments could point into."
+        return UnusableRecord(cut.id, "no_file", message)
+    try:
+        recording = DecodedRecording.of_file(path, cut.id, cut.start, cut.duration, channel_of(cut.custom))
+    except AudioError as error:
+        return reject(cut, error)
+    return Opened(work, recording, [whole(cut, recording)] if work.segments is None else list(work.segments))
+
+
 class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], list[UnusableRecord]]"]):
     """Recordings to `{"id", "segments", "rejects", "counts"}` as plain data; `counts` holds how many segments and
     seconds each stage was given and kept. With `audio_folder`, segments become FLAC files there."""
@@ -51,32 +85,30 @@ class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], 
             stage.setup(device)
 
     def process(self, group: Sequence[Work]) -> tuple[list[Outcome], list[UnusableRecord]]:
-        return divided(self._recording(work) for work in group)
-
-    def _recording(self, work: Work) -> Outcome | UnusableRecord:
-        cut = work.cut
-        if isinstance(cut, UnusableRecord):
-            return cut
-        path = audio_path(cut)
-        if path is None:
-            message = f"{cut.id}: its audio is not a part of one file, which segments could point into."
-            return UnusableRecord(cut.id, "no_file", message)
+        opened = [_opened(work) for work in group]
+        recordings = [each for each in opened if isinstance(each, Opened)]
         try:
-            recording = DecodedRecording.of_file(path, cut.id, cut.start, cut.duration, channel_of(cut.custom))
-            segments = [whole(cut, recording)] if work.segments is None else list(work.segments)
-            rejects: list[dict[str, Any]] = []
-            counts: list[list[float]] = []
             for name, stage in self.stages:
-                counts_before, results = [len(segments), seconds(segments)], list(stage.process(recording, segments))
-                segments = [s for s in results if isinstance(s, Segment)]
-                rejects += [{"stage": name, **asdict(r)} for r in results if isinstance(r, Reject)]
-                counts.append([*counts_before, len(segments), seconds(segments)])
-            files: dict[Path, bytes] = {}
-            if self.audio_folder is not None:
-                segments = [self._encoded(work.index, recording, segment, files) for segment in segments]
+                results = stage.process_many([(each.recording, each.segments) for each in recordings])
+                for each, result in zip(recordings, results, strict=True):
+                    each.add(name, result)
+            return divided(each if isinstance(each, UnusableRecord) else self._outcome(each) for each in opened)
         except AudioError as error:
-            return reject(cut, error)
-        outcome = {"id": cut.id, "segments": [asdict(s) for s in segments], "rejects": rejects, "counts": counts}
+            if len(group) > 1:  # one of them is meant: the others go on without it
+                return self.join([self.process(alone) for alone in self.split(group)])
+            assert not isinstance(group[0].cut, UnusableRecord)
+            return [], [reject(group[0].cut, error)]
+
+    def _outcome(self, opened: Opened) -> Outcome:
+        segments, files = opened.segments, dict[Path, bytes]()
+        if self.audio_folder is not None:
+            segments = [self._encoded(opened.work.index, opened.recording, s, files) for s in segments]
+        outcome = {
+            "id": opened.work.id,
+            "segments": [asdict(s) for s in segments],
+            "rejects": opened.rejects,
+            "counts": opened.counts,
+        }
         return RecordWithFiles(outcome, files) if files else outcome
 
     def _encoded(self, index: int, recording: DecodedRecording, segment: Segment, files: dict[Path, bytes]) -> Segment:

@@ -1,0 +1,52 @@
+"""`stentor prepare labels`: audio that nobody has written down to records with pseudo-labels.
+
+The stages of `stentor prepare segments`: some that cut (`vad`), then `label`, filters, and `select`. Records whose text
+is known, if there are any, go through `label` and the filters first: they calibrate the confidences, and their errors
+say which threshold keeps an error that is wished for. TO holds what `stentor prepare segments` writes; `summary.json`
+has `selection` besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stentor.commands.prepare.segments import NamedStage, is_complete, make_corpus, named, recordings
+from stentor.config.load import inline, parse_section
+from stentor.inference.segments.base import Stage
+from stentor.inference.segments.label import Decoding, LabelStage
+
+if TYPE_CHECKING:
+    from stentor.cli.prepare import LabelsOptions
+
+NONE = "none"
+"""A `--stage` or `--filter` that stands for none at all."""
+
+
+def prepare_labels(options: LabelsOptions) -> None:
+    """Write the records and the page, or go on where a killed command stopped. Raises as `prepare_segments`, and
+    DataError for too few labelled records."""
+    from stentor.commands.prepare.labels.labelled import learn
+
+    label = LabelStage(
+        models=options.model,
+        decodings=[parse_section(spec, Decoding, "--decoding") for spec in options.decoding] or [Decoding()],
+        round=options.round,
+    )
+    keys = {"by": options.select} | {k: getattr(options, k) for k in ("max_error", "assurance", "hours", "seed")}
+    select = parse_section("select," + ",".join(f"{k}={inline(v)}" for k, v in keys.items()), Stage, "--select")
+    before, filters = _stages(options.stage, "--stage"), _stages(options.filter, "--filter")
+    work, records = recordings(options.data)
+    labelled, labelled_records = recordings(options.labelled) if options.labelled else (None, None)
+    sections = [s.model_dump(mode="json", by_alias=True) for s in (*before, label, *filters, select)]
+    settings = {"stages": sections, "audio": options.audio, "records": records, "labelled": labelled_records}
+    if is_complete(options.to, settings):
+        return
+    facts: dict[str, Any] = {"calibrated": False}
+    if labelled is not None:
+        label, select, facts = learn(options, label, filters, select, labelled, settings)
+    stages: Sequence[NamedStage] = named([*before, label, *filters, select])
+    make_corpus(options, stages, work, settings, lambda: {"selection": {**facts, **select.selection}})
+
+
+def _stages(specs: Sequence[str], option: str) -> list[Stage]:
+    return [] if list(specs) == [NONE] else [parse_section(spec, Stage, option) for spec in specs]

@@ -1,0 +1,80 @@
+"""Threshold of pseudo-labels: the most seconds whose expected error is under a wished one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+STEPS = 20
+"""Points of the curve."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The records that are kept, and what is expected of them."""
+
+    kept: frozenset[int]
+    seconds: float
+    summary: dict[str, Any] = field(default_factory=dict)
+    """`min_confidence`, `kept_share` (of seconds), `expected_error` and its `upper` bound, and the `curve`: the same
+    figures for twenty shares."""
+
+
+def choose(
+    errors: np.ndarray,
+    words: Sequence[int],
+    seconds: Sequence[float],
+    max_error: float,
+    assurance: float,
+    hours: float | None = None,
+) -> Choice:
+    """The records with the least expected errors, as many as together stay under `max_error`.
+
+    Args:
+        errors: [resamples + 1, records], the expected share of errors of each, the first row the estimate and the
+            others by resamples of the labelled records.
+        words: of each label, the weight of its errors.
+        seconds: of each record.
+        max_error: errors over words of all that is kept.
+        assurance: the share of the resamples of which this must hold.
+        hours: most hours that are kept.
+
+    Records of one expected error are kept together or not at all.
+    """
+    if not len(words):
+        return Choice(frozenset(), 0.0, {"min_confidence": None, "kept_share": 0.0, "curve": []})
+    order = np.argsort(errors[0], kind="stable")
+    weights = np.maximum(np.asarray(words, np.float64), 1)[order]
+    time = np.cumsum(np.asarray(seconds, np.float64)[order])
+    totals = np.cumsum(errors[:, order] * weights, 1) / np.cumsum(weights)
+    upper = np.quantile(totals, assurance, axis=0)
+    ranked = errors[0][order]
+    ends = np.flatnonzero(np.append(ranked[1:] > ranked[:-1], True))  # after a record with the next one's error: none
+    allowed = [i for i in ends if upper[i] <= max_error and (hours is None or time[i] <= 3600 * hours)]
+
+    def figures(last: int) -> dict[str, Any]:
+        return {
+            "min_confidence": round(1 - float(ranked[last]), 4),
+            "kept_share": round(float(time[last] / time[-1]), 4),
+            "hours": round(float(time[last] / 3600), 6),
+            "expected_error": round(float(totals[0][last]), 4),
+            "upper": round(float(upper[last]), 4),
+        }
+
+    shares = np.linspace(1 / STEPS, 1, STEPS) * time[-1]
+    curve = [figures(ends[min(np.searchsorted(time[ends], share - 1e-9), len(ends) - 1)]) for share in shares]
+    curve = [point for i, point in enumerate(curve) if not i or point != curve[i - 1]]
+    if not allowed:
+        return Choice(frozenset(), 0.0, {"min_confidence": None, "kept_share": 0.0, "curve": curve})
+    last = int(max(allowed))
+    return Choice(frozenset(order[: last + 1].tolist()), float(time[last]), {**figures(last), "curve": curve})
+
+
+def drawn(seconds: Sequence[float], total: float, seed: int) -> frozenset[int]:
+    """Records drawn by lot: as many as are nearest to `total` seconds."""
+    order = np.random.default_rng(seed).permutation(len(seconds))
+    time = np.concatenate([[0.0], np.cumsum(np.asarray(seconds, np.float64)[order])])
+    return frozenset(order[: int(np.argmin(np.abs(time - total)))].tolist())

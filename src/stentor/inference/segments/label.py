@@ -1,0 +1,152 @@
+"""`label`: pseudo-labels, by one or several recognisers and ways of decoding that vote for each word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from stentor.inference.labels.consensus import Heard, align, vote
+from stentor.inference.segments.agreement import difference
+from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
+from stentor.inference.segments.transcribe import transcribed
+from stentor.section import Section
+from stentor.text.written_words import joined
+
+if TYPE_CHECKING:
+    from stentor.inference.recording import Recording
+    from stentor.inference.transcribe import Transcript
+
+
+class Decoding(Section):
+    """A way of decoding. Several of one model err differently where it is not sure."""
+
+    beams: int | None = Field(None, ge=1)
+    """Hypotheses kept while decoding. Null: as the model's task has it; 1: greedy."""
+    temperature: float | None = Field(None, ge=0)
+    """Sample the tokens at this temperature, always in the same way for the same audio. Null: as the task has it."""
+    speed: float = Field(1.0, ge=0.5, le=2)
+    """Play the audio so much faster, as on a tape: 0.9 and 1.1 sound like other speakers."""
+
+    def options(self) -> dict[str, Any]:
+        """As `transcribed` takes them."""
+        temperature = None if self.temperature is None else [self.temperature]
+        return {"beams": self.beams, "temperature": temperature, "speed": self.speed}
+
+
+class LabelStage(Stage):
+    """Write down what is said by all `models` in all `decodings`, and take what most of them write, word by word
+    (ROVER): `text`, with `confidence` and `agreement`, and of each hypothesis its text and its word error rate against
+    the consensus. A person has seen none of it: `label_source` is pseudo."""
+
+    type: Literal["label"] = "label"
+    models: list[str] = Field(min_length=1)
+    """Recognisers, the best one first: run folders, exports or Hub ids. Several of different make err differently."""
+    decodings: list[Decoding] = Field([Decoding()], min_length=1)
+    """Ways of decoding, of each model, the best one first."""
+    round: int = Field(1, ge=0)
+    """Which time it is that this data is labelled, as a key of the records."""
+    batch_seconds: float = Field(120.0, gt=0)
+    """Most padded audio that is decoded at a time."""
+
+    batched: ClassVar = True
+    reasons: ClassVar = {"no_text": "most recognisers hear nothing"}
+    _device: str = "cpu"
+    _calibrations: list[list[float]] | None = None
+    """Of each hypothesis the map from signs of certainty to confidence; see `calibrated`."""
+
+    def calibrated(self, calibrations: list[list[float]]) -> LabelStage:
+        """The stage with confidences of words by such maps (see `stentor.metrics.calibration`), one for each model and
+        way of decoding."""
+        stage = self.model_copy()
+        stage._calibrations = calibrations
+        return stage
+
+    def setup(self, device: str) -> None:
+        self._device = device
+        for model in self.models:
+            loaded(model, device).for_transcription()
+
+    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
+        yield from self.process_many([(recording, segments)])[0]
+
+    def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
+        hypotheses = zip(
+            *(
+                [_hypothesis(model, decoding, t) for t in self._transcripts(model, decoding, work)]
+                for model in self.models
+                for decoding in self.decodings
+            ),
+            strict=True,
+        )
+        return [[self.judge(segment, next(hypotheses)) for segment in segments] for _, segments in work]
+
+    def _transcripts(self, model: str, decoding: Decoding, work: Sequence[OpenWork]) -> list[Transcript]:
+        return transcribed(model, self._device, work, self.batch_seconds, tokens=True, **decoding.options())
+
+    def judge(self, segment: Segment, hypotheses: Sequence[dict[str, Any]]) -> Segment | Reject:
+        """The segment with the consensus of what was heard in it. Hypotheses: `{"model", "text", "words"}`, of which
+        `words` are `[word, sign, ...]`."""
+        found = [h["language"] for h in hypotheses if h["language"]]
+        language = segment.measures.get("language") or max(found, key=found.count, default=None)
+        heard = [self._heard(i, h["words"], language) for i, h in enumerate(hypotheses)]
+        votes, agreement = vote(align(heard))
+        text = hypotheses[0]["text"] if agreement == 1 else joined(v.word.written for v in votes)
+        named = [
+            {
+                **{k: v for k, v in h.items() if k != "language"},
+                "wer": round(difference(text, h["text"], language), 4),
+                "confidence": round(fmean(w.confidence for w in words) if words else 0.0, 4),
+            }
+            for h, words in zip(hypotheses, heard)
+        ]
+        labelled = segment.measured(
+            text=text,
+            **({"language": language} if language else {}),
+            label_source="pseudo",
+            round=self.round,
+            labelled_by=self.models,
+            confidence=round(fmean(v.confidence for v in votes) if votes else 0.0, 4),
+            agreement=round(agreement, 4),
+            hypotheses=named,
+        )
+        return labelled if text else labelled.drop("no_text")
+
+    def _heard(self, number: int, words: Sequence[Sequence[Any]], language: str | None) -> list[Heard]:
+        from stentor.text.normalize import normalize
+
+        heard = [
+            Heard(word, normalize(word, "whisper_basic", language), self._confidence(number, signs))
+            for word, *signs in words
+        ]
+        return [word for word in heard if word.key]
+
+    def _confidence(self, number: int, signs: Sequence[float]) -> float:
+        from stentor.metrics.calibration import confidence
+
+        return confidence(signs, self._calibrations[number]) if self._calibrations else signs[0]
+
+
+def _hypothesis(model: str, decoding: Decoding, transcript: Transcript) -> dict[str, Any]:
+    """What a model hears, as plain data, with the signs of certainty of each word: the least and the mean probability
+    of its tokens."""
+    words = [word for part in transcript.segments for word in _signs(part["tokens"])]
+    return {
+        "model": model,
+        **decoding.model_dump(exclude_defaults=True),
+        "language": transcript["language"],
+        "text": transcript.text.strip(),
+        "words": words,
+    }
+
+
+def _signs(tokens: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """The words of `{"token", "logprob"}`, each as `[word, least probability of a token, mean probability]`."""
+    from stentor.tasks.decode_checks import word_tokens
+
+    words = word_tokens(range(len(tokens)), lambda positions: "".join(tokens[i]["token"] for i in positions))
+    certain = [(word, [math.exp(tokens[i]["logprob"]) for i in positions]) for word, positions in words]
+    return [[word, round(min(each), 4), round(fmean(each), 4)] for word, each in certain]

@@ -1,0 +1,78 @@
+"""`select`: of pseudo-labels as many as stay under an error that is wished for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from stentor.inference.segments.base import Limit, Reject, Segment, SetStage
+
+if TYPE_CHECKING:
+    from stentor.inference.labels.calibration import ErrorModel
+    from stentor.inference.recording import Recording
+
+
+class SelectStage(SetStage):
+    """Keep the most certain labels, as many as stay under an error; `confidence` becomes one minus the share of errors
+    that is expected of a record."""
+
+    type: Literal["select"] = "select"
+    max_error: float = Field(0.1, gt=0, le=1)
+    """Word error rate that all that is kept may have together, expected by the labelled records."""
+    assurance: float = Field(0.8, ge=0.5, lt=1)
+    """How sure it must be that the error is not higher, given how few the labelled records are: the share of their
+    resamples. 0.5: as likely higher as lower."""
+    by: Literal["confidence", "random"] = "confidence"
+    """`random` keeps as many seconds, drawn by lot: the baseline that a filter has to beat."""
+    hours: float | None = Field(None, gt=0)
+    """Most hours that are kept. Null: no limit."""
+    seed: int = 0
+    """Of the lot, and of the resamples."""
+
+    limits: ClassVar = (Limit("confidence", "min_confidence", "low_confidence"),)
+    reasons: ClassVar = {
+        "low_confidence": "with it the error would be higher than is wished for",
+        "not_drawn": "not among those that were drawn by lot",
+    }
+    _model: ErrorModel | None = None
+    _selection: dict[str, Any] = {}
+
+    def informed(self, model: ErrorModel) -> SelectStage:
+        """The stage with what labelled records have shown."""
+        stage = self.model_copy()
+        stage._model = model
+        return stage
+
+    @property
+    def min_confidence(self) -> float | None:
+        """The threshold, after `select`."""
+        return self._selection.get("min_confidence")
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """What was chosen, after `select`; see `stentor.inference.labels.threshold.Choice`."""
+        return self._selection
+
+    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
+        yield from segments
+
+    def select(self, segments: Sequence[Segment]) -> list[Segment | Reject]:
+        from stentor.inference.labels.calibration import ErrorModel, record_signs
+        from stentor.inference.labels.threshold import choose, drawn
+
+        model = self._model or ErrorModel()
+        errors = model.errors([record_signs(s.measures) for s in segments])
+        words = [len(s.measures["text"].split()) for s in segments]
+        seconds = [s.seconds for s in segments]
+        chosen = choose(errors, words, seconds, self.max_error, self.assurance, self.hours)
+        self._selection = chosen.summary
+        kept = chosen.kept if self.by == "confidence" else drawn(seconds, chosen.seconds, self.seed)
+        sure = [segment.measured(confidence=round(1 - error, 4)) for segment, error in zip(segments, errors[0])]
+        if self.by == "random":
+            return [s if i in kept else s.drop("not_drawn") for i, s in enumerate(sure)]
+        least = self.min_confidence
+        return [
+            s if i in kept else s.drop("low_confidence", s.measures["confidence"], least) for i, s in enumerate(sure)
+        ]

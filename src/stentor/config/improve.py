@@ -17,7 +17,7 @@ class RoundLabels(LabelKeys):
     """How the rounds label: the keys of a step `labels`, but for those that a round gives."""
 
     models: list[str] = []
-    """Recognisers besides the best model so far, which comes first. The more they differ from it, the more they help."""
+    """Recognisers besides the best model so far, which comes first. Others that err differently help most."""
 
 
 class MixRatio(Section):

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.improve.leaks import refuse_leaks
-from stentor.commands.improve.material import gather, prepared
+from stentor.commands.improve.material import Known, full_path, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, round_config, shortened, train_run
 from stentor.commands.prepare.journal import write_json
@@ -115,7 +114,10 @@ class _Rounds:
         pools = read_pools(unlabelled, data, dropped, "improve.unlabelled") if unlabelled else []
         refuse_leaks(self.config, human, [cut for pool in pools for cut in pool.cuts])
         self.human = {"records": len(human), "hours": sum(c.duration for c in human) / 3600}
-        self.known = {(os.path.abspath(path), round(c.start, 3)) for c in human if (path := audio_path(c))}
+        self.known: Known = {}
+        for cut in human:
+            if path := audio_path(cut):
+                self.known.setdefault(full_path(path), []).append((cut.start, cut.end))
 
     def _settings(self) -> str:
         plain = self.config.plain()

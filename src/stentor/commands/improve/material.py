@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.journal import write_jsonl
 from stentor.commands.prepare.run import prepare_run
+from stentor.data.storage import is_remote, join
 from stentor.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ BULKY = {"hypotheses"}
 """Keys of labels that training does not read."""
 Amounts = dict[str, float]
 """`records` and `hours`."""
-Key = tuple[str, float]
-"""A recording and the second in it where the record begins."""
+Known = dict[str, list[tuple[float, float]]]
+"""The stretches of each recording, by its path, that people have transcribed: seconds from its start."""
 
 
 def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
@@ -41,7 +42,7 @@ def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
     return folders
 
 
-def gather(folders: Iterable[Path], to: Path, known: set[Key]) -> tuple[Amounts, dict[str, Amounts]]:
+def gather(folders: Iterable[Path], to: Path, known: Known) -> tuple[Amounts, dict[str, Amounts]]:
     """Write one manifest `to` of those in the folders, without recordings that are `known` from people; answers what
     entered, and what was left out by reason."""
     left: dict[str, Amounts] = defaultdict(lambda: {"records": 0, "hours": 0.0})
@@ -51,7 +52,7 @@ def gather(folders: Iterable[Path], to: Path, known: set[Key]) -> tuple[Amounts,
     def records() -> Iterator[dict[str, Any]]:
         for folder in folders:
             for record in _records(folder / MANIFEST):
-                path = os.path.abspath(folder / record["audio_path"])
+                path = full_path(str(join(folder, record["audio_path"])))
                 reason = _refused(record, path, ids, known)
                 _count(entered if reason is None else left[reason], record)
                 if reason is None:
@@ -64,8 +65,14 @@ def gather(folders: Iterable[Path], to: Path, known: set[Key]) -> tuple[Amounts,
     return entered, {reason: dict(amounts) for reason, amounts in left.items()}
 
 
-def _refused(record: dict[str, Any], path: str, ids: set[str], known: set[Key]) -> str | None:
-    if (path, round(record.get("start") or 0.0, 3)) in known:
+def full_path(path: str) -> str:
+    """A path from the root, or an address."""
+    return path if is_remote(path) else os.path.abspath(path)
+
+
+def _refused(record: dict[str, Any], path: str, ids: set[str], known: Known) -> str | None:
+    start = record.get("start") or 0.0
+    if any(start < end and begin < start + record["duration"] for begin, end in known.get(path, ())):
         return "human"
     return "duplicate_id" if record["id"] in ids else None
 

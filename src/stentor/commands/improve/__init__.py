@@ -29,6 +29,7 @@ from stentor.commands.prepare.run import prepare_run
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
 from stentor.config.missing_data import located
+from stentor.config.prepare.base import Preparation
 from stentor.config.prepare.speech import SpeechStep
 from stentor.config.prepare.steps import LabelsStep
 from stentor.config.schema import Config
@@ -164,7 +165,7 @@ class _Rounds:
     def _material(self, folder: Path, number: int, model: str) -> tuple[Material, dict[str, Any], dict[str, Any]]:
         """Label and speak for a round, by the best `model` so far: the manifests, what entered, and what was left out,
         by kind."""
-        steps = {
+        steps: dict[str, list[Preparation]] = {
             "pseudo": [
                 self._label_step(s, folder / f"labels-{i}", number, model)
                 for i, s in enumerate(self.section.unlabelled, 1)

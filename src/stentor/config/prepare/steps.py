@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny
 
-from stentor.config.load import inline
 from stentor.config.prepare.base import Preparation, options_of
 from stentor.data.storage import StoragePath
 from stentor.inference.segments.base import Stage
@@ -42,6 +41,8 @@ class CorpusStep(Preparation):
         return self.to / f"{(self.split or self.name).replace('/', '-')}.prepared.json"
 
     def options(self) -> dict[str, Any]:
+        from stentor.config.load import inline
+
         option = [f"{key}={inline(value)}" for key, value in self.settings.items()]
         return {**super().options(), "source": self.from_, "option": option}
 

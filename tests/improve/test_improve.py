@@ -1,0 +1,163 @@
+"""`stentor improve` through the command line, on tiny models and the built-in voice."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from stentor.errors import Stopped
+
+SECTION = """
+improve:
+  rounds: 1
+  unlabelled: [{{type: jsonl, path: "{corpus}/train.jsonl", skip: 6}}]
+  labels: {{stages: [], filters: [], max_error: 1.0, assurance: 0.5, device: cpu}}
+  speech:
+    data: {{type: synth, texts: [five, one six, two four], count: 3}}
+    voices: {{accents: [en-us], count: 2}}
+  mix: {{human: 2, pseudo: 1, synthetic: 1}}
+  may_share: [texts]
+"""
+
+
+@pytest.fixture
+def run_file(tiny, corpus, tmp_path, monkeypatch):
+    """A tiny run with rounds: 6 labelled clips, 10 that are not, 4 to measure it. What is labelled is cleaned of the
+    texts of its manifest by poisoning them."""
+    monkeypatch.chdir(tmp_path)
+    records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
+    poisoned = [
+        {**r, "audio_path": str(corpus / r["audio_path"]), "text": "poison", "speaker": "poison"} for r in records
+    ]
+    (tmp_path / "unlabelled.jsonl").write_text("".join(json.dumps(r) + "\n" for r in poisoned))
+    path = tiny()
+    text = path.read_text().replace('train.jsonl"}]', 'train.jsonl", limit: 6}]').replace("  eval: {", "  test: {")
+    text = text.replace("steps: 6, log_every: 1, eval_every: 6, save_every: 2", "steps: 2, log_every: 1")
+    path.write_text(text + SECTION.format(corpus=corpus).replace(f"{corpus}/train.jsonl", "unlabelled.jsonl"))
+    return path
+
+
+def results_of(tmp_path):
+    return json.loads((tmp_path / "runs" / "run" / "results.json").read_text())
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_round_labels_speaks_mixes_and_trains(run_file, here, tmp_path):
+    out = here("improve", run_file, "train.steps=3")
+    folder = tmp_path / "runs" / "run"
+    results = results_of(tmp_path)
+    first, second = results["rounds"]
+    assert first["kept"] and first["entered"].keys() == {"human"} and first["entered"]["human"]["records"] == 6
+    assert (
+        second["entered"]["synthetic"]["records"]
+        + second["left"]["synthetic"].get("held_out", {"records": 0})["records"]
+        == 3
+    )
+    pseudo = lines(folder / "round-1" / "pseudo.jsonl")
+    rejects = lines(folder / "round-1" / "labels-1" / "rejects.jsonl")
+    assert len(pseudo) == second["entered"]["pseudo"]["records"] and len(pseudo) + len(rejects) == 10
+    assert "poison" not in json.dumps(pseudo + rejects) and all(r["label_source"] == "pseudo" for r in pseudo)
+    assert {r["round"] for r in pseudo} <= {1} and "round-0/run/export" in json.dumps(pseudo + rejects)
+    config = (folder / "round-1" / "run.yaml").read_text()
+    assert "weight: 2.0" in config and "synthetic.jsonl" in config and "improve: null" in config
+    assert "chosen on dev itself" in (folder / "report.html").read_text().replace("Rounds were ", "")
+    assert results["best"] in (0, 1) and results["eval"] == results["rounds"][results["best"]]["eval"]
+    assert f"The best is round {results['best']}" in out
+    text = here(
+        "transcribe", folder, json.loads((tmp_path / "unlabelled.jsonl").read_text().splitlines()[0])["audio_path"]
+    )
+    assert text
+    assert "All rounds are done" in here("improve", run_file, "train.steps=3")
+
+
+def test_a_stop_at_any_step_changes_nothing(run_file, here, attempt, tmp_path, monkeypatch):
+    """Each call is stopped before the next step that it would do, until all are done: every step is done once."""
+    steps = Counter()
+
+    def stopping(function):
+        def call(*arguments, **options):
+            if steps["allowed"] == 0:
+                raise Stopped("Stopped by a signal.")
+            answer = function(*arguments, **options)
+            steps["allowed"] -= 1
+            return answer
+
+        return call
+
+    import stentor.commands.improve as improve
+    from stentor.commands.improve import material
+
+    for module, name in ((improve, "train_run"), (material, "prepare_run"), (improve, "gather")):
+        monkeypatch.setattr(module, name, stopping(getattr(module, name)))
+    codes = []
+    while not codes or codes[-1]:
+        steps["allowed"] = len(codes)
+        codes.append(attempt("improve", run_file)[0])
+        assert len(codes) < 12 and codes[-1] in (0, 75)
+    assert len(codes) > 5
+    folder = tmp_path / "runs" / "run"
+    for run in ("round-0", "round-1"):
+        events = [e["event"] for e in lines(folder / run / "run" / "events.jsonl")]
+        assert events.count("finished") == 1 and events.count("started") == 1
+    stopped = results_of(tmp_path)["rounds"]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    here("improve", run_file, "name=straight")
+    straight = json.loads((tmp_path / "runs" / "straight" / "results.json").read_text())["rounds"]
+    assert [r["eval"] for r in stopped] == [r["eval"] for r in straight]
+    assert [r["entered"] for r in stopped] == [r["entered"] for r in straight]
+
+
+def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
+    text = run_file.read_text().replace(
+        "  test: {dev", '  eval: {mine: {type: jsonl, path: "%s/dev.jsonl"}}\n  test: {dev' % corpus
+    )
+    text = text.replace('dev.jsonl"}}\n  batch', 'dev.jsonl", skip: 2}}\n  batch').replace(
+        'dev.jsonl"}}\n  test', 'dev.jsonl", limit: 2}}\n  test'
+    )
+    text = (
+        text.split("  unlabelled:")[0]
+        + "  speech:"
+        + text.split("  speech:")[1]
+        + "  sweep: [{human: 1, synthetic: 3}]\n"
+    )
+    run_file.write_text(text)
+    here("improve", run_file, "improve.rounds=0")
+    assert len(results_of(tmp_path)["rounds"]) == 1
+    here("improve", run_file, "improve.rounds=0", "--more", "1")
+    results = results_of(tmp_path)
+    tried = results["rounds"][1]["sweep"]
+    assert (results["decided_on"], results["reported_on"], len(tried)) == ("mine", "dev", 2)
+    assert results["rounds"][1]["mix"] in [t["mix"] for t in tried]
+    sweep = json.loads((tmp_path / "runs" / "run" / "round-1" / "sweep-2" / "results.json").read_text())
+    assert sweep["eval"].keys() == {"mine"} and sweep["steps"] == 1
+    page = (tmp_path / "runs" / "run" / "report.html").read_text()
+    assert "WER by ratio" in page and "dev chose nothing" in page and "<audio" in page
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ("improve.may_share=[]", 3, "`data.test.dev` shares 4 of 4 texts with `data.train`"),
+        ("data.test.dev.path=unlabelled.jsonl", 3, "10 of 16 ids"),
+        ("improve=null", 2, "has no section `improve:`"),
+        ("improve.test=other", 2, "'improve.test': names no set of `data.test` (dev)"),
+        ("improve.sweep=[{human: 1}]", 2, "ratios are never chosen on a test set"),
+        ("data.eval={mine: {type: held_out, share: 0.2}}", 2, "machine labels too"),
+        ("stages=[{data: {train: []}}]", 2, "stages.0.data.train"),
+        ("improve.labels.round=3", 2, "improve.labels.round"),
+        ("improve.labels.max_errors=3", 2, "did you mean"),
+    ],
+)
+def test_what_is_refused(run_file, attempt, override, code, message):
+    answered, text = attempt("improve", run_file, override)
+    assert answered == code and message in text
+
+
+def test_a_run_file_without_a_test_set_is_refused(run_file, attempt):
+    run_file.write_text(run_file.read_text().replace("  test: {", "  eval: {"))
+    code, text = attempt("improve", run_file)
+    assert code == 2 and "needs a set in `data.test`" in text

@@ -112,22 +112,11 @@ def test_a_stop_at_any_step_changes_nothing(run_file, here, attempt, tmp_path, m
 
 
 def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
-    text = run_file.read_text().replace(
-        "  test: {dev", '  eval: {mine: {type: jsonl, path: "%s/dev.jsonl"}}\n  test: {dev' % corpus
-    )
-    text = text.replace('dev.jsonl"}}\n  batch', 'dev.jsonl", skip: 2}}\n  batch').replace(
-        'dev.jsonl"}}\n  test', 'dev.jsonl", limit: 2}}\n  test'
-    )
-    text = (
-        text.split("  unlabelled:")[0]
-        + "  speech:"
-        + text.split("  speech:")[1]
-        + "  sweep: [{human: 1, synthetic: 3}]\n"
-    )
-    run_file.write_text(text)
-    here("improve", run_file, "improve.rounds=0")
+    options = [f"data.eval={{mine: {{type: jsonl, path: '{corpus}/dev.jsonl', limit: 2}}}}", "data.test.dev.skip=2"]
+    options += ["improve.unlabelled=[]", "improve.sweep=[{human: 1, synthetic: 3}]", "improve.rounds=0"]
+    here("improve", run_file, *options)
     assert len(results_of(tmp_path)["rounds"]) == 1
-    here("improve", run_file, "improve.rounds=0", "--more", "1")
+    here("improve", run_file, *options, "--more", "1")
     results = results_of(tmp_path)
     tried = results["rounds"][1]["sweep"]
     assert (results["decided_on"], results["reported_on"], len(tried)) == ("mine", "dev", 2)

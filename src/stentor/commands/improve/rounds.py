@@ -77,7 +77,7 @@ def run_rounds(
     patience: int | None,
     after: Callable[[list[Round]], None],
 ) -> tuple[list[Round], str]:
-    """Do the rounds that are not done yet; answers all of them and why they ended.
+    """Do the rounds that are not done yet, one that was begun in any case; answers all and why they ended.
 
     `do(number, best)` does one, and goes on where it was stopped; `after(rounds)` is called after each, and once for
     those that were done before.
@@ -85,7 +85,7 @@ def run_rounds(
     rounds = finished_rounds(folder)
     if rounds:
         after(rounds)
-    while (why := why_ended(rounds, most, patience)) is None:
+    while (why := why_ended(rounds, most, patience)) is None or round_folder(folder, len(rounds)).exists():
         number = len(rounds)
         done = do(number, best_round(rounds))
         write_json(round_folder(folder, number) / FILE, asdict(done))

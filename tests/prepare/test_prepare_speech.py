@@ -239,6 +239,7 @@ def test_a_model_speaks_in_voices_and_by_instruct(talker, texts, speech, here, t
     assert {p: c for p, c in files(folder).items() if p.startswith("audio")} == {
         p: c for p, c in files(other).items() if p.startswith("audio")
     }
+    speech("d", texts, *model, "--voice", "nobody", code=2, says="nobody")
     unknown = speech("c", "type=text,texts=[one,ωψ]", *model, code=3, says="1 of 2 records cannot be used")
     assert [r["text"] for r in lines(unknown)] == ["one"]  # what could be made is there
     (reject,) = lines(unknown, "rejects.jsonl")

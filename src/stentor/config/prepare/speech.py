@@ -6,7 +6,7 @@ from pydantic import Field, SerializeAsAny
 
 from stentor.config.prepare.base import Preparation, options_of
 from stentor.data.augment import Augment
-from stentor.section import IntRange, Range
+from stentor.section import IntRange, Range, Section
 from stentor.sources.base import Source
 from stentor.sources.synth import Voices
 
@@ -28,10 +28,9 @@ class SpeechAugment(Augment):
     """Seconds of silence before and after each utterance, both drawn; rooms and noise go on in it. Null: none."""
 
 
-class SpeechStep(Preparation):
-    """Texts, spoken by a model or by the built-in voices, as `manifest.jsonl` in `to`: see docs/speech_data.md."""
+class SpeechKeys(Section):
+    """What is spoken, by whom, and what of it is kept."""
 
-    type: Literal["speech"] = "speech"
     data: SerializeAsAny[Source] | None = None
     """Whose texts are spoken: any source; `{type: synth, texts: digits, count: 1000}` makes texts."""
     language_model: str | None = None
@@ -66,8 +65,6 @@ class SpeechStep(Preparation):
     """A recogniser that listens to each utterance: run folder, export or Hub id."""
     max_wer: float | None = Field(None, ge=0)
     """Highest word error rate of the recogniser's text; what is above is rejected. Null: 0.3."""
-    round: int = Field(0, ge=0)
-    """Round of training that the speech is made for."""
     seed: int = 0
     """Draws texts, voices and changes."""
     jobs: int | None = Field(None, ge=1)
@@ -78,6 +75,14 @@ class SpeechStep(Preparation):
     """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
     gpus_per_worker: float | None = Field(None, ge=0)
     """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
+
+
+class SpeechStep(SpeechKeys, Preparation):
+    """Texts, spoken by a model or by the built-in voices, as `manifest.jsonl` in `to`: see docs/speech_data.md."""
+
+    type: Literal["speech"] = "speech"
+    round: int = Field(0, ge=0)
+    """Round of training that the speech is made for."""
 
     def options(self) -> dict[str, Any]:
         sections = {

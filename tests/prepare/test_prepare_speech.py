@@ -255,6 +255,27 @@ def test_a_language_model_writes_the_texts(writer, speech):
     assert [line["text"] for line in lines(speech("b", *command), "texts.jsonl")[1:]] == written
 
 
+def test_texts_of_a_hub_data_set_without_audio_in_their_language(speech, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("datasets")
+    import pyarrow
+
+    (tmp_path / "set").mkdir()
+    table = pyarrow.table({"sentence": ["habari ya asubuhi", "", "asante sana"]})
+    parquet.write_table(table, tmp_path / "set" / "train-00000-of-00001.parquet")
+    folder = speech("a", f"type=hub,name={tmp_path}/set", "--language", "sw", "--voices", "count=2")
+    records = lines(folder)
+    assert [r["text"] for r in records] == ["habari ya asubuhi", "asante sana"]
+    assert {r["language"] for r in records} == {"sw"} and all(r["voice"].startswith("sw+") for r in records)
+    assert [r["reason"] for r in lines(folder, "rejects.jsonl")] == ["empty_text"]
+
+
+def test_the_seed_draws_other_texts_of_a_generator(speech):
+    spec = "type=synth,texts=digits,count=8,voices=[en-us]"
+    a, b = (lines(speech(f"seed{seed}", spec, "--seed", seed)) for seed in (0, 1))
+    assert [r["text"] for r in a] != [r["text"] for r in b] and not {r["id"] for r in a} & {r["id"] for r in b}
+
+
 def test_languages(speech):
     (record,) = lines(speech("a", "type=text,texts=[guten Tag],language=de"))
     assert (record["language"], record["voice"].partition("+")[0]) == ("de", "de")

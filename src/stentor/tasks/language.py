@@ -61,7 +61,7 @@ class Language(Task):
         ]
 
     def sample(
-        self, bundle: Bundle, seeds: Sequence[int], temperature: float = 1.0, max_tokens: int = 64
+        self, bundle: Bundle, seeds: Sequence[int], temperature: float = 1.0, max_tokens: int = 200
     ) -> list[str | None]:
         """A text for each seed, drawn token by token; None for one that has no end after `max_tokens`."""
         import torch

@@ -100,9 +100,11 @@ def _plan(options: SpeechOptions) -> Plan:
     texts: Sequence[Text | UnusableRecord]
     if options.data is not None:
         source = parse_source(options.data)
+        if isinstance(source, Synth):
+            source = source.model_copy(update={"seed": source.seed + options.seed})
+            if "silence" not in augment.model_fields_set:
+                augment = augment.model_copy(update={"silence": source.silence})
         texts = list(read_texts(source))
-        if isinstance(source, Synth) and "silence" not in augment.model_fields_set:
-            augment = augment.model_copy(update={"silence": source.silence})
     else:
         texts = written_texts(options)
     wanted, rejects = _chosen(texts, held_out(options.exclude))

@@ -61,6 +61,7 @@ def written_texts(options: SpeechOptions) -> list[Text]:
     another model and for options that do not go together, and DataError when it always writes the same."""
     if options.count is None:
         raise ConfigError("Say how many texts the language model is to write: --count 1000.")
+    options.to.mkdir(parents=True, exist_ok=True)
     settings = {name: getattr(options, name) for name in ("language_model", "temperature", "count", "seed")}
     journal = Journal(options.to / "texts.jsonl", settings)
     if not len(journal):

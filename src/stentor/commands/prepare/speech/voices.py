@@ -60,7 +60,7 @@ def assign(texts: Sequence[Text], options: SpeechOptions) -> list[Spoken]:
         voices = dealt(_of_model(options), len(chosen), rng)
         voices = _with_references(voices, options.to)
         return [
-            Spoken(i, _id(t, v.speaker, i), t.text, t.language or options.language, v)
+            Spoken(i, _id(t, v.speaker, options.seed, i), t.text, t.language or options.language, v)
             for i, (t, v) in enumerate(zip(chosen, voices))
         ]
     if wrong := next((name for name in OF_MODEL if getattr(options, name)), None):
@@ -70,20 +70,21 @@ def assign(texts: Sequence[Text], options: SpeechOptions) -> list[Spoken]:
     else:
         requests = _requests(chosen, options, rng)
     return [
-        Spoken(i, _id(t, r["voice"], i), t.text, _language(r["voice"]), Voice(r["voice"], r["voice"]), r)
+        Spoken(i, _id(t, r["voice"], options.seed, i), t.text, _language(r["voice"]), Voice(r["voice"], r["voice"]), r)
         for i, (t, r) in enumerate(zip(chosen, requests))
     ]
 
 
-def _id(text: Text, speaker: str | None, index: int) -> str:
-    return "-".join(filter(None, (text.id, speaker, f"{index:05d}")))
+def _id(text: Text, speaker: str | None, seed: int, index: int) -> str:
+    """With the seed, so that what is made with several can be trained on together."""
+    return "-".join(filter(None, (text.id, speaker, str(seed), f"{index:05d}")))
 
 
 def _of_model(options: SpeechOptions) -> list[Voice]:
     """The voices that a model is asked for."""
     if options.voices is not None:
         raise ConfigError("--voices chooses built-in voices, and --model speaks in its own: --voice names them.")
-    voices = [Voice(Path(name).stem, Path(name).stem, {"voice": name}) for name in options.voice]
+    voices = [Voice(Path(name).name, Path(name).name, {"voice": name}) for name in options.voice]
     voices += [Voice(instruct, instruct, {"instruct": instruct}) for instruct in options.instruct]
     if options.references is not None:
         for cut in parse_source(options.references).cuts():
@@ -108,7 +109,7 @@ def _with_references(voices: Sequence[Voice], folder: Path) -> list[Voice]:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_path(path) as part:
                     part.write_bytes(encode(load_audio(cut, REFERENCE_RATE), REFERENCE_RATE, cut.id))
-        line = {"reference": str(files[voice.name]), "reference_text": voice.line["reference_text"]}
+        line = {"reference": str(files[voice.name].absolute()), "reference_text": voice.line["reference_text"]}
         stored.append(Voice(voice.name, voice.speaker, line))
     return stored
 

@@ -30,6 +30,8 @@ PEAK = 0.98
 FOLDER_ITEMS = 1000
 """Audio files in one folder."""
 
+Outcome = dict[str, Any] | RecordWithFiles
+
 
 @dataclass
 class Clip:
@@ -45,7 +47,7 @@ class Clip:
 
 
 @dataclass
-class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[RecordWithFiles], list[UnusableRecord]]"]):
+class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], list[UnusableRecord]]"]):
     """Texts to records with their audio. The record of an utterance that the recogniser gets wrong has a `reason`."""
 
     folder: Path
@@ -67,7 +69,7 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[RecordWith
             self.judge = partial(evaluate_clips, evaluator_for(self.recognizer, "text"), device=device)
             self.judge([np.zeros(0, np.float32)], 16000)  # what cannot be loaded is said before anything is spoken
 
-    def process(self, group: Sequence[Spoken]) -> tuple[list[RecordWithFiles], list[UnusableRecord]]:
+    def process(self, group: Sequence[Spoken]) -> tuple[list[Outcome], list[UnusableRecord]]:
         clips, rejects = divided(self._built_in(group) if self.lines is None else self._by_model(self.lines, group))
         heard: list[str | None] = [None] * len(clips)
         if self.judge is not None and clips:
@@ -144,8 +146,10 @@ def _line(spoken: Spoken) -> TextLine:
 
 def speaking_options(options: Any) -> SimpleNamespace:
     """The options of `stentor speak` that say how the model of these options speaks."""
-    unset = ("chunk_duration", "chunk_threshold", "recognizer", "denoise", "from_", "voice", "reference")
-    unset += ("reference_text", "instruct", "duration", "speed", "language")
+    unset = [
+        *("chunk_duration", "chunk_threshold", "recognizer", "denoise", "from_", "voice", "reference"),
+        *("reference_text", "instruct", "duration", "speed", "language"),
+    ]
     named = {name: getattr(options, name) for name in ("model", "steps", "guidance", "normalize", "seed")}
     return SimpleNamespace(**dict.fromkeys(unset), **named, compile=False, raw=False)
 

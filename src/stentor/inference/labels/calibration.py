@@ -6,9 +6,9 @@ included, and again to resamples of the labelled records, so that what is expect
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from stentor.metrics.calibration import EDGE, fit
 from stentor.metrics.wer import REFERENCE, word_errors
 from stentor.metrics.word_match import match
 from stentor.text.normalize import normalize
+from stentor.text.written_words import written_words
+
+if TYPE_CHECKING:
+    from stentor.inference.segments.base import Segment
 
 RESAMPLES = 200
 """Of the labelled records, for the upper bound."""
@@ -24,8 +28,17 @@ SPEAKERS = 10
 
 
 @dataclass(frozen=True)
+class Labelled:
+    """A record whose text is known, as the stage `label` has it."""
+
+    segment: Segment
+    text: str
+    speaker: str | None
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """A record whose text is known, labelled by machine."""
+    """What the label of a record is worth."""
 
     signs: tuple[float, ...]
     """From 0 to 1, see `record_signs`."""
@@ -35,26 +48,27 @@ class Outcome:
     speaker: str | None = None
 
 
-def record_signs(measures: dict[str, Any]) -> tuple[float, float]:
+def record_signs(measures: Mapping[str, Any]) -> tuple[float, float]:
     """Signs of certainty of a record: the mean confidence of its words, and the agreement of its hypotheses."""
     return measures["confidence"], measures["agreement"]
 
 
-def outcome(measures: dict[str, Any], reference: str, speaker: str | None = None) -> Outcome:
-    """What a label is worth beside the text that is known."""
+def outcome(record: Labelled, measures: Mapping[str, Any]) -> Outcome:
+    """What a label of the record, with these measures, is worth."""
     language = measures.get("language")
-    pair = normalize(reference, "whisper_basic", language), normalize(measures["text"], "whisper_basic", language)
-    (counts,) = word_errors([pair], language)
-    return Outcome(record_signs(measures), int(counts[:REFERENCE].sum()), int(counts[REFERENCE]), speaker)
+    texts = [normalize(text, "whisper_basic", language) for text in (record.text, measures["text"])]
+    (counts,) = word_errors([(texts[0], texts[1])], language)
+    return Outcome(record_signs(measures), int(counts[:REFERENCE].sum()), int(counts[REFERENCE]), record.speaker)
 
 
-def fit_words(pairs: Sequence[tuple[Sequence[Sequence[Any]], str]], language: str | None = None) -> list[float]:
-    """The map from the signs of a hypothesis's words to their confidence, of (words, reference) pairs; words are
-    `[word, sign, ...]`. A word is right when the reference has it there."""
+def fit_words(records: Sequence[Labelled], hypothesis: int) -> list[float]:
+    """The map from signs of a word to its confidence, of one of the hypotheses of each record: a word is right when the
+    reference has it there."""
     signs, right = [], []
-    for words, reference in pairs:
-        hypothesis = [{"word": word, "signs": s} for word, *s in words]
-        matched = match([{"word": word} for word in reference.split()], hypothesis, language=language)
+    for record in records:
+        words = [{"word": word, "signs": s} for word, *s in record.segment.measures["signs"][hypothesis]]
+        reference = [{"word": word} for word in written_words(record.text)]
+        matched = match(reference, words, language=record.segment.measures.get("language"))
         signs += [word["signs"] for word in matched.hypothesis]
         right += matched.right
     return fit(signs, right) if signs else [1.0, 0.0, 0.0]

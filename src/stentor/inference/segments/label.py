@@ -53,7 +53,7 @@ class LabelStage(Stage):
     """Most padded audio that is decoded at a time."""
 
     batched: ClassVar = True
-    reasons: ClassVar = {"no_text": "most recognisers hear nothing"}
+    reasons: ClassVar = {"no_text": "most recognisers hear no words"}
     _device: str = "cpu"
     _calibrations: list[list[float]] | None = None
     """Of each hypothesis the map from signs of certainty to confidence; see `calibrated`."""
@@ -88,16 +88,16 @@ class LabelStage(Stage):
         return transcribed(model, self._device, work, self.batch_seconds, tokens=True, **decoding.options())
 
     def judge(self, segment: Segment, hypotheses: Sequence[dict[str, Any]]) -> Segment | Reject:
-        """The segment with the consensus of what was heard in it. Hypotheses: `{"model", "text", "words"}`, of which
-        `words` are `[word, sign, ...]`."""
-        found = [h["language"] for h in hypotheses if h["language"]]
+        """The segment with the consensus of what was heard in it. Hypotheses: `{"model", "text", "words"}`, perhaps
+        with `language`; `words` are `[word, sign, ...]`."""
+        found = [h["language"] for h in hypotheses if h.get("language")]
         language = segment.measures.get("language") or max(found, key=found.count, default=None)
         heard = [self._heard(i, h["words"], language) for i, h in enumerate(hypotheses)]
         votes, agreement = vote(align(heard))
         text = hypotheses[0]["text"] if agreement == 1 else joined(v.word.written for v in votes)
         named = [
             {
-                **{k: v for k, v in h.items() if k != "language"},
+                **{k: v for k, v in h.items() if k not in ("language", "words")},
                 "wer": round(difference(text, h["text"], language), 4),
                 "confidence": round(fmean(w.confidence for w in words) if words else 0.0, 4),
             }
@@ -112,8 +112,14 @@ class LabelStage(Stage):
             confidence=round(fmean(v.confidence for v in votes) if votes else 0.0, 4),
             agreement=round(agreement, 4),
             hypotheses=named,
+            signs=[h["words"] for h in hypotheses],
         )
-        return labelled if text else labelled.drop("no_text")
+        return labelled if votes else labelled.drop("no_text")
+
+    def again(self, segment: Segment) -> Segment | Reject:
+        """What `judge` makes of a segment that it has seen before, perhaps with other calibrations."""
+        hypotheses = [{**h, "words": s} for h, s in zip(segment.measures["hypotheses"], segment.measures["signs"])]
+        return self.judge(segment, hypotheses)
 
     def _heard(self, number: int, words: Sequence[Sequence[Any]], language: str | None) -> list[Heard]:
         from stentor.text.normalize import normalize

@@ -11,6 +11,7 @@ from stentor.inference.segments.base import Limit, Reject, Segment, SetStage
 
 if TYPE_CHECKING:
     from stentor.inference.labels.calibration import ErrorModel
+    from stentor.inference.labels.pace import Pace
     from stentor.inference.recording import Recording
 
 
@@ -35,14 +36,17 @@ class SelectStage(SetStage):
     reasons: ClassVar = {
         "low_confidence": "with it the error would be higher than is wished for",
         "not_drawn": "not among those that were drawn by lot",
+        "too_fast": "more text than the labelled records have in the time",
+        "too_slow": "less text than the labelled records have in the time",
     }
     _model: ErrorModel | None = None
+    _pace: Pace | None = None
     _selection: dict[str, Any] = {}
 
-    def informed(self, model: ErrorModel) -> SelectStage:
-        """The stage with what labelled records have shown."""
+    def informed(self, model: ErrorModel, pace: Pace | None) -> SelectStage:
+        """The stage with what labelled records have shown of errors and of the speaking rate."""
         stage = self.model_copy()
-        stage._model = model
+        stage._model, stage._pace = model, pace
         return stage
 
     @property
@@ -56,23 +60,33 @@ class SelectStage(SetStage):
         return self._selection
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        yield from segments
+        for segment in segments:
+            if self._pace is None:
+                yield segment
+                continue
+            factor = self._pace.factor(segment.measures["text"], segment.seconds)
+            if factor < self._pace.low:
+                yield segment.drop("too_fast", round(factor, 3), round(self._pace.low, 3))
+            elif factor > self._pace.high:
+                yield segment.drop("too_slow", round(factor, 3), round(self._pace.high, 3))
+            else:
+                yield segment
 
     def select(self, segments: Sequence[Segment]) -> list[Segment | Reject]:
         from stentor.inference.labels.calibration import ErrorModel, record_signs
         from stentor.inference.labels.threshold import choose, drawn
 
-        model = self._model or ErrorModel()
-        errors = model.errors([record_signs(s.measures) for s in segments])
+        errors = (self._model or ErrorModel()).errors([record_signs(s.measures) for s in segments])
         words = [len(s.measures["text"].split()) for s in segments]
         seconds = [s.seconds for s in segments]
         chosen = choose(errors, words, seconds, self.max_error, self.assurance, self.hours)
         self._selection = chosen.summary
-        kept = chosen.kept if self.by == "confidence" else drawn(seconds, chosen.seconds, self.seed)
         sure = [segment.measured(confidence=round(1 - error, 4)) for segment, error in zip(segments, errors[0])]
         if self.by == "random":
+            kept = drawn(seconds, chosen.seconds, self.seed)
             return [s if i in kept else s.drop("not_drawn") for i, s in enumerate(sure)]
         least = self.min_confidence
         return [
-            s if i in kept else s.drop("low_confidence", s.measures["confidence"], least) for i, s in enumerate(sure)
+            s if i in chosen.kept else s.drop("low_confidence", s.measures["confidence"], least)
+            for i, s in enumerate(sure)
         ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.segments import NamedStage, is_complete, make_corpus, named, recordings
 from stentor.config.load import inline, parse_section
+from stentor.errors import DataError
 from stentor.inference.segments.base import Stage
 from stentor.inference.segments.label import Decoding, LabelStage
 
@@ -41,12 +42,45 @@ def prepare_labels(options: LabelsOptions) -> None:
     settings = {"stages": sections, "audio": options.audio, "records": records, "labelled": labelled_records}
     if is_complete(options.to, settings):
         return
-    facts: dict[str, Any] = {"calibrated": False}
+    facts: dict[str, Any] = {"calibrated": False, "notes": []}
     if labelled is not None:
         label, select, facts = learn(options, label, filters, select, labelled, settings)
     stages: Sequence[NamedStage] = named([*before, label, *filters, select])
-    make_corpus(options, stages, work, settings, lambda: {"selection": {**facts, **select.selection}})
+
+    def selection() -> dict[str, Any]:
+        chosen = {**facts, "max_error": select.max_error, "by": select.by, **select.selection}
+        chosen["notes"] = [*_sentences(chosen, select.assurance), *facts["notes"]]
+        print("\n".join(chosen["notes"]), flush=True)
+        return {"selection": chosen}
+
+    summary = make_corpus(options, stages, work, settings, selection)
+    if not summary["segments"]:
+        raise DataError(f"No label was kept; {options.to / 'corpus.html'} says why. {summary['selection']['notes'][0]}")
 
 
 def _stages(specs: Sequence[str], option: str) -> list[Stage]:
     return [] if list(specs) == [NONE] else [parse_section(spec, Stage, option) for spec in specs]
+
+
+def _sentences(chosen: dict[str, Any], assurance: float) -> list[str]:
+    """What was chosen and how far it can be believed, for people."""
+    wished, curve = f"{100 * chosen['max_error']:g} %", chosen["curve"]
+
+    def errors(point: dict[str, Any]) -> str:
+        expected = f"{100 * point['expected_error']:.1f} % of the words are expected to be wrong"
+        bound = f" (in {100 * assurance:g} % of the resamples at most {100 * point['upper']:.1f} %)"
+        return expected + (bound if chosen["calibrated"] else "")
+
+    if not curve:
+        sentence = "No label is left to choose from."
+    elif chosen["min_confidence"] is None:
+        sentence = (
+            f"No threshold keeps an error of {wished}: of the surest labels {errors(curve[0])}. Allow a higher error, "
+            "label with better models, or give more labelled records."
+        )
+    else:
+        sentence = f"An error of {wished} allows {100 * chosen['kept_share']:.0f} % of the seconds: {errors(chosen)}."
+    if chosen["calibrated"]:
+        return [sentence]
+    doubt = "This is by the models' own probabilities, which are often too high: --labelled measures them."
+    return [sentence, doubt]

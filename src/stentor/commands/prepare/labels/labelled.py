@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.segments import named, run_pass
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work
+from stentor.config.load import load as load_config
 from stentor.data.cut import UnusableRecord, speaker_of, text_of
 from stentor.data.record_table import RecordTable
-from stentor.errors import DataError
-from stentor.inference.labels.calibration import ErrorModel, fit_words, outcome
+from stentor.dataloading import leakage
+from stentor.dataloading.dataset import train_dataset
+from stentor.errors import DataError, StentorError
+from stentor.inference.labels.calibration import ErrorModel, Labelled, fit_words, outcome
+from stentor.inference.labels.pace import fit_pace
+from stentor.inference.load import TRAINING_CONFIG, find_export
 from stentor.inference.segments.base import Segment, Stage
 from stentor.inference.segments.label import LabelStage
 from stentor.inference.segments.select import SelectStage
 
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
 LEAST = 20
-"""Labelled records."""
+"""Labelled records from which something is learned."""
 
 
 def learn(
@@ -29,35 +37,62 @@ def learn(
 ) -> tuple[LabelStage, SelectStage, dict[str, Any]]:
     """The stages with what the labelled records show, and facts about these for the summary. Raises DataError where
     there are too few of them."""
-    worker = SegmentsWorker(named([label, *filters]))
+    worker = SegmentsWorker(named([label, *filters]), in_files=False)
     journal = run_pass(worker, work, options, {**settings, "pass": "labelled"}, "labelled records")
-    cuts = {each.id: each.cut for each in work}
-    pairs: list[tuple[Segment, str, str | None]] = []
-    for line in journal.lines(each.id for each in work):
-        cut = cuts[line["id"]]
-        if "dropped" in line or isinstance(cut, UnusableRecord) or not text_of(cut):
-            continue
-        pairs += [(Segment(**s), text_of(cut) or "", speaker_of(cut)) for s in line["record"]["segments"]]
-    if len(pairs) < LEAST:
+    lines = journal.lines(each.id for each in work)
+    records = [record for each, line in zip(work, lines) for record in _labelled(each, line)]
+    if len(records) < LEAST:
         raise DataError(
-            f"{len(pairs)} of {len(work):,} labelled records can be used, and to choose a threshold {LEAST} are needed: "
-            "give more, or leave --labelled out."
+            f"{len(records)} of {len(work):,} labelled records have a text and pass the filters; {LEAST} are needed to "
+            "choose a threshold: give more, or leave --labelled out."
         )
-    numbers = range(len(label.models) * len(label.decodings))
-    language = pairs[0][0].measures.get("language")
-    maps = [fit_words([(s.measures["hypotheses"][i]["words"], t) for s, t, _ in pairs], language) for i in numbers]
-    label = label.calibrated(maps)
-    outcomes = []
-    for segment, text, speaker in pairs:
-        result = label.judge(segment, segment.measures["hypotheses"])
-        if isinstance(result, Segment):
-            outcomes.append(outcome(result.measures, text, speaker))
+    hypotheses = range(len(label.models) * len(label.decodings))
+    label = label.calibrated([fit_words(records, number) for number in hypotheses])
+    results = [(record, label.again(record.segment)) for record in records]
+    outcomes = [outcome(record, result.measures) for record, result in results if isinstance(result, Segment)]
     words, errors = sum(o.words for o in outcomes), sum(o.errors for o in outcomes)
     facts = {
         "calibrated": True,
         "labelled_records": len(outcomes),
-        "labelled_hours": round(sum(s.seconds for s, _, _ in pairs) / 3600, 6),
+        "labelled_hours": round(sum(r.segment.seconds for r in records) / 3600, 6),
         "labelled_words": words,
         "labelled_error": round(errors / max(words, 1), 4),
+        "notes": [note for model in label.models for note in _trained_on(model, work)],
     }
-    return label, select.informed(ErrorModel(outcomes, select.seed)), facts
+    pace = fit_pace([cut for cut in _cuts(work) if text_of(cut)])
+    return label, select.informed(ErrorModel(outcomes, select.seed), pace), facts
+
+
+def _labelled(work: Work, line: dict[str, Any]) -> Iterator[Labelled]:
+    """The record with its label, where it has a text and the filters have kept it."""
+    cut = work.cut
+    if "dropped" in line or isinstance(cut, UnusableRecord):
+        return
+    if text := (text_of(cut) or "").strip():
+        for segment in line["record"]["segments"]:
+            yield Labelled(Segment(**segment), text, speaker_of(cut))
+
+
+def _cuts(work: RecordTable[Work]) -> Iterator[Cut]:
+    return (each.cut for each in work if not isinstance(each.cut, UnusableRecord))
+
+
+def _trained_on(model: str, work: RecordTable[Work]) -> list[str]:
+    """What the labelled records share with the data that a model was trained on: it is surer of these than of others,
+    and the threshold is then too low. Nothing where no config tells what it was trained on."""
+    path = find_export(model) / TRAINING_CONFIG
+    if not path.is_file():
+        return [f"What {model} was trained on is not known: with labelled records of it, the error is underestimated."]
+    try:
+        config = load_config(path).config
+        train = train_dataset(config.data, config.train.seed, config.task.drop_reason, lambda _: None)
+        overlap = leakage.leakage(None if train.streams else train.cuts(), {"labelled": _cuts(work)})
+    except StentorError as error:
+        return [f"What {model} was trained on cannot be read ({error}), so nobody knows whether labelled records are."]
+    lines = [f"{model}: {line}" for line in leakage.summary_lines(overlap)]
+    if any(overlap["labelled"][kind][0] for kind in ("ids", "recordings")):
+        lines.append(
+            f"{model} was trained on labelled records: it is surer of them than of others, and the error "
+            "of what is kept is higher than it says here. Give records that no model was trained on."
+        )
+    return lines

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from stentor.cli.prepare import SegmentsOptions
 
+FOR_STAGES = ("id", "digest", "fingerprint", "signs")
+"""Measures that stages hand on to others, which no record has."""
 NamedStage = tuple[str, Stage]
 DEFAULT = ("vad", "quality", "duplicates")
 """Stages without `--stage`: those that need no model."""
@@ -49,8 +51,10 @@ def prepare_segments(options: SegmentsOptions) -> None:
     work, records = recordings(options.data)
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
     settings = {"stages": sections, "audio": options.audio, "records": records}
-    if not is_complete(options.to, settings):
-        make_corpus(options, stages, work, settings)
+    if is_complete(options.to, settings):
+        return
+    if not make_corpus(options, stages, work, settings)["segments"]:
+        raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
 
 
 def recordings(data: str) -> tuple[RecordTable[Work], str]:
@@ -78,14 +82,14 @@ def make_corpus(
     work: RecordTable[Work],
     settings: dict[str, Any],
     more: Callable[[], dict[str, Any]] = dict,
-) -> None:
-    """Take recordings through stages and write all files. `more`: called after the last stage, for the summary. See
-    `prepare_segments` for what it raises."""
+) -> dict[str, Any]:
+    """Take recordings through stages and write all files; the summary, to which `more` adds after the last stage.
+    Raises `Stopped`, and DataError when over 1 % of the recordings cannot be used."""
     corpus, count = Corpus(options.to), len(work)
     passes = _passes(stages, options.audio)
     for number, in_pass in enumerate(passes, 1):
         audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
-        worker = SegmentsWorker(in_pass, audio_folder)
+        worker = SegmentsWorker(in_pass, audio_folder, in_files=not options.audio)
         journal = run_pass(worker, work, options, {**settings, "pass": number}, f"pass {number} of {len(passes)}")
         work = corpus.add(work, journal, in_pass)
     records = RecordTable(record for each in work for record in corpus.records(each))
@@ -100,8 +104,7 @@ def make_corpus(
     print_summary(summary)
     print(f"written: {options.to / 'manifest.jsonl'} and {page}", flush=True)
     refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], count)
-    if not records:
-        raise DataError(f"No segment was kept; {page} says why.")
+    return summary
 
 
 def _description(cut: Cut | UnusableRecord) -> list[Any]:
@@ -220,7 +223,8 @@ class Corpus:
     def record(self, work: Work, segment: Segment) -> dict[str, Any]:
         """A segment as a record: its place and its measures. Paths in the folder are relative to it."""
         assert not isinstance(work.cut, UnusableRecord)
-        place = {"audio_path": _path(work, self.folder), "start": round(work.cut.start + segment.start, 6)}
+        path = _path(work, self.folder)
+        place = {"audio_path": path, "start": round(work.cut.start + segment.start, 6)} if path else {}
         if "audio_path" in segment.measures:  # a file of its own
             place = {}
         channel = (work.cut.custom or {}).get("channel")
@@ -232,7 +236,7 @@ class Corpus:
             **seconds,
             **origin,
             **({"channel": channel} if channel is not None and place else {}),
-            **{k: v for k, v in segment.measures.items() if k not in ("id", "digest", "fingerprint")},
+            **{k: v for k, v in segment.measures.items() if k not in FOR_STAGES},
         }
 
 
@@ -240,10 +244,11 @@ def _id(work: Work, segment: Segment) -> str:
     return f"{work.id}@{segment.start:.3f}"
 
 
-def _path(work: Work, folder: Path) -> str:
+def _path(work: Work, folder: Path) -> str | None:
+    """The audio file of a recording, None where it is no file of its own."""
     assert not isinstance(work.cut, UnusableRecord)
-    written = audio_path(work.cut) or ""
-    if is_remote(written):
+    written = audio_path(work.cut)
+    if written is None or is_remote(written):
         return written
     path, home = Path(written).absolute(), folder.absolute()
     return str(path.relative_to(home) if path.is_relative_to(home) else path)

@@ -13,6 +13,7 @@ from stentor.commands.prepare.executor import RecordWorker, Worker
 from stentor.commands.prepare.pipeline import RecordWithFiles, reject
 from stentor.data.cut import UnusableRecord, audio_path, divided, language_of, text_of
 from stentor.data.fields import channel_of
+from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError
 from stentor.inference.recording import DecodedRecording
 from stentor.inference.segments.base import Reject, Segment, Stage
@@ -58,16 +59,19 @@ class Opened:
         self.counts.append([*given, len(self.segments), seconds(self.segments)])
 
 
-def _opened(work: Work) -> Opened | UnusableRecord:
+def _opened(work: Work, in_files: bool) -> Opened | UnusableRecord:
     cut = work.cut
     if isinstance(cut, UnusableRecord):
         return cut
     path = audio_path(cut)
-    if path is None:
-        message = f"{cut.id}: its audio is not a part of one file, which segments could point into."
+    if path is None and in_files:
+        message = f"{cut.id}: its audio is no part of one file, which segments could point into: take --audio."
         return UnusableRecord(cut.id, "no_file", message)
     try:
-        recording = DecodedRecording.of_file(path, cut.id, cut.start, cut.duration, channel_of(cut.custom))
+        if path is None:
+            recording = DecodedRecording([load_audio(cut, cut.sampling_rate)], cut.sampling_rate, cut.id)
+        else:
+            recording = DecodedRecording.of_file(path, cut.id, cut.start, cut.duration, channel_of(cut.custom))
     except AudioError as error:
         return reject(cut, error)
     return Opened(work, recording, [whole(cut, recording)] if work.segments is None else list(work.segments))
@@ -75,17 +79,18 @@ def _opened(work: Work) -> Opened | UnusableRecord:
 
 class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], list[UnusableRecord]]"]):
     """Recordings to `{"id", "segments", "rejects", "counts"}` as plain data; `counts` holds how many segments and
-    seconds each stage was given and kept. With `audio_folder`, segments become FLAC files there."""
+    seconds each stage was given and kept. With `audio_folder`, segments become FLAC files there; `in_files`: recordings
+    that are no part of one audio file are rejects, as no segment could point into them."""
 
-    def __init__(self, stages: Sequence[tuple[str, Stage]], audio_folder: Path | None = None):
-        self.stages, self.audio_folder = stages, audio_folder
+    def __init__(self, stages: Sequence[tuple[str, Stage]], audio_folder: Path | None = None, in_files: bool = True):
+        self.stages, self.audio_folder, self.in_files = stages, audio_folder, in_files
 
     def setup(self, device: str) -> None:
         for _, stage in self.stages:
             stage.setup(device)
 
     def process(self, group: Sequence[Work]) -> tuple[list[Outcome], list[UnusableRecord]]:
-        opened = [_opened(work) for work in group]
+        opened = [_opened(work, self.in_files) for work in group]
         recordings = [each for each in opened if isinstance(each, Opened)]
         try:
             for name, stage in self.stages:

@@ -1,0 +1,338 @@
+"""`stentor prepare labels`: with a recogniser whose errors are known, what is kept, what is said of it, and why the
+rest is not; also killed, from shards, as a step, and with a real model."""
+
+import json
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stentor.audio.io import read, write
+from stentor.cli import main
+from stentor.sources.jsonl import Jsonl
+
+RECOGNISER = '''
+"""A recogniser that makes errors in words of its own by the record: more of them where it is less sure, but it is too
+sure. It reads the name of the recording, so that no audio is needed."""
+import math
+import random
+import time
+
+from stentor.inference.transcribe import Transcript
+
+SLOWNESS = 0.0
+
+WORDS = "harbour light boat storm monday bridge river summer island valley morning garden telephone sea north".split()
+
+
+def truth(name):
+    return random.Random(name).choices(WORDS, k=12)
+
+
+def error(name):
+    return random.Random(name + "error").uniform(0.0, 0.6)
+
+
+def transcript(name, model, speed):
+    lot = random.Random(f"{name}{model}{speed}")
+    words = [w if lot.random() > error(name) else lot.choice(WORDS).upper() + "x" for w in truth(name)]
+    if name.startswith("loop"):
+        words = ["again"] * 12
+    if name.startswith("quiet"):
+        words = []
+    sure = [1 - 0.5 * error(name) * lot.random() for _ in words]
+    tokens = [{"token": " " * (i > 0) + w, "logprob": math.log(p)} for i, (w, p) in enumerate(zip(words, sure))]
+    text = " ".join(words)
+    part = {"start": 0.0, "end": 3.0, "text": text, "log_prob": -0.1, "tokens": tokens}
+    return Transcript(text=text, language="en", segments=[part] if words else [])
+
+
+def transcribed(model, device, work, batch_seconds, speed=1.0, **options):
+    time.sleep(SLOWNESS)
+    return [transcript(recording.name, model, speed) for recording, segments in work for _ in segments]
+'''
+PLUGIN = """
+from typing import Literal
+
+import stentor.inference.segments.label as label
+from stentor.inference.segments.base import Stage
+
+
+class Nothing(Stage):
+    type: Literal["nothing"] = "nothing"
+
+
+label.transcribed = transcribed
+label.loaded = lambda model, device: label
+label.for_transcription = lambda: None
+SLOWNESS = 0.2
+"""
+"""The recogniser in another process; a plug-in has to register something."""
+
+
+def rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def module() -> dict:
+    names: dict = {}
+    exec(RECOGNISER, names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with the recogniser, two models' folders, 60 labelled and 120 other clips of 3 s in one file each."""
+    folder = tmp_path_factory.mktemp("labels")
+    for model in ("good", "other"):
+        (folder / model).mkdir()
+        (folder / model / "config.json").write_text("{}")
+    truth = module()["truth"]
+    write(folder / "sound.flac", np.random.default_rng(0).normal(0, 0.1, 48000).astype(np.float32), 16000)
+    for name, ids in {
+        "labelled": [f"known{i}" for i in range(60)],
+        "data": [*(f"clip{i}" for i in range(118)), "loop", "quiet"],
+    }.items():
+        clip = {"audio_path": "sound.flac", "duration": 3.0}
+        lines = [{"id": i, **clip, "text": " ".join(truth(i))} for i in ids]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def labels(place: Path, to: Path, *options: object, code: int = 0, labelled: bool = True) -> tuple[list, list, dict]:
+    """(records, rejects, summary) of the command in this process."""
+    command = [place / "data.jsonl", "--to", to, "--stage", "none", "--device", "cpu"]
+    command += ["--model", place / "good", *(["--labelled", place / "labelled.jsonl"] if labelled else []), *options]
+    assert main(["prepare", "labels", *map(str, command)]) == code
+    return rows(to / "manifest.jsonl"), rows(to / "rejects.jsonl"), json.loads((to / "summary.json").read_text())
+
+
+@pytest.fixture
+def recogniser(monkeypatch):
+    import stentor.inference.segments.label as label
+
+    monkeypatch.setattr(label, "transcribed", module()["transcribed"])
+    monkeypatch.setattr(label, "loaded", lambda *_: SimpleNamespace(for_transcription=lambda: None))
+
+
+THREE = ("--decoding", "beams=1", "--decoding", "speed=0.9", "--decoding", "speed=1.1")
+
+
+def true_error(place: Path, records: list[dict]) -> float:
+    from stentor.metrics.wer import score
+
+    texts = {r["id"]: r["text"] for r in rows(place / "data.jsonl")}
+    return score([texts[r["recording"]] for r in records], [r["text"] for r in records]).value
+
+
+def test_what_is_kept_has_the_error_that_was_wished_for(place, tmp_path, recogniser, capsys):
+    kept, rejects, summary = labels(place, tmp_path / "a", *THREE, "--max-error", 0.1, "--round", 2)
+    assert len(kept) + len(rejects) == 120 and 20 < len(kept) < 100
+    chosen = summary["selection"]
+    error = true_error(place, kept)
+    assert error < 0.1 and abs(error - chosen["expected_error"]) < 0.03 and chosen["upper"] <= 0.1
+    reasons = {r["recording"]: r["reason"] for r in rejects}
+    assert reasons["loop"] == "loop" and reasons["quiet"] == "no_text"
+    low = [r for r in rejects if r["reason"] == "low_confidence"]
+    assert set(reasons.values()) <= {"loop", "no_text", "low_confidence", "too_fast", "too_slow"}
+    assert len(rejects) - 8 < len(low) < len(rejects) and all(
+        r["value"] < r["threshold"] == chosen["min_confidence"] for r in low
+    )
+    assert true_error(place, low) > 2 * error
+    for record in kept:
+        assert (record["label_source"], record["round"], record["labelled_by"]) == ("pseudo", 2, [str(place / "good")])
+        assert record["confidence"] >= chosen["min_confidence"] and record["duration"] == 3.0 and record["start"] == 0
+        assert [h.get("speed", 1.0) for h in record["hypotheses"]] == [1.0, 0.9, 1.1]
+        assert all(h["text"] and 0 <= h["wer"] <= 1 and 0 < h["confidence"] < 1 for h in record["hypotheses"])
+        assert "signs" not in record
+    # Calibrated: what is said of all of them together is true of all of them together.
+    sure = [*kept, *low]
+    expected = 1 - sum(r["confidence"] for r in sure) / len(sure)
+    assert expected == pytest.approx(true_error(place, sure), abs=0.03)
+    assert chosen["calibrated"] and 55 < chosen["labelled_records"] <= 60
+    assert chosen["labelled_words"] == 12 * chosen["labelled_records"]
+    assert summary["hours"] == pytest.approx(len(kept) * 3 / 3600, abs=1e-5)
+    text = capsys.readouterr().out
+    assert "An error of 10 % allows" in text and "What" in text and "was trained on is not known" in text
+    page = (tmp_path / "a" / "corpus.html").read_text("utf-8")
+    assert "What a threshold costs" in page and "An error of 10 % allows" in page and "low_confidence" in page
+    assert [cut.id for cut in Jsonl(path=tmp_path / "a" / "manifest.jsonl").cuts()] == [r["id"] for r in kept]
+    labels(place, tmp_path / "a", *THREE, "--max-error", 0.1, "--round", 2)
+    assert "is complete" in capsys.readouterr().out
+
+
+def test_a_draw_of_equal_hours_is_worse_and_a_vote_is_better(place, tmp_path, recogniser):
+    kept, _, summary = labels(place, tmp_path / "a", *THREE)
+    drawn, rejects, same = labels(place, tmp_path / "b", *THREE, "--select", "random")
+    assert abs(len(drawn) - len(kept)) <= 1 and same["selection"]["by"] == "random"
+    assert {"not_drawn", "loop", "no_text"} <= {r["reason"] for r in rejects}
+    assert not any(r["reason"] == "low_confidence" for r in rejects)
+    assert true_error(place, drawn) > 1.5 * true_error(place, kept)
+    alone, _, one = labels(place, tmp_path / "c")
+    assert one["selection"]["kept_share"] < summary["selection"]["kept_share"]
+    assert one["selection"]["labelled_error"] > 1.3 * summary["selection"]["labelled_error"]
+    assert all(len(r["hypotheses"]) == 1 and r["agreement"] == 1 for r in alone)
+    few, _, _ = labels(place, tmp_path / "d", *THREE, "--hours", 0.01)
+    assert len(few) == 12
+    least = sorted((r["confidence"] for r in kept), reverse=True)[:12]
+    assert sorted((r["confidence"] for r in few), reverse=True) == least
+
+
+def test_two_models(place, tmp_path, recogniser):
+    kept, _, summary = labels(place, tmp_path / "a", "--model", place / "other", "--max-error", 0.3)
+    names = [str(place / name) for name in ("good", "other")]
+    assert kept and all(r["labelled_by"] == names == [h["model"] for h in r["hypotheses"]] for r in kept)
+    assert {len({h["text"] for h in r["hypotheses"]}) for r in kept} == {1, 2}
+    assert sum("was trained on is not known" in note for note in summary["selection"]["notes"]) == 2
+
+
+def test_an_error_that_cannot_be_had(place, tmp_path, recogniser, capsys):
+    kept, rejects, summary = labels(place, tmp_path / "a", "--max-error", 0.0001, code=3)
+    assert not kept and len(rejects) == 120 and summary["selection"]["min_confidence"] is None
+    message = " ".join(capsys.readouterr().err.split())
+    assert "No label was kept" in message and "No threshold keeps an error of 0.01 %" in message
+
+
+def test_without_labelled_records_it_says_what_it_does_not_know(place, tmp_path, recogniser, capsys):
+    kept, _, summary = labels(place, tmp_path / "a", labelled=False)
+    assert summary["selection"]["calibrated"] is False and "--labelled measures them" in capsys.readouterr().out
+    assert true_error(place, kept) > 0.1  # the models are too sure
+    assert summary["selection"]["expected_error"] <= 0.1
+
+
+def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recogniser, capsys):
+    known = tmp_path / "trained"
+    known.mkdir()
+    (known / "config.json").write_text("{}")
+    config = {"model": {"type": "transformer"}, "task": {"type": "transcribe"}}
+    config["data"] = {"train": [{"type": "jsonl", "path": str(place / "labelled.jsonl"), "limit": 30}]}
+    (known / "training_config.json").write_text(json.dumps(config))
+    _, _, summary = labels(place, tmp_path / "a", "--model", known, "--max-error", 0.4)
+    notes = " ".join(summary["selection"]["notes"])
+    assert "labelled shares with the training data: " in notes and "30 of 60 ids" in notes
+    assert "the error of what is kept is higher than it says here" in notes
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--select", "best"], 2, "'by' must be 'confidence' or 'random', not 'best'"),
+        (["--decoding", "beam=4"], 2, "did you mean 'beams'"),
+        (["--decoding", "speed=5"], 2, "speed"),
+        (["--filter", "hallucination"], 2, "unknown type 'hallucination'"),
+        (["--hours", 0], 2, "hours"),
+        (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 labelled records have a text and pass"),
+        (["--labelled", "{place}/nothing.jsonl"], 3, "nothing.jsonl"),
+    ],
+)
+def test_mistakes(place, tmp_path, recogniser, capsys, options, code, message):
+    options = [str(option).format(place=place) for option in options]
+    command = ["prepare", "labels", str(place / "data.jsonl"), "--to", str(tmp_path / "x"), "--stage", "none"]
+    command += ["--model", str(place / "good"), *options]
+    assert main(command) == code
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_other_settings_are_refused(place, tmp_path, recogniser, capsys):
+    labels(place, tmp_path / "a", "--max-error", 0.3)
+    options = ["--max-error", "0.2", "--model", str(place / "good"), "--stage", "none"]
+    command = ["prepare", "labels", str(place / "data.jsonl"), "--to", str(tmp_path / "a"), *options]
+    assert main([*command, "--labelled", str(place / "labelled.jsonl")]) == 2
+    assert "holds other segments" in capsys.readouterr().err
+
+
+def test_killed_and_started_again_it_makes_the_same(place, tmp_path, start, cli):
+    """SIGKILL among the labelled records, and among the others."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(RECOGNISER + PLUGIN)
+
+    def command(to: Path) -> list[object]:
+        data = ["prepare", "labels", place / "data.jsonl", "--to", to, "--stage", "none", "--plugin", slow]
+        return [*data, "--labelled", place / "labelled.jsonl", "--model", place / "good", "--device", "cpu"]
+
+    cli(*command(tmp_path / "straight"))
+    to = tmp_path / "killed"
+    for name in ("labelled", "1"):
+        process = start(*command(to))
+        part = to / f"pass-{name}.jsonl.part"
+        deadline = time.monotonic() + 120
+        while not (part.exists() and part.read_bytes().count(b"\n") > 1):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not (to / "summary.json").exists()
+    assert "were done before" in cli(*command(to)).stdout
+    for name in ("manifest.jsonl", "rejects.jsonl", "summary.json", "corpus.html"):
+        assert (to / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+    assert not list(to.glob("*.part"))
+
+
+def test_from_shards_with_files_of_its_own(place, tmp_path, recogniser, capsys):
+    """Segments cannot point into a tar file."""
+    shards = tmp_path / "shards"
+    assert main(["prepare", "tokens", str(place / "data.jsonl"), "--codec", "none", "--to", str(shards)]) == 0
+    command = ["prepare", "labels", str(shards / "data.lst"), "--model", str(place / "good"), "--stage", "none"]
+    command += ["--max-error", "0.3", "--device", "cpu"]
+    assert main([*command, "--to", str(tmp_path / "a")]) == 3
+    assert "take --audio" in capsys.readouterr().err
+    assert main([*command, "--to", str(tmp_path / "b"), "--audio"]) == 0
+    kept = rows(tmp_path / "b" / "manifest.jsonl")
+    assert kept and all((tmp_path / "b" / r["audio_path"]).is_file() and "start" not in r for r in kept)
+    assert all("audio_path" not in r and r["recording"] for r in rows(tmp_path / "b" / "rejects.jsonl"))
+
+
+def test_as_a_step_of_a_run(place, tmp_path, recogniser, tiny, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = tiny()
+    path.write_text(
+        path.read_text()
+        + f"""
+prepare:
+  - type: labels
+    data: {{type: jsonl, path: {place}/data.jsonl}}
+    labelled: {{type: jsonl, path: {place}/labelled.jsonl}}
+    to: labels
+    models: [{place}/good, {place}/other]
+    decodings: [{{}}, {{speed: 0.9}}]
+    stages: []
+    device: cpu
+"""
+    )
+    assert main(["prepare", "run", str(path)]) == 0
+    kept = rows(tmp_path / "labels" / "manifest.jsonl")
+    assert kept and {len(r["hypotheses"]) for r in kept} == {4}
+    summary = json.loads((tmp_path / "labels" / "summary.json").read_text())
+    assert [s["name"] for s in summary["stages"]] == ["label", "hallucinations", "select"]
+    capsys.readouterr()
+    assert main(["prepare", "run", str(path)]) == 0
+    assert "prepared: labels" in capsys.readouterr().out
+
+
+def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper):
+    """A model of a few steps: what counts is the way from recordings to records, and that nothing is lost."""
+    assert main(["train", str(tiny()), "train.steps=40", "train.eval_every=40", "optim.lr=0.01", "name=tiny"]) == 0
+    folder = tmp_path / "talks"
+    folder.mkdir()
+    pause = np.zeros(24000, np.float32)
+    for name, part in {"a": slice(0, 4), "b": slice(4, 8)}.items():
+        clips = [read(corpus / r["audio_path"]) for r in rows(corpus / "train.jsonl")[part]]
+        write(folder / f"{name}.flac", np.concatenate([x for clip in clips for x in (clip, pause)]), 16000)
+    model, to = tmp_path / "runs" / "tiny", tmp_path / "a"
+    command = ["prepare", "labels", str(folder), "--to", str(to), "--model", str(model), "--max-error", "1"]
+    command += ["--decoding", "beams=1", "--decoding", "speed=1.1", "--filter", "none", "--device", "cpu"]
+    assert main([*command, "--stage", "vad,seconds=[0.3,20]"]) == 0
+    kept, lost = rows(to / "manifest.jsonl"), rows(to / "rejects.jsonl")
+    assert len(kept) > 4 and all(r["text"] and 0 < r["confidence"] < 1 and 0 < r["agreement"] <= 1 for r in kept)
+    assert {r["text"][0] for r in kept} <= set("otfsi") and len({r["start"] for r in kept}) > 3
+    seconds = sum(r["duration"] for r in [*kept, *lost])
+    summary = json.loads((to / "summary.json").read_text())
+    assert seconds == pytest.approx(3600 * summary["recorded_hours"], abs=0.01)
+    # Of a model that writes no words at all nothing is kept.
+    command[command.index(str(model))] = str(whisper)
+    command[command.index(str(to))] = str(tmp_path / "b")
+    assert main([*command, "--stage", "none"]) == 3
+    assert {r["reason"] for r in rows(tmp_path / "b" / "rejects.jsonl")} == {"no_text"}

@@ -54,8 +54,8 @@ def read_texts(source: Source) -> Iterator[Text | UnusableRecord]:
             if isinstance(cut, UnusableRecord):
                 yield cut
             else:
-                request = cut.custom["voice"] if is_spoken(cut) else None
-                yield Text(cut.id, text_of(cut) or "", language_of(cut), request)
+                voice = cut.custom["voice"] if is_spoken(cut) else None
+                yield Text(cut.id, text_of(cut) or "", language_of(cut), voice)
 
 
 def written_texts(options: SpeechOptions) -> list[Text]:

@@ -168,6 +168,8 @@ def test_texts_of_a_test_set_are_left_out(texts, speech, tmp_path):
     (reject,) = lines(folder, "rejects.jsonl")
     assert (reject["text"], reject["reason"]) == ("turn it off", "held_out")
     everything = f"type=text,texts={json.dumps(TEXTS)}"
+    kept = lines(speech("c", "type=synth,texts=commands,count=6,voices=[en-us],where={speaker: en-us}"))
+    assert len(kept) == 6 and {r["voice"] for r in kept} == {"en-us"}
     speech("b", texts, "--exclude", everything, code=3, says="none of 4 texts is left")
 
 
@@ -274,6 +276,18 @@ def test_the_seed_draws_other_texts_of_a_generator(speech):
     spec = "type=synth,texts=digits,count=8,voices=[en-us]"
     a, b = (lines(speech(f"seed{seed}", spec, "--seed", seed)) for seed in (0, 1))
     assert [r["text"] for r in a] != [r["text"] for r in b] and not {r["id"] for r in a} & {r["id"] for r in b}
+
+
+def test_each_text_is_spoken_in_its_language(speech, tmp_path):
+    rows = [("guten Tag", "de"), ("good day", "en"), ("\u4f60\u597d", "zh"), ("bis morgen", "de"), ("see you", "en")]
+    write(tmp_path / "a.wav", np.zeros(1600, np.float32), 16000)
+    records = [{"audio_path": "a.wav", "id": f"r{i}", "text": t, "language": c} for i, (t, c) in enumerate(rows)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    spoken = lines(speech("a", tmp_path / "rows.jsonl"))
+    assert [(r["text"], r["language"]) for r in spoken] == rows
+    accents = [r["voice"].partition("+")[0] for r in spoken]
+    assert (accents[0], accents[2], accents[3]) == ("de", "cmn", "de")
+    assert accents[1].startswith("en") and accents[4].startswith("en")
 
 
 def test_languages(speech):

@@ -37,6 +37,7 @@ SLOW = (
     "librispeech_transducer",
     "digits_transducer_left_out",
     "digits_whisper",
+    "digits_synthetic",
     "librispeech",
     "librispeech_overfit",
     "voxlm_9b_global",

@@ -44,7 +44,7 @@ def prepare_speech(options: SpeechOptions) -> None:
     together and for a folder that holds other speech, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the texts cannot be spoken (what could be made is written all the same)."""
     plan = _plan(options)
-    digest = Fingerprint(lambda spoken: [spoken.id, spoken.text, spoken.language, spoken.voice.name, spoken.request])
+    digest = Fingerprint(_description)
     items = RecordTable(digest.through(plan.items))
     settings = {name: getattr(options, name) for name in SETTINGS}
     settings |= {"augment": plan.augment.model_dump(mode="json"), "records": str(digest)}
@@ -76,6 +76,12 @@ def prepare_speech(options: SpeechOptions) -> None:
     refuse_rejects([o["message"] for o in failed], len(outcomes))
     if not kept:
         raise DataError(f"No utterance was kept; {options.to / 'rejects.jsonl'} says why.")
+
+
+def _description(spoken: Spoken) -> list[Any]:
+    """What an utterance depends on; the place of a reference does not count."""
+    call = {key: value for key, value in spoken.voice.call.items() if key != "reference"}
+    return [spoken.id, spoken.text, spoken.language, spoken.voice.name, call]
 
 
 @dataclass

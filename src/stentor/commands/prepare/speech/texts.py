@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.journal import Journal
 from stentor.config.load import parse_source
-from stentor.data.cut import UnusableRecord, language_of, text_of
+from stentor.data.cut import UnusableRecord, is_spoken, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 from stentor.sources.hub import Hub
@@ -41,9 +41,7 @@ def read_texts(source: Source) -> Iterator[Text | UnusableRecord]:
     """The texts of a source; no audio is read where that can be avoided. Raises what the source raises."""
     chosen = slice(source.skip, None if source.limit is None else source.skip + source.limit)
     plain = not source.where and not source.exclude
-    if isinstance(source, Synth):
-        if not plain:
-            raise ConfigError("`where` and `exclude` of a synth source choose nothing here: choose by `voices`.")
+    if isinstance(source, Synth) and plain:
         for number, request in enumerate(source.requests()[chosen]):
             yield Text(f"synth:{number}", request["text"], source.language, request)
     elif isinstance(source, Hub) and plain and source.part is None:
@@ -51,9 +49,13 @@ def read_texts(source: Source) -> Iterator[Text | UnusableRecord]:
         texts = islice(source.texts(), chosen.start, chosen.stop)
         yield from (Text(f"{name}:{number}", text, source.language) for number, text in enumerate(texts))
     else:
-        for cut in source.cuts():
-            usable = not isinstance(cut, UnusableRecord)
-            yield Text(cut.id, text_of(cut) or "", language_of(cut)) if usable else cut
+        cuts = (source.model_copy(update={"silence": None}) if isinstance(source, Synth) else source).cuts()
+        for cut in cuts:
+            if isinstance(cut, UnusableRecord):
+                yield cut
+            else:
+                voice = cut.custom["voice"] if is_spoken(cut) else None
+                yield Text(cut.id, text_of(cut) or "", language_of(cut), voice)
 
 
 def written_texts(options: SpeechOptions) -> list[Text]:

@@ -81,7 +81,7 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
 
         for spoken in group:
             try:
-                speech = say(**spoken.request or {})
+                speech = say(**spoken.voice.call)
             except ConfigError as error:  # voices were checked before: the text is at fault
                 yield UnusableRecord(spoken.id, "not_spoken", f"{spoken.id}: {error}")
                 continue
@@ -140,7 +140,7 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
 
 
 def _line(spoken: Spoken) -> TextLine:
-    record = {"id": spoken.id, "text": spoken.text, "language": spoken.language, **spoken.voice.line}
+    record = {"id": spoken.id, "text": spoken.text, "language": spoken.language, **spoken.voice.call}
     return TextLine(spoken.index, {key: value for key, value in record.items() if value is not None})
 
 

@@ -5,12 +5,13 @@ from collections import Counter
 
 import pytest
 
+from stentor.cli import main
 from stentor.errors import Stopped
 
 SECTION = """
 improve:
   rounds: 1
-  unlabelled: [{{type: jsonl, path: "{corpus}/train.jsonl", skip: 6}}]
+  unlabelled: [{{type: jsonl, path: "{unlabelled}", skip: 6}}]
   labels: {{stages: [], filters: [], max_error: 1.0, assurance: 0.5, device: cpu}}
   speech:
     data: {{type: synth, texts: [five, one six, two four], count: 3}}
@@ -20,21 +21,33 @@ improve:
 """
 
 
-@pytest.fixture
-def run_file(tiny, corpus, tmp_path, monkeypatch):
-    """A tiny run with rounds: 6 labelled clips, 10 that are not, 4 to measure it. What is labelled is cleaned of the
-    texts of its manifest by poisoning them."""
-    monkeypatch.chdir(tmp_path)
+def written(folder, corpus, tiny_text):
+    """A tiny run with rounds: 6 labelled clips, 10 that are not, 4 to measure it. The manifest of those that are not
+    labelled names texts, which nothing may read."""
     records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
     poisoned = [
-        {**r, "audio_path": str(corpus / r["audio_path"]), "text": "poison", "speaker": "poison"} for r in records
+        r | {"audio_path": str(corpus / r["audio_path"]), "text": "poison", "speaker": "poison"} for r in records
     ]
-    (tmp_path / "unlabelled.jsonl").write_text("".join(json.dumps(r) + "\n" for r in poisoned))
-    path = tiny()
-    text = path.read_text().replace('train.jsonl"}]', 'train.jsonl", limit: 6}]').replace("  eval: {", "  test: {")
+    (folder / "unlabelled.jsonl").write_text("".join(json.dumps(r) + "\n" for r in poisoned))
+    text = tiny_text.format(folder=corpus, runs=folder / "runs", dropout=0.0)
+    text = text.replace('train.jsonl"}]', 'train.jsonl", limit: 6}]').replace("  eval: {", "  test: {")
     text = text.replace("steps: 6, log_every: 1, eval_every: 6, save_every: 2", "steps: 2, log_every: 1")
-    path.write_text(text + SECTION.format(corpus=corpus).replace(f"{corpus}/train.jsonl", "unlabelled.jsonl"))
+    path = folder / "tiny.yaml"
+    path.write_text(text + SECTION.format(unlabelled=folder / "unlabelled.jsonl"))
     return path
+
+
+@pytest.fixture
+def run_file(corpus, tiny_text, tmp_path):
+    return written(tmp_path, corpus, tiny_text)
+
+
+@pytest.fixture(scope="module")
+def straight(corpus, tiny_text, tmp_path_factory):
+    """The folder of such a run, that was done in one go, in `runs/run`."""
+    folder = tmp_path_factory.mktemp("straight")
+    assert main(["improve", str(written(folder, corpus, tiny_text))]) == 0
+    return folder
 
 
 def results_of(tmp_path):
@@ -45,35 +58,27 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_round_labels_speaks_mixes_and_trains(run_file, here, tmp_path):
-    out = here("improve", run_file, "train.steps=3")
-    folder = tmp_path / "runs" / "run"
-    results = results_of(tmp_path)
+def test_a_round_labels_speaks_mixes_and_trains(straight, here):
+    folder, results = straight / "runs" / "run", results_of(straight)
     first, second = results["rounds"]
     assert first["kept"] and first["entered"].keys() == {"human"} and first["entered"]["human"]["records"] == 6
-    assert (
-        second["entered"]["synthetic"]["records"]
-        + second["left"]["synthetic"].get("held_out", {"records": 0})["records"]
-        == 3
-    )
+    spoken, refused = second["entered"]["synthetic"], second["left"]["synthetic"]
+    assert spoken["records"] + sum(part["records"] for part in refused.values()) == 3
     pseudo = lines(folder / "round-1" / "pseudo.jsonl")
     rejects = lines(folder / "round-1" / "labels-1" / "rejects.jsonl")
-    assert len(pseudo) == second["entered"]["pseudo"]["records"] and len(pseudo) + len(rejects) == 10
-    assert "poison" not in json.dumps(pseudo + rejects) and all(r["label_source"] == "pseudo" for r in pseudo)
-    assert {r["round"] for r in pseudo} <= {1} and "round-0/run/export" in json.dumps(pseudo + rejects)
+    assert len(pseudo) == second["entered"]["pseudo"]["records"] > 0 and len(pseudo) + len(rejects) == 10
+    assert "poison" not in json.dumps(pseudo + rejects)
+    assert {(r["label_source"], r["round"]) for r in pseudo} == {("pseudo", 1)}
+    assert all("round-0/run/export" in r["labelled_by"][0] and 0 <= r["confidence"] <= 1 for r in pseudo)
     config = (folder / "round-1" / "run.yaml").read_text()
     assert "weight: 2.0" in config and "synthetic.jsonl" in config and "improve: null" in config
-    assert "chosen on dev itself" in (folder / "report.html").read_text().replace("Rounds were ", "")
+    assert "chosen on dev itself" in (folder / "report.html").read_text()
     assert results["best"] in (0, 1) and results["eval"] == results["rounds"][results["best"]]["eval"]
-    assert f"The best is round {results['best']}" in out
-    text = here(
-        "transcribe", folder, json.loads((tmp_path / "unlabelled.jsonl").read_text().splitlines()[0])["audio_path"]
-    )
-    assert text
-    assert "All rounds are done" in here("improve", run_file, "train.steps=3")
+    assert json.loads(here("transcribe", folder, pseudo[0]["audio_path"], "--format", "json"))["text"] is not None
+    assert "All rounds are done" in here("improve", straight / "tiny.yaml")
 
 
-def test_a_stop_at_any_step_changes_nothing(run_file, here, attempt, tmp_path, monkeypatch):
+def test_a_stop_at_any_step_changes_nothing(straight, run_file, attempt, tmp_path, monkeypatch):
     """Each call is stopped before the next step that it would do, until all are done: every step is done once."""
     steps = Counter()
 
@@ -102,13 +107,9 @@ def test_a_stop_at_any_step_changes_nothing(run_file, here, attempt, tmp_path, m
     for run in ("round-0", "round-1"):
         events = [e["event"] for e in lines(folder / run / "run" / "events.jsonl")]
         assert events.count("finished") == 1 and events.count("started") == 1
-    stopped = results_of(tmp_path)["rounds"]
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    here("improve", run_file, "name=straight")
-    straight = json.loads((tmp_path / "runs" / "straight" / "results.json").read_text())["rounds"]
-    assert [r["eval"] for r in stopped] == [r["eval"] for r in straight]
-    assert [r["entered"] for r in stopped] == [r["entered"] for r in straight]
+    stopped, whole = results_of(tmp_path)["rounds"], results_of(straight)["rounds"]
+    assert [r["eval"] for r in stopped] == [r["eval"] for r in whole]
+    assert [r["entered"] for r in stopped] == [r["entered"] for r in whole]
 
 
 def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
@@ -131,7 +132,7 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
     ("override", "code", "message"),
     [
         ("improve.may_share=[]", 3, "`data.test.dev` shares 4 of 4 texts with `data.train`"),
-        ("data.test.dev.path=unlabelled.jsonl", 3, "10 of 16 ids"),
+        ("data.test.dev.path={unlabelled}", 3, "10 of 16 ids"),
         ("improve=null", 2, "has no section `improve:`"),
         ("improve.test=other", 2, "'improve.test': names no set of `data.test` (dev)"),
         ("improve.sweep=[{human: 1}]", 2, "ratios are never chosen on a test set"),
@@ -142,7 +143,9 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
     ],
 )
 def test_what_is_refused(run_file, attempt, override, code, message):
-    answered, text = attempt("improve", run_file, override)
+    answered, text = attempt(
+        "improve", run_file, override.replace("{unlabelled}", f"{run_file.parent}/unlabelled.jsonl")
+    )
     assert answered == code and message in text
 
 

@@ -1,6 +1,6 @@
 """Section `improve:`: rounds in which a recogniser learns from what it labelled itself and from synthetic speech."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -41,6 +41,9 @@ class Improve(Section):
     """Rounds in a row without a gain that end it."""
     start: Literal["base", "best"] = "base"
     """What each round trains from: `base` is what the run file says, `best` the weights of the best round so far."""
+    then: dict[str, Any] | None = None
+    """Overrides of the run file for the rounds after round 0, as an entry of `stages`, such as fewer steps from the best
+    weights; these rounds then have one stage. Null: the run file's own stages in all rounds."""
     unlabelled: list[SerializeAsAny[Source]] = []
     """Recordings that are labelled in each round, by the best model so far. Texts in them are not read."""
     labels: RoundLabels = RoundLabels()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.improve.leaks import refuse_leaks
 from stentor.commands.improve.material import Known, full_path, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
-from stentor.commands.improve.training import Material, Plain, best_ratio, round_config, shortened, train_run
+from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
 from stentor.commands.prepare.journal import write_json
 from stentor.commands.prepare.run import prepare_run
 from stentor.config.improve import Improve, MixRatio
@@ -108,6 +108,7 @@ class _Rounds:
         )
 
     def _read_data(self) -> None:
+        later(round_config(self.config, [], None, None), self.section.then or {})  # what is wrong with it is said now
         data, dropped = self.config.data, DropCounter()
         self.pools = read_pools(data.train, data, dropped, "data.train", self.config.task.drop_reason)
         human = [cut for pool in self.pools for cut in pool.cuts]
@@ -201,6 +202,8 @@ class _Rounds:
     def _config(self, number: int, material: Material | None, mix: MixRatio | None, best: Round | None) -> Plain:
         """The run file of a round. Its seed is another in each round, so that one without gain is not repeated."""
         plain = round_config(self.config, self.pools, material, mix)
+        if number and self.section.then is not None:
+            plain = later(plain, self.section.then)
         plain["train"]["seed"] += number
         if best is not None and self.section.start == "best":
             plain["model"]["init"] = str(round_folder(self.folder, best.number) / "run" / "export")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from stentor.config.improve import MixRatio
-from stentor.config.load import dump, load, resolved, stage_configs
+from stentor.config.document import Mistake, Mistakes, parse
+from stentor.config.load import dump, load, load_text, resolved, stage_configs
+from stentor.config.merge import stage
 from stentor.config.schema import Config
 from stentor.dataloading.mixing import Pool
 from stentor.engine.launch import launch
@@ -52,6 +54,16 @@ def round_config(config: Config, pools: Sequence[Pool], material: Material | Non
             source["weight"] = getattr(mix, kind)
     sources += added
     return plain
+
+
+def later(plain: Plain, overrides: Plain) -> Plain:
+    """The run file of a round with the overrides of `improve.then`, in one stage. Raises `Mistakes`."""
+    mistakes: list[Mistake] = []
+    root, then = (parse(dump(part), "improve.then", 0, mistakes) for part in (plain, overrides))
+    staged = stage(root, then, Config, mistakes)
+    if mistakes:
+        raise Mistakes(mistakes)
+    return load_text(dump(staged.plain()), "improve.then").config.plain()
 
 
 def _shares(pools: Sequence[Pool]) -> list[float]:

@@ -42,8 +42,8 @@ class Improve(Section):
     start: Literal["base", "best"] = "base"
     """What each round trains from: `base` is what the run file says, `best` the weights of the best round so far."""
     then: dict[str, Any] | None = None
-    """Overrides of the run file for the rounds after round 0, as an entry of `stages`, such as fewer steps from the best
-    weights; these rounds then have one stage. Null: the run file's own stages in all rounds."""
+    """Overrides of the run file for the rounds after round 0, as an entry of `stages`, such as fewer steps; these rounds
+    then have one stage. Null: the run file's own stages in all rounds."""
     unlabelled: list[SerializeAsAny[Source]] = []
     """Recordings that are labelled in each round, by the best model so far. Texts in them are not read."""
     labels: RoundLabels = RoundLabels()
@@ -77,11 +77,10 @@ class Improve(Section):
             raise ConfigConflict("improve", "has nothing to add: give `unlabelled`, `speech` or both, or `rounds: 0`")
         if config.task.type != "transcribe":
             raise ConfigConflict("improve", f"is for the task transcribe, not {config.task.type}")
-        for number, stage in enumerate(config.stages or []):
-            if isinstance(data := stage.get("data"), dict) and "train" in data:
-                raise ConfigConflict(
-                    f"stages.{number}.data.train", "goes with no `improve`, which adds to `data.train`"
-                )
+        overrides = {f"stages.{number}": stage for number, stage in enumerate(config.stages or [])}
+        for key, section in (overrides | {"improve.then": self.then or {}}).items():
+            if isinstance(data := section.get("data"), dict) and "train" in data:
+                raise ConfigConflict(f"{key}.data.train", "goes with no `improve`, which adds to `data.train`")
         for name, sources in (("data.train", config.data.train), ("improve.unlabelled", self.unlabelled)):
             if streams := [i for i, source in enumerate(sources) if source.streaming]:
                 raise ConfigConflict(f"{name}.{streams[0]}", "is a stream, and the rounds read what there is whole")

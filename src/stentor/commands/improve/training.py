@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stentor.config.improve import MixRatio
 from stentor.config.document import Mistake, Mistakes, parse
+from stentor.config.improve import MixRatio
 from stentor.config.load import dump, load, load_text, resolved, stage_configs
 from stentor.config.merge import stage
 from stentor.config.schema import Config

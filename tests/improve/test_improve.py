@@ -114,6 +114,7 @@ def test_a_stop_at_any_step_changes_nothing(straight, run_file, attempt, tmp_pat
 
 def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
     options = [f"data.eval={{mine: {{type: jsonl, path: '{corpus}/dev.jsonl', limit: 2}}}}", "data.test.dev.skip=2"]
+    options += ["improve.start=best", "improve.then={train: {steps: 3}}", "improve.sweep_share=0.4"]
     options += ["improve.unlabelled=[]", "improve.sweep=[{human: 1, synthetic: 3}]", "improve.rounds=0"]
     here("improve", run_file, *options)
     assert len(results_of(tmp_path)["rounds"]) == 1
@@ -124,6 +125,8 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
     assert results["rounds"][1]["mix"] in [t["mix"] for t in tried]
     sweep = json.loads((tmp_path / "runs" / "run" / "round-1" / "sweep-2" / "results.json").read_text())
     assert sweep["eval"].keys() == {"mine"} and sweep["steps"] == 1
+    run = (tmp_path / "runs" / "run" / "round-1" / "run.yaml").read_text()
+    assert "round-0/run/export" in run and "steps: 3" in run and "stages: null" in run
     page = (tmp_path / "runs" / "run" / "report.html").read_text()
     assert "WER by ratio" in page and "dev chose nothing" in page and "<audio" in page
 
@@ -140,6 +143,7 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("stages=[{data: {train: []}}]", 2, "stages.0.data.train"),
         ("improve.labels.round=3", 2, "improve.labels.round"),
         ("improve.labels.max_errors=3", 2, "did you mean"),
+        ("improve.then={train: {stepz: 3}}", 2, "unknown key 'train.stepz'"),
     ],
 )
 def test_what_is_refused(run_file, attempt, override, code, message):

@@ -42,8 +42,8 @@ class Improve(Section):
     start: Literal["base", "best"] = "base"
     """What each round trains from: `base` is what the run file says, `best` the weights of the best round so far."""
     then: dict[str, Any] | None = None
-    """Overrides of the run file for the rounds after round 0, as an entry of `stages`, such as fewer steps; these rounds
-    then have one stage. Null: the run file's own stages in all rounds."""
+    """Overrides of the run file for the rounds after round 0, as an entry of `stages`, such as fewer steps; then these
+    rounds have one stage. Null: the run file's own stages in all rounds."""
     unlabelled: list[SerializeAsAny[Source]] = []
     """Recordings that are labelled in each round, by the best model so far. Texts in them are not read."""
     labels: RoundLabels = RoundLabels()

@@ -31,7 +31,9 @@ def written(folder, corpus, tiny_text):
     (folder / "unlabelled.jsonl").write_text("".join(json.dumps(r) + "\n" for r in poisoned))
     text = tiny_text.format(folder=corpus, runs=folder / "runs", dropout=0.0)
     text = text.replace('train.jsonl"}]', 'train.jsonl", limit: 6}]').replace("  eval: {", "  test: {")
-    text = text.replace("steps: 6, log_every: 1, eval_every: 6, save_every: 2", "steps: 2, log_every: 1")
+    text = text.replace("steps: 6, log_every: 1, eval_every: 6, save_every: 2", "steps: 10, log_every: 10").replace(
+        "lr: 1e-3", "lr: 1e-2"
+    )
     path = folder / "tiny.yaml"
     path.write_text(text + SECTION.format(unlabelled=folder / "unlabelled.jsonl"))
     return path

@@ -39,7 +39,7 @@ def choose(
         words: of each label, the weight of its errors.
         seconds: of each record.
         max_error: errors over words of all that is kept.
-        assurance: the share of the resamples of which this must hold.
+        assurance: the share of the resamples of which this must hold, beside the estimate.
         hours: most hours that are kept.
 
     Records of one expected error are kept together or not at all.
@@ -50,7 +50,7 @@ def choose(
     weights = np.maximum(np.asarray(words, np.float64), 1)[order]
     time = np.cumsum(np.asarray(seconds, np.float64)[order])
     totals = np.cumsum(errors[:, order] * weights, 1) / np.cumsum(weights)
-    upper = np.quantile(totals, assurance, axis=0)
+    upper = np.maximum(np.quantile(totals, assurance, axis=0), totals[0])
     ranked = errors[0][order]
     ends = np.flatnonzero(np.append(ranked[1:] > ranked[:-1], True))  # after a record with the next one's error: none
     allowed = [i for i in ends if upper[i] <= max_error and (hours is None or time[i] <= 3600 * hours)]

@@ -82,5 +82,5 @@ def _sentences(chosen: dict[str, Any], assurance: float) -> list[str]:
         sentence = f"An error of {wished} allows {100 * chosen['kept_share']:.0f} % of the seconds: {errors(chosen)}."
     if chosen["calibrated"]:
         return [sentence]
-    doubt = "This is by the models' own probabilities, which are often too high: --labelled measures them."
+    doubt = "This is by the models' own probabilities, which can be far too high or too low: --labelled measures them."
     return [sentence, doubt]

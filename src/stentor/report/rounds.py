@@ -78,15 +78,15 @@ def _row(results: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
 
 
 def ratio(mix: dict[str, float]) -> str:
-    """human : pseudo : synthetic."""
-    return " : ".join(f"{mix[kind]:g}" for kind in KINDS)
+    """human:pseudo:synthetic."""
+    return ":".join(f"{mix[kind]:g}" for kind in KINDS)
 
 
 def _by_round(results: dict[str, Any]) -> Chart:
     metric, rounds = _metric(results), results["rounds"]
     numbers = [r["number"] for r in rounds]
     curves = [Curve(name, numbers, [r["eval"][name][metric]["value"] for r in rounds]) for name in _sets(results)]
-    style = ChartStyle("round 0: human data alone", percent=True, marks=True, log=False, unit="round")
+    style = ChartStyle("round 0: human data alone", percent=True, marks=True, log=False)
     return chart(f"{label(metric)} by round", curves, style)
 
 
@@ -96,7 +96,7 @@ def _hours(rounds: list[dict[str, Any]]) -> list[Chart]:
         entered = [(r["number"], r["entered"][kind]["hours"]) for r in rounds if kind in r["entered"]]
         if entered:
             curves.append(Curve(meaning, [x for x, _ in entered], [y for _, y in entered]))
-    style = ChartStyle("that entered", zero=True, marks=True, log=False, unit="round")
+    style = ChartStyle("that entered", zero=True, marks=True, log=False)
     return [chart("Hours by round", curves, style)] if len(curves) > 1 else []
 
 
@@ -104,13 +104,13 @@ def _sweep(results: dict[str, Any]) -> list[Chart]:
     """The score over the share of machine-made items, of the ratios that were tried."""
     tried: list[dict[str, Any]] = next((r["sweep"] for r in results["rounds"] if r["sweep"]), [])
     metric = _metric(results)
-    machine = [1 - t["mix"]["human"] / sum(t["mix"].values()) for t in tried]
+    machine = [100 - 100 * t["mix"]["human"] / sum(t["mix"].values()) for t in tried]
     points = sorted((x, t["eval"][metric]["value"], ratio(t["mix"])) for x, t in zip(machine, tried))
     if len(points) < 2:
         return []
     xs, ys, names = (list(part) for part in zip(*points))
-    note = f"shortened trainings of round 1, {results['decided_on']}; human : pseudo : synthetic"
-    style = ChartStyle(note, percent=True, marks=True, best="min", log=False, unit="share of machine-made items")
+    note = f"over the share of machine-made items; {results['decided_on']}, shortened trainings; human:pseudo:synthetic"
+    style = ChartStyle(note, percent=True, marks=True, best="min", log=False, unit="%")
     return [chart(f"{label(metric)} by ratio", [Curve(metric, xs, ys, names)], style)]
 
 

@@ -1,10 +1,12 @@
 """`stentor improve` through the command line, on tiny models and the built-in voice."""
 
 import json
+import signal
 from collections import Counter
 
 import pytest
 
+from run_events import wait_for
 from stentor.cli import main
 from stentor.errors import Stopped
 
@@ -159,3 +161,16 @@ def test_a_run_file_without_a_test_set_is_refused(run_file, attempt):
     run_file.write_text(run_file.read_text().replace("  test: {", "  eval: {"))
     code, text = attempt("improve", run_file)
     assert code == 2 and "needs a set in `data.test`" in text
+
+
+@pytest.mark.slow
+def test_a_signal_in_training_ends_it_with_75_and_the_same_command_goes_on(run_file, start, cli, tmp_path):
+    options = ["train.steps=3000", "train.save_every=400", "train.log_every=1"]
+    process = start("improve", run_file, *options)
+    wait_for(tmp_path / "runs" / "run" / "round-0" / "run" / "metrics.jsonl", '"step": 3,', process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 75 and "Run the same command to go on" in err and "Traceback" not in err
+    done = cli("improve", run_file, "train.steps=8", "train.log_every=1", "improve.rounds=0")
+    assert "Going on from step" in done.stdout
+    assert len(results_of(tmp_path)["rounds"]) == 1

@@ -118,6 +118,7 @@ MIXTURES = "type=conversation,source={type: synth, texts: {kind: digits}, count:
         (["mixtures", MIXTURES], ""),
         (["words", f"type=synth,{SPEECH}", "--engine", "voice"], "words.jsonl"),
         (["check", f"type=synth,{SPEECH}"], ""),
+        (["speech", f"type=synth,{SPEECH}"], ""),
     ],
 )
 def test_other_commands_make_the_same(verb, name, ray_cluster, tmp_path):

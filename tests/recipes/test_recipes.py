@@ -37,6 +37,7 @@ SLOW = (
     "librispeech_transducer",
     "digits_transducer_left_out",
     "digits_whisper",
+    "digits_synthetic",
     "librispeech",
     "librispeech_overfit",
     "voxlm_9b_global",
@@ -54,6 +55,8 @@ SLOW = (
     "stream_delayed",
     "stream_ctc",
     "librispeech_stream",
+    "improve_librispeech",
+    "improve_digits",
     "full_experiment",
 )
 """Recipes like others that are always run."""
@@ -286,6 +289,7 @@ def test_recipe_is_right_and_short(path, capsys):
 def test_recipe_runs(path, workplace, corpus, capsys):
     loaded = load(path)
     changes = cut_down(loaded, corpus)
+    changes += ["improve=null"] if loaded.config.improve else []  # its supervised model: tests/improve has the rounds
     code = main(["train", str(path), *changes, f"output={workplace / 'runs'}", "name=short"])
     assert code == 0, capsys.readouterr().err
     results = json.loads((workplace / "runs" / "short" / "results.json").read_text())

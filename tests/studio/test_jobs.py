@@ -1,12 +1,15 @@
 """Training runs of the studio: processes that outlive it, told from their folders."""
 
+import json
 import os
+import sys
 
+import numpy as np
 import pytest
 from stand_in import YAML, ended, starts, until
 
 from stentor.errors import ConfigError
-from stentor.studio.runs import jobs
+from stentor.studio.runs import jobs, watch
 from stentor.studio.runs.follow import JsonlTail, tail
 from stentor.studio.runs.jobs import Job, state
 from stentor.studio.runs.progress import progress_of
@@ -113,6 +116,55 @@ def test_the_end_of_a_log(tmp_path, monkeypatch):
     lines = tail(path, 3).splitlines()
     assert lines == [f"line {i} ***" for i in (19997, 19998, 19999)]
     assert len(tail(path, 10**6)) <= 65536 and tail(path, 10**6).startswith("line ")
+
+
+ROUNDS = """\
+import json, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1]).parent
+with open(folder / "arguments", "a") as file:
+    file.write(" ".join(sys.argv[2:]) + "\\n")
+with open(folder / "events.jsonl", "a") as file:
+    file.write(json.dumps({"time": time.time(), "event": "finished", "step": 1}) + "\\n")
+"""
+
+
+def test_labels_of_a_round_to_correct_and_the_next_round_with_what_was_corrected(
+    projects, train, tmp_path, monkeypatch
+):
+    script = tmp_path / "improve.py"
+    script.write_text(ROUNDS)
+    monkeypatch.setattr(jobs, "IMPROVE", (sys.executable, "-S", str(script)))
+    voices = projects.create("voices", "en")
+    ids = [voices.add(np.full(8000, 0.1, "float32"), 16000, "")["id"] for _ in range(3)]
+    rounds = f"improve: {{unlabelled: [{{type: jsonl, path: {voices.manifest}}}]}}\n"
+    job = jobs.start(projects, YAML + rounds)
+    assert ended(job).state == "finished" and {"round", "labels"} <= watch.possible(job, state(job))
+    copy = job.folder / "data" / "manifest" / "manifest.jsonl"
+    assert str(copy) in job.yaml and copy.read_bytes() == voices.manifest.read_bytes()
+    labels = job.folder / "round-1" / "labels-1"
+    labels.mkdir(parents=True)
+    rows = [
+        {"id": f"{i}@0", "recording": i, "audio_path": "x", "text": "heard", "confidence": c}
+        for i, c in zip(ids, (0.3, 0.2))
+    ]
+    rows.append({**rows[0], "id": "half", "recording": ids[2]})
+    (labels / "manifest.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    (labels / "rejects.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [rows[1], rows[2], rows[2]]))
+    assert jobs.suggest_labels(projects, job) == 2  # of the third recording there are two halves
+    voices.edit(ids[1], text="said")
+    jobs.next_round(projects, job)
+    assert ended(job).state == "finished"
+    assert (job.folder / "arguments").read_text().splitlines() == ["", "--more 1"]
+    records = [json.loads(line) for line in copy.read_text().splitlines()]
+    assert [r["text"] for r in records] == ["heard", "said", ""] and [r.get("draft") for r in records] == [
+        True,
+        None,
+        None,
+    ]
+    plain = jobs.start(projects, YAML.replace("first", "plain") + "improve: null\n")
+    assert not plain.in_rounds and ended(plain).state == "finished"
+    assert {"round", "labels"}.isdisjoint(watch.possible(plain, state(plain)))
 
 
 @pytest.mark.slow

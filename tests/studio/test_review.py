@@ -60,7 +60,8 @@ def test_what_is_wrong_comes_first(client, dataset, ids):
     assert overview["hours"] == pytest.approx(20 / 3600)
     wrong = [ids[i] for i in (6, 2, 5, 0, 1)]
     assert overview["order"][:6] == [*wrong, ids[3]] and set(overview["order"]) == set(ids)
-    assert overview["counts"] == {"all": 10, "remarks": 5, "drafts": 1, "no_text": 1, "train": 0, "held_out": 0}
+    counts = {"all": 10, "remarks": 5, "unsure": 0, "drafts": 1, "no_text": 1, "train": 0, "held_out": 0}
+    assert overview["counts"] == counts
     for show, expected in (("remarks", wrong), ("drafts", [ids[3]]), ("no_text", [ids[2]]), ("clipped", [ids[0]])):
         assert client.get("/studio/check/voices", params={"show": show}).json()["order"] == expected
     assert client.get("/studio/check/voices", params={"find": "NUMBER 9"}).json()["order"] == [ids[9]]
@@ -206,3 +207,23 @@ def test_other_requests_are_refused(client, dataset):
     assert client.get("/studio/check/..%2Fvoices").status_code in (400, 404)
     assert client.get("/studio/check/voices", params={"show": "everything"}).status_code == 400
     assert client.get("/studio/check/voices/rows", params={"id": ["x"] * 201}).status_code == 400
+
+
+def test_the_least_certain_labels_come_first_and_a_correction_makes_them_a_persons(client, dataset, ids):
+    labels = {
+        ids[2]: {"text": "a machine heard this", "confidence": 0.9, "label_source": "pseudo", "round": 1},
+        ids[3]: {"text": "and this", "confidence": 0.2, "label_source": "pseudo", "labelled_by": ["runs/a"]},
+        ids[7]: {"text": "not what a person wrote", "confidence": 0.1, "label_source": "pseudo"},
+        "elsewhere": {"text": "x", "confidence": 0.0},
+    }
+    assert dataset.suggest(labels) == 2  # 7 has a person's text
+    settled(dataset)
+    overview = client.get("/studio/check/voices", params={"show": "unsure"}).json()
+    assert overview["order"] == [ids[3], ids[2]] and overview["counts"]["unsure"] == overview["counts"]["drafts"] == 2
+    row = post(client, "edit", id=ids[3], text="and what a person heard").json()["row"]
+    assert row["confidence"] is None and not row["draft"]
+    assert dataset.record(ids[3]).keys().isdisjoint(labels[ids[3]].keys() - {"text"})
+    post(client, "edit", id=ids[2])  # it is right
+    assert "label_source" not in dataset.record(ids[2]) and dataset.record(ids[2])["text"] == "a machine heard this"
+    assert client.get("/studio/check/voices", params={"show": "unsure"}).json()["order"] == []
+    assert dataset.record(ids[7])["text"] == "sentence number 7"

@@ -83,6 +83,47 @@ class SegmentsOptions:
     plugin: list[Path] = Option(PLUGINS, [])
 
 
+@verb(prepare, "speech", "stentor.commands.prepare.speech:prepare_speech")
+@dataclass
+class SpeechOptions:
+    """Speak texts, by a model or the built-in voices, and keep what a recogniser understands, as records for training
+    one. The same command goes on after a kill."""
+
+    to: Path = Option("Folder for manifest.jsonl, rejects.jsonl, summary.json and the audio.", REQUIRED, output=True)
+    data: str | None = Argument(
+        "Whose texts are spoken: a text file, a manifest, or type=...,key=value; type=synth,texts=digits,count=1000 "
+        "makes texts.",
+        None,
+    )
+    language_model: str | None = Option("Run folder of a model for the task language that makes the texts.")
+    temperature: float = Option("Of the language model: below 1 it writes what is likelier.", 1.0)
+    count: int | None = Option("Utterances; texts and voices are used equally often. Default: each text once.", min=1)
+    exclude: list[str] = Option("Records, such as a test set, whose texts are not spoken. May be repeated.", [])
+    model: str | None = Option("What speaks: run folder, export or Hub id. Default: the built-in voices.")
+    voice: list[str] = Option("A saved voice of the model, or a built-in one such as en-us+f3. May be repeated.", [])
+    references: str | None = Option("Records with texts, in whose voices the model speaks.")
+    instruct: list[str] = Option("The voice in words, as the model was trained. May be repeated.", [])
+    voices: str | None = Option("A choice of built-in voices, as count=50,part=train,accents=[de].")
+    language: str | None = Option("Language of texts that name none, as a code such as en.")
+    steps: int | None = Option("Passes through the speaking model.", min=1)
+    guidance: float | None = Option("How closely the speaking model follows text and voice.", min=0.0)
+    normalize: bool = Flag("Write numbers in words before the model speaks them (needs stentor[speak]).")
+    augment: str | None = Option(
+        "KEY=VALUE,... of `data.augment`, and silence: silence=[0.1,0.5],noise.builtin=[pink],noise.snr=[5,20]."
+    )
+    recognizer: str | None = Option("A recogniser that listens to each utterance: run folder, export or Hub id.")
+    max_wer: float | None = Option(
+        "Reject what the recogniser gets wrong by more than this word error rate (0.3).", min=0.0
+    )
+    round: int = Option("Round of training that the speech is made for.", 0, min=0)
+    seed: int = Option("Draws texts, voices and changes.", 0)
+    jobs: int | None = Option(JOBS, min=1)
+    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
+    ray: str | None = Option(RAY)
+    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
+    plugin: list[Path] = Option(PLUGINS, [])
+
+
 @verb(prepare, "labels", "stentor.commands.prepare.labels:prepare_labels")
 @dataclass
 class LabelsOptions:

@@ -121,6 +121,11 @@ def train(options: TrainOptions) -> None:
         return
     if options.json is not None:
         raise typer.BadParameter("it is for --plan-only: results are in RUN/results.json", param_hint="--json")
+    if loaded.config.improve is not None:
+        raise ConfigError(
+            f"{options.config} has a section `improve`: `stentor improve {options.config}` trains it in rounds, and "
+            "with improve.rounds=0 the supervised model alone."
+        )
     from stentor.engine.launch import launch, launched
 
     if not launched(options.processes):

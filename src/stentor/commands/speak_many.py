@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from stentor.commands.speak_lines import TextLine
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import as_path
 from stentor.errors import AudioError, StentorError
-from stentor.inference.speak import Utterance
+from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import voice_names
 from stentor.sources.speech_list import beside_or_here
@@ -77,15 +77,11 @@ class LinesWorker(RecordWorker):
     def process(self, group: Sequence[TextLine]) -> SpokenLines:
         """The file of each line, which depends on nothing but the line."""
         began, spoken = time.perf_counter(), SpokenLines()
-        prepared: list[tuple[TextLine, Utterance]] = []
-        for line in group:
-            try:
-                prepared.append((line, self._utterance(line)))
-            except StentorError as error:
+        for line, speech in self.speak(group):
+            if isinstance(speech, StentorError):
                 spoken.failed.append(line.number)
-                self.messages.append(f"{self.options.from_}:{line.number}: {error}")
-        utterances = [utterance for _, utterance in prepared]
-        for (line, _), speech in zip(prepared, self.speaker.speak(utterances, not self.options.raw)):
+                self.messages.append(f"{self.options.from_}:{line.number}: {speech}")
+                continue
             path = _path(self.options, line)
             spoken.files[line.number] = encode(speech.audio, speech.rate, str(path), path.suffix.lstrip("."))
             spoken.records[line.number] = _record(line, path.name, speech.seconds)
@@ -93,6 +89,18 @@ class LinesWorker(RecordWorker):
         spoken.took = time.perf_counter() - began
         spoken.messages, self.messages = self.messages, []
         return spoken
+
+    def speak(self, group: Sequence[TextLine]) -> Iterator[tuple[TextLine, Speech | StentorError]]:
+        """The lines that cannot be spoken, with why, then the others with their speech."""
+        prepared: list[tuple[TextLine, Utterance]] = []
+        for line in group:
+            try:
+                prepared.append((line, self._utterance(line)))
+            except StentorError as error:
+                yield line, error
+        utterances = [utterance for _, utterance in prepared]
+        for (line, _), speech in zip(prepared, self.speaker.speak(utterances, not self.options.raw)):
+            yield line, speech
 
     def join(self, results: Sequence[Any]) -> SpokenLines:
         spoken = SpokenLines()

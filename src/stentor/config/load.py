@@ -114,7 +114,8 @@ def parse_source(spec: str) -> Source:
     if "=" in first and not os.path.exists(first) and not is_remote(first):
         keys = [first, *keys]
     else:
-        kinds = {".jsonl": "jsonl", ".json": "jsonl", ".rttm": "rttm", ".lst": "shards", ".tar": "shards"}
+        kinds = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys((".lst", ".tar"), "shards")
+        kinds |= {".rttm": "rttm", ".txt": "text"}
         path = as_path(first)
         kind = "speech_list" if list_format(path) else kinds.get(Path(name_of(first)).suffix, "manifest")
         if kind == "manifest" and path.is_dir() and not any(path.glob("cuts.*.jsonl*")):

@@ -173,7 +173,7 @@ def stage(root: Node, overrides: Node, schema: type[Section], mistakes: list[Mis
     for key, node in overrides.value.items():
         try:
             path = split_key(key)
-            if path[0] in ("stages", "prepare"):
+            if path[0] in ("stages", "prepare", "improve"):
                 raise ValueError(f"a stage has no {path[0]} of its own")
             plain = put(plain, path, node, schema)
         except ValueError as error:

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import model_validator
 
 from stentor.callbacks.base import Callback
+from stentor.config.improve import Improve
 from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
 from stentor.engine.section import Optim, Schedule, Train
@@ -39,6 +40,8 @@ class Config(Section):
     """What else happens around the loop."""
     prepare: list[Preparation] = []
     """What is made of corpora before the run, once: each step is skipped where it is done. `[]`: nothing."""
+    improve: Improve | None = None
+    """Rounds of `stentor improve`, on labels that recognisers made and on synthetic speech. Null: none."""
     stages: list[dict[str, Any]] | None = None
     """Sets of overrides that run in order; each stage starts from the export of the one before."""
 
@@ -56,6 +59,8 @@ class Config(Section):
         if self.data.layout not in family.layouts:
             known = " or ".join(family.layouts)
             raise ConfigConflict("data.layout", f"a model of type {family.type} needs the layout {known}")
+        if self.improve is not None:
+            self.improve.check(self)
         return self
 
     def plain(self) -> dict[str, Any]:

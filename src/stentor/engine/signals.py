@@ -9,7 +9,7 @@ from typing import Any
 
 from stentor.errors import Stopped
 
-LONG_VERBS = {"train", "quickstart"}
+LONG_VERBS = {"train", "improve", "quickstart"}
 """Commands that go on where they were stopped."""
 
 

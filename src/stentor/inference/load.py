@@ -33,6 +33,7 @@ from stentor.inference.vad import Detector, open_detector
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
 from stentor.tasks.diarize import Diarize
+from stentor.tasks.language import Language
 from stentor.tasks.speak import Speak
 from stentor.tasks.transcribe import Transcribe, times_tokens
 from stentor.tasks.words import Words
@@ -264,6 +265,10 @@ class Model:
     def for_transcription(self) -> Transcribe:
         """The task, when it is `transcribe`; raises ConfigError when it is another."""
         return self._task(Transcribe, "to transcribe")
+
+    def for_texts(self) -> Language:
+        """The task, when it is `language`; raises ConfigError when it is another."""
+        return self._task(Language, "to write texts")
 
     def _task(self, kind: type[AnyTask], purpose: str) -> AnyTask:
         if not isinstance(self.task, kind):

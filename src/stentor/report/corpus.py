@@ -54,7 +54,7 @@ def render(
     for row, record in enumerate(rejects):
         rows.setdefault((record["stage"], record["reason"]), []).append(row)
     reasons = [
-        {**dropped, "stage": stage["name"], "reason": reason, "examples": _heard(folder, examples, DROPPED, spare)}
+        {**dropped, "stage": stage["name"], "reason": reason, "examples": clips_of(folder, examples, DROPPED, spare)}
         for stage in summary["stages"]
         for reason, dropped in stage["dropped"].items()
         for examples in [rejects.select(rows[stage["name"], reason])]
@@ -68,7 +68,7 @@ def render(
         style=template_source(pages, "report.css") + template_source(pages, "parts.css"),
         charts=list(filter(None, (_chart(m, stages, records, rejects) for m in _measures(stages)))),
         reasons=sorted(reasons, key=lambda r: -r["hours"]),
-        kept=_heard(folder, records, KEPT, spare),
+        kept=clips_of(folder, records, KEPT, spare),
         groups={
             "Languages": [row for row in summary["languages"].items() if row[0] != "unknown"],
             "Speakers": sorted(speakers.items(), key=lambda s: -s[1]),
@@ -112,7 +112,7 @@ def _says(limit: Limit, threshold: float) -> str:
     return f"{'≤' if limit.upper else '≥'} {threshold:g}"
 
 
-def _heard(folder: Path, records: Sequence[dict[str, Any]], count: int, spare: list[int]) -> list[dict[str, Any]]:
+def clips_of(folder: Path, records: Sequence[dict[str, Any]], count: int, spare: list[int]) -> list[dict[str, Any]]:
     """Some records, evenly spread, with their sound as long as there is room in the page."""
     from stentor.audio.io import read
 
@@ -120,7 +120,7 @@ def _heard(folder: Path, records: Sequence[dict[str, Any]], count: int, spare: l
     for record in records[:: -(-len(records) // count) or 1][:count]:
         sound = ""
         if spare[0] > 0 and "audio_path" in record:
-            seconds = min(record["duration"], LONGEST)
+            seconds = min(record.get("duration", LONGEST), LONGEST)
             try:
                 path = folder / record["audio_path"]
                 channel = record.get("channel") if "start" in record else None
@@ -133,5 +133,6 @@ def _heard(folder: Path, records: Sequence[dict[str, Any]], count: int, spare: l
         value = "" if record.get("value") is None else f"{record['value']}" + (f" against {against}" if against else "")
         facts = [f"{record[k]}" for k in ("language", "speaker") if record.get(k)]
         facts += [f"{k} {TITLES[k][2].format(record[k])}" for k in ("snr", "confidence") if record.get(k) is not None]
-        chosen.append({"text": "", "duplicate_of": "", **record, "sound": sound, "value": value, "facts": facts})
+        shown = {"text": "", "duplicate_of": "", "duration": 0.0, **record}
+        chosen.append({**shown, "sound": sound, "value": value, "facts": facts})
     return chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -165,13 +165,13 @@ class Synth(Source):
         if isinstance(self.texts, Phrases | str):
             count = self.count or GENERATED
             texts = self._generate(count, rng)
-            pairs = list(zip(texts, _dealt(voices, count, rng)))
+            pairs = list(zip(texts, dealt(voices, count, rng)))
         else:
             texts = self._listed()
             if self.count is None:
                 pairs = [(text, voice) for text in texts for voice in voices]
             else:
-                pairs = list(zip(_dealt(texts, self.count, rng), _dealt(voices, self.count, rng)))
+                pairs = list(zip(dealt(texts, self.count, rng), dealt(voices, self.count, rng)))
         return [
             {"text": text, "voice": voice, "speed": rng.randint(*self.speed), "pitch": rng.randint(*self.pitch)}
             for text, voice in pairs
@@ -246,9 +246,9 @@ def chain(name: str, cuts: list[Cut], pauses: list[float], after: float) -> Cut:
     return MixedCut(id=name, tracks=[*tracks, MixTrack(cut=silence)])
 
 
-def _dealt(items: list[Any], count: int, rng: random.Random) -> list[Any]:
+def dealt(items: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
     """`count` items, each equally often, as from shuffled decks."""
-    dealt: list[Any] = []
-    while len(dealt) < count:
-        dealt += rng.sample(items, len(items))
-    return dealt[:count]
+    cards: list[Any] = []
+    while len(cards) < count:
+        cards += rng.sample(items, len(items))
+    return cards[:count]

@@ -43,6 +43,8 @@ RATES = (4000, 192_000)
 """Sampling rates in Hz of recordings that are taken."""
 REMOVED_FOR = 30 * 24 * 3600.0
 """Seconds for which a removed recording can be put back."""
+MACHINE = frozenset({"label_source", "round", "confidence", "agreement", "labelled_by"})
+"""Keys of a record whose text a recogniser wrote."""
 _LABEL = 100
 """Characters of the longest language, speaker or prompt id."""
 
@@ -151,17 +153,25 @@ class DataSet:
 
     def edit(self, id: str, **fields: Any) -> Record:
         """Change `text`, `language` or `speaker` of a record. A text that a person gave, be it the same, is nobody's
-        draft any more; a new one has no word times. Raises as `record`."""
+        draft and no machine's label any more; a new one has no word times. Raises as `record`."""
         if unknown := fields.keys() - {"text", "language", "speaker"}:
             raise ConfigError(f"{', '.join(sorted(unknown))} of a recording cannot be edited.")
         changed = {k: clean_text(v) if k == "text" else label(v) for k, v in fields.items()}
         with locked(self.folder):
             old = self.record(id)
-            stale = {"draft"} if "text" in changed else set()
+            stale = {"draft", *MACHINE} if "text" in changed else set()
             stale |= {"words"} if changed.get("text", old.get("text")) != old.get("text") else set()
             new = {k: v for k, v in {**old, **changed}.items() if k not in stale}
             self._rewrite(lambda r: new if r["id"] == id else r)
         return new
+
+    def suggest(self, labels: Mapping[str, Mapping[str, Any]]) -> int:
+        """Write machines' labels, records by id, as drafts; a text that a person gave stays. Answers how many."""
+        with locked(self.folder):
+            open_ids = {r["id"] for r in self.records() if r.get("draft") or not r.get("text")} & labels.keys()
+            drafts = {id: {k: labels[id][k] for k in ("text", *MACHINE) if k in labels[id]} for id in open_ids}
+            self._rewrite(lambda r: {**r, **drafts[r["id"]], "draft": True} if r["id"] in drafts else r)
+        return len(drafts)
 
     def remove(self, ids: Iterable[str]) -> int:
         """Take recordings out of the data set; answers how many there were. Their files go to `removed/`, from which

@@ -60,6 +60,26 @@ class Language(Task):
             {"log_prob": round(-loss, 4), "tokens": count} for loss, count in zip(torch.stack(losses).tolist(), counts)
         ]
 
+    def sample(
+        self, bundle: Bundle, seeds: Sequence[int], temperature: float = 1.0, max_tokens: int = 200
+    ) -> list[str | None]:
+        """A text for each seed, drawn token by token; None for one that has no end after `max_tokens`."""
+        import torch
+
+        processor: Any = bundle.processor
+        device = next(bundle.model.parameters()).device
+        start = torch.full((len(seeds), 1), processor.bos_id, device=device)
+        generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        model: Any = bundle.model
+        results = model.generate(
+            {"tokens": start},
+            max_new_tokens=max_tokens,
+            eos_ids={processor.eos_id},
+            temperature=temperature,
+            generators=generators,
+        )
+        return [processor.decode(ids) if len(ids) < max_tokens else None for ids, _ in results]
+
     def reference(self, cut: Cut) -> dict[str, Any]:
         return {"text": text_of(cut) or "", "language": language_of(cut)}
 

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny
 
-from stentor.config.load import inline
 from stentor.config.prepare.base import Preparation, options_of
 from stentor.data.storage import StoragePath
 from stentor.inference.segments.base import Stage
@@ -14,6 +13,7 @@ from stentor.inference.segments.hallucinations import HallucinationsStage
 from stentor.inference.segments.label import Decoding
 from stentor.inference.segments.vad import VadStage
 from stentor.models.codecs.base import Codec
+from stentor.section import Section
 from stentor.sources.base import Source
 
 
@@ -41,24 +41,21 @@ class CorpusStep(Preparation):
         return self.to / f"{(self.split or self.name).replace('/', '-')}.prepared.json"
 
     def options(self) -> dict[str, Any]:
+        from stentor.config.load import inline
+
         option = [f"{key}={inline(value)}" for key, value in self.settings.items()]
         return {**super().options(), "source": self.from_, "option": option}
 
 
-class DataStep(Preparation):
-    """A step that is made of records."""
+class Place(Section):
+    """Where a step is done."""
 
-    data: Source
-    """The records."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "data": ",".join(options_of(self.data))}
 
-
-class ClusterStep(DataStep):
-    """A step that can be done on a Ray cluster."""
+class ClusterPlace(Place):
+    """Where a step is done that a Ray cluster can do as well."""
 
     ray: str | None = None
     """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
@@ -66,6 +63,20 @@ class ClusterStep(DataStep):
     """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
     jobs: int | None = Field(None, ge=1)
     """Processes. Null: one for each device; on a cluster what it offers."""
+
+
+class DataStep(Place, Preparation):
+    """A step that is made of records."""
+
+    data: Source
+    """The records."""
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "data": ",".join(options_of(self.data))}
+
+
+class ClusterStep(ClusterPlace, DataStep):
+    """A step that can be done on a Ray cluster."""
 
 
 class SegmentsStep(ClusterStep):
@@ -82,12 +93,9 @@ class SegmentsStep(ClusterStep):
         return {**super().options(), "stage": stages}
 
 
-class LabelsStep(ClusterStep):
-    """Pseudo-labels of audio that nobody has written down, as `manifest.jsonl` in `to`: see docs/labels.md."""
+class LabelKeys(ClusterPlace):
+    """How audio is labelled, and which labels are kept."""
 
-    type: Literal["labels"] = "labels"
-    models: list[str] = Field(min_length=1)
-    """Recognisers, the best one first: run folders, exports or Hub ids."""
     decodings: list[Decoding] = [Decoding()]
     """Ways of decoding, of each model, the best one first."""
     labelled: Source | None = None
@@ -101,8 +109,6 @@ class LabelsStep(ClusterStep):
     """`random` keeps as many seconds, drawn by lot: the baseline of a filter."""
     hours: float | None = Field(None, gt=0)
     """Most hours that are kept. Null: no limit."""
-    round: int = Field(1, ge=0)
-    """Which time it is that this data is labelled; a key of the records."""
     stages: list[SerializeAsAny[Stage]] = [VadStage()]
     """What is done first, in order; empty for clips that stay whole."""
     filters: list[SerializeAsAny[Stage]] = [HallucinationsStage(min_confidence=None)]
@@ -111,6 +117,16 @@ class LabelsStep(ClusterStep):
     """Write each segment as a FLAC file. False: records point into the recordings."""
     seed: int = 0
     """Of what is drawn by lot."""
+
+
+class LabelsStep(LabelKeys, ClusterStep):
+    """Pseudo-labels of audio that nobody has written down, as `manifest.jsonl` in `to`: see docs/labels.md."""
+
+    type: Literal["labels"] = "labels"
+    models: list[str] = Field(min_length=1)
+    """Recognisers, the best one first: run folders, exports or Hub ids."""
+    round: int = Field(1, ge=0)
+    """Which time it is that this data is labelled; a key of the records."""
 
     def options(self) -> dict[str, Any]:
         decodings = [d.model_dump(exclude_none=True) for d in self.decodings]

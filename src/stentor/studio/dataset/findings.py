@@ -43,7 +43,8 @@ class DatasetFindings:
     """A data set as it was found."""
 
     rows: dict[str, dict[str, Any]]
-    """By id, what is wrong first: `id number text seconds speaker language draft side remarks measured`, as JSON."""
+    """By id, what is wrong first: `id number text seconds speaker language draft confidence side remarks measured`, as
+    JSON."""
     measured: int
     """Recordings that were heard so far; remarks on the others are to come."""
     kinds: dict[str, int]
@@ -55,11 +56,13 @@ class DatasetFindings:
     """`share by train held_out` of the division; None before the first."""
 
     def chosen(self, show: str = "all", find: str = "") -> list[str]:
-        """Ids of the rows to show: `all remarks drafts no_text train held_out` or a kind of remark, and with the words
-        `find` in their text. Raises ConfigError for another choice."""
+        """Ids of the rows to show: `all remarks unsure drafts no_text train held_out` or a kind of remark, and with the
+        words `find` in their text; `unsure` are those with a confidence, the least certain first. Raises ConfigError
+        for another choice."""
         tests = {
             "all": lambda row: True,
             "remarks": lambda row: bool(row["remarks"]),
+            "unsure": lambda row: row["confidence"] is not None,
             "drafts": lambda row: row["draft"],
             "no_text": lambda row: not row["text"],
             "train": lambda row: row["side"] == "train",
@@ -69,13 +72,13 @@ class DatasetFindings:
         if show not in tests:
             raise ConfigError(f"{show[:40]!r} is no choice of recordings: use one of {', '.join(tests)}.")
         words = find.casefold().split()
-        return [
-            id for id, row in self.rows.items() if tests[show](row) and all(w in row["text"].casefold() for w in words)
-        ]
+        rows = [r for r in self.rows.values() if tests[show](r) and all(w in r["text"].casefold() for w in words)]
+        return [row["id"] for row in (sorted(rows, key=lambda r: r["confidence"]) if show == "unsure" else rows)]
 
     def counts(self) -> dict[str, int]:
         """How many rows each choice shows."""
-        return {show: len(self.chosen(show)) for show in ("all", "remarks", "drafts", "no_text", "train", "held_out")}
+        shown = ("all", "remarks", "unsure", "drafts", "no_text", "train", "held_out")
+        return {show: len(self.chosen(show)) for show in shown}
 
 
 def checked(dataset: DataSet) -> DatasetFindings:
@@ -210,6 +213,10 @@ def _files(dataset: DataSet) -> dict[str, tuple[int, int]]:
     return {}
 
 
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
     sides = dataset.sides()
     measured_rows = [i.row for i in items if i.key is None or i.row.sound.rate or i.row.sound.reason]
@@ -240,6 +247,7 @@ def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
             "speaker": row.speaker or "",
             "language": row.language or "",
             "draft": bool(item.record.get("draft")),
+            "confidence": _number(item.record.get("confidence")),
             "side": sides.get(id),
             "remarks": remarks.get(id, []),
             "measured": id in measured,

@@ -6,7 +6,7 @@ import { button, changed, Entry, fit, seconds } from "./check_row.mjs";
 import { element, say } from "./parts.mjs";
 
 const PAGE = 50;
-const CHOICES = ["all", "remarks", "drafts", "no_text", "train", "held_out", "removed"];
+const CHOICES = ["all", "remarks", "unsure", "drafts", "no_text", "train", "held_out", "removed"];
 const LISTENING = 1500; // ms between two looks while recordings are still being heard
 const SURE = 6000; // ms in which "delete for good" is to be confirmed
 const number = (value) => value.toLocaleString("en");

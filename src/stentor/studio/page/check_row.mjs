@@ -77,6 +77,7 @@ export class Entry {
       return note;
     });
     if (row.draft) notes.push(element("li", "remark is-draft", say("check_draft")));
+    if (row.confidence !== null) notes.push(element("li", "remark", say("check_sure", { percent: Math.round(100 * row.confidence) })));
     this.notes.replaceChildren(...notes);
   }
 

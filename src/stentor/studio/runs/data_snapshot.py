@@ -18,15 +18,17 @@ from stentor.studio.projects import Projects
 FOLDER = "data"
 
 
-def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) -> None:
+def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) -> dict[str, str]:
     """Copy what `tree` (a run file) names into `staging`, and let it name the copies where they will be: in `folder`.
+    Answers the manifest that each copy is of, by the copy's name.
 
     Records without their audio are copied as they are: the run tells what it cannot read. Raises StentorError when the
     disk is full.
     """
     copied: dict[Path, str] = {}
     sections = [tree, *(stage for stage in tree.get("stages") or [] if isinstance(stage, dict))]
-    for source in itertools.chain.from_iterable(_sources(section.get("data")) for section in sections):
+    named = [section.get(key) for section in sections for key in ("data", "improve")]
+    for source in itertools.chain.from_iterable(map(_sources, named)):
         manifest = (projects.folder / source["path"]).resolve()
         if not (_can_change(manifest, projects) and manifest.is_file()):
             continue
@@ -37,10 +39,24 @@ def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) 
             )
             _copy(manifest, staging / FOLDER / copied[manifest])
         source["path"] = str(folder / FOLDER / copied[manifest] / manifest.name)
+    return {name: str(manifest) for manifest, name in copied.items()}
+
+
+def renew(copies: dict[str, str], staging: Path, folder: Path) -> None:
+    """Put what the manifests hold now in the place of a run's copies (as `keep` answered them). Raises StentorError
+    when the disk is full."""
+    for name, manifest in copies.items():
+        if Path(manifest).is_file():
+            _copy(Path(manifest), staging / name)
+            with disk_errors(folder):
+                (folder / FOLDER).mkdir(exist_ok=True)
+                if (folder / FOLDER / name).exists():
+                    (folder / FOLDER / name).rename(staging / f"{name}-before")
+                (staging / name).rename(folder / FOLDER / name)
 
 
 def _sources(value: Any) -> Iterator[dict[str, Any]]:
-    """The sources of type jsonl in the section `data`, however deep."""
+    """The sources of type jsonl in a section, however deep."""
     if isinstance(value, dict):
         if value.get("type") == "jsonl" and isinstance(value.get("path"), str):
             yield value

@@ -1,6 +1,7 @@
 """Training runs that the studio starts: processes of their own, whose whole truth is in their folders.
 
     runs/NAME/run.yaml     the config that the run follows: `stentor train runs/NAME/run.yaml` does the same by hand
+                           (with a section `improve:`, `stentor improve`)
     runs/NAME/studio.json  when it was made, of which run it is a retry
     runs/NAME/data/        its own copy of the recordings that it learns from (data_snapshot.py)
     runs/NAME/...          what every detached command leaves (detached.py) and what `stentor train` writes
@@ -14,6 +15,7 @@ Nothing is held in memory: any page of any studio sees the same, before and afte
 import contextlib
 import errno
 import io
+import re
 import secrets
 import shutil
 import signal
@@ -25,10 +27,19 @@ from typing import Any, Literal
 
 from stentor.engine.run_lock import run_locked
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.files import checked_name, disk_errors, inside, read_json, stamp, write_bytes, write_json
+from stentor.studio.files import (
+    checked_name,
+    disk_errors,
+    inside,
+    read_json,
+    read_records,
+    stamp,
+    write_bytes,
+    write_json,
+)
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached
-from stentor.studio.runs.data_snapshot import keep
+from stentor.studio.runs.data_snapshot import keep, renew
 from stentor.studio.runs.detached import Ending
 from stentor.studio.runs.follow import tail
 from stentor.studio.runs.path_policy import check_length, checked
@@ -36,6 +47,7 @@ from stentor.studio.runs.progress import RunProgress, forget_progress, progress_
 from stentor.studio.texts import say
 
 TRAIN = (*detached.STENTOR, "train")
+IMPROVE = (*detached.STENTOR, "improve")
 State = Literal["waiting", "running", "stopping", "stopped", "failed", "finished"]
 _BEHIND = 10.0
 """Seconds that the supervisor's copy of the output may be behind the run's own log."""
@@ -84,12 +96,18 @@ class Job:
         return self.folder / ("run.yaml" if self.by_studio else "config.yaml")
 
     @property
+    def in_rounds(self) -> bool:
+        """Whether `stentor improve` trains it."""
+        return re.search(r"^improve:(?! *(null|~)? *(#|$))", self.yaml, re.MULTILINE) is not None
+
+    @property
     def yaml(self) -> str:
         return self.config.read_text(encoding="utf-8")
 
     @property
     def about(self) -> dict[str, Any]:
-        """`created` (seconds since 1970), `retry_of` (a run's name, or not there)."""
+        """`created` (seconds since 1970), `retry_of` (a run's name, or not there), `copies` of a run in rounds: the
+        manifests that its data was copied from, by the copy's name."""
         return read_json(self.folder / "studio.json") or {"created": (stamp(self.config) or (0, 0))[0] / 1e9}
 
 
@@ -108,9 +126,11 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     with disk_errors(folder):
         staging.mkdir()
     try:
-        keep(tree, staging, folder, projects)
+        copies = keep(tree, staging, folder, projects)
         write_bytes(staging / "run.yaml", _dumped(tree).encode())
-        write_json(staging / "studio.json", {"created": time.time(), **({"retry_of": retry_of} if retry_of else {})})
+        more = {"retry_of": retry_of} if retry_of else {}
+        more |= {"copies": copies} if tree.get("improve") else {}
+        write_json(staging / "studio.json", {"created": time.time(), **more})
         # Locked before it has its name, so that nobody else can start it; and a folder that holds anything is never
         # replaced by a rename, so of several starts one wins.
         with _exclusive(staging, name) as lock:
@@ -138,6 +158,30 @@ def resume(projects: Projects, job: Job) -> None:
     _require_by_studio(job)
     with _exclusive(job.folder, job.name) as lock:
         _launch(job.folder, projects, lock)
+
+
+def next_round(projects: Projects, job: Job) -> None:
+    """Do another round of a run in rounds, on its data sets as they are now: what people corrected since enters as
+    theirs. Raises ConfigError while it still runs."""
+    _require_by_studio(job)
+    with _exclusive(job.folder, job.name) as lock:
+        staging = projects.tmp / f"run-{secrets.token_hex(8)}"
+        try:
+            renew(job.about.get("copies", {}), staging, job.folder)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        _launch(job.folder, projects, lock, "--more", "1")
+
+
+def suggest_labels(projects: Projects, job: Job) -> int:
+    """Write the labels of a run's last round as drafts into the data sets that its recordings come from, also those
+    that it did not keep; answers how many records have one."""
+    rounds = sorted(job.folder.glob("round-*"), key=lambda path: int(path.name[6:]))
+    folders = next((found for path in reversed(rounds) if (found := sorted(path.glob("labels-*/")))), [])
+    records = [r for path in folders for name in ("manifest", "rejects") for r in read_records(path / f"{name}.jsonl")]
+    whole = Counter(record.get("recording") for record in records)
+    labels = {r["recording"]: r for r in records if r.get("text") and whole[r["recording"]] == 1}
+    return sum(projects.dataset(name).suggest(labels) for name in projects.datasets())
 
 
 def stop(job: Job) -> None:
@@ -295,5 +339,6 @@ def _exclusive(folder: Path, name: str) -> contextlib.AbstractContextManager[int
     return detached.exclusive(folder, f"The run {name} is running already: stop it first, or wait.")
 
 
-def _launch(folder: Path, projects: Projects, lock: int) -> None:
-    detached.launch(folder, [*TRAIN, str(folder / "run.yaml")], lock, projects.folder)
+def _launch(folder: Path, projects: Projects, lock: int, *more: str) -> None:
+    verb = IMPROVE if Job(folder).in_rounds else TRAIN
+    detached.launch(folder, [*verb, str(folder / "run.yaml"), *more], lock, projects.folder)

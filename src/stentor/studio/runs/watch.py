@@ -53,7 +53,7 @@ class RunView:
     log: str
     table: str
     can: frozenset[str]
-    """What makes sense now: stop, kill, resume, retry, delete."""
+    """What makes sense now: stop, kill, resume, retry, delete; of a run in rounds labels, round."""
     busy: bool
     """Whether something is running, so that it should be looked at often."""
 
@@ -85,7 +85,8 @@ def possible(job: Job, now: RunStatus) -> frozenset[str]:
         return frozenset({"retry"})
     if not now.alive:
         resume = {"resume"} if now.state in ("stopped", "failed") else set()
-        return frozenset({"retry", "delete", *resume})
+        rounds = {"round", "labels"} if job.in_rounds and now.state == "finished" else set()
+        return frozenset({"retry", "delete", *resume, *rounds})
     if now.state != "stopping":
         return frozenset({"stop"})
     asked = detached.stop_requested_at(job.folder)

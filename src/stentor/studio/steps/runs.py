@@ -21,7 +21,7 @@ Sent = dict[str, Any]
 """What a page shows now: nothing is sent twice."""
 PIECES = ("status", "curves", "samples", "memory", "log", "table")
 """Parts of a `RunView` that are sent as they are."""
-BUTTONS = ("stop", "kill", "resume", "retry", "delete")
+BUTTONS = ("stop", "kill", "resume", "labels", "round", "retry", "delete")
 
 
 def build(shared: Shared, tab: gr.Tab) -> None:
@@ -34,7 +34,9 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     shared.on(shared.started.change, _look, [shared.started, w.others], outputs)
     shared.on([w.run.input, w.others.input], _look, inputs, outputs)
     shared.on(w.timer.tick, _look, inputs, outputs, trigger_mode="once")
-    actions = {"stop": partial(_end, end=jobs.stop), "kill": partial(_end, end=jobs.kill), "resume": _resume}
+    actions = {"stop": partial(_end, end=jobs.stop), "kill": partial(_end, end=jobs.kill)}
+    actions |= {"resume": partial(_go_on, start=jobs.resume), "round": partial(_go_on, start=jobs.next_round)}
+    actions |= {"labels": _suggest}
     for name, function in actions.items():
         shared.on(w.buttons[name].click, function, inputs, outputs, trigger_mode="once")
     shared.on(w.buttons["retry"].click, lambda projects, name: _needed(projects, name).name, w.run, shared.again)
@@ -57,7 +59,9 @@ def _layout() -> SimpleNamespace:
                 with gr.Row(elem_id="run_buttons"):
                     for name in BUTTONS:
                         variant = {"kill": "stop", "resume": "primary"}.get(name, "secondary")
-                        text = say("delete_run" if name == "delete" else name)
+                        text = say(
+                            {"delete": "delete_run", "round": "next_round", "labels": "suggest_labels"}.get(name, name)
+                        )
                         w.buttons[name] = gr.Button(text, variant=variant, elem_id=name, visible=False, min_width=120)
                 with gr.Group(visible=False, elem_id="sure") as w.sure:
                     w.question = gr.Markdown(container=True)
@@ -142,11 +146,22 @@ def _end(
     return _look(projects, name, beside, before)
 
 
-def _resume(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
+def _go_on(
+    projects: Projects,
+    name: str | None,
+    beside: Sequence[str],
+    before: Sent,
+    start: Callable[[Projects, jobs.Job], None],
+) -> list[Any]:
     job = _needed(projects, name)
     MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
-    jobs.resume(projects, job)
+    start(projects, job)
     gr.Info(say("resumed"))
+    return _look(projects, name, beside, before)
+
+
+def _suggest(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
+    gr.Info(say("labels_suggested", count=jobs.suggest_labels(projects, _needed(projects, name))))
     return _look(projects, name, beside, before)
 
 

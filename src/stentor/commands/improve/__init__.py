@@ -1,0 +1,292 @@
+"""`stentor improve`: rounds of labelling, synthesis, training and comparison, in one run folder.
+
+    runs/NAME/round-0/run/         the run of the supervised model, as `stentor train` writes it
+    runs/NAME/round-1/labels-1/    what `prepare labels` made of the first unlabelled source; speech/ of texts
+    runs/NAME/round-1/pseudo.jsonl, synthetic.jsonl      what of it entered
+    runs/NAME/round-1/sweep-1/     a shortened training for each ratio that is tried
+    runs/NAME/round-1/run/         the run of the round; run.yaml beside it trains it alone
+    runs/NAME/round-1/round.json   written last: the round is done
+    runs/NAME/export               the export of the best round (a link)
+
+Each step is skipped where it is done, so the same command goes on after any stop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.commands.improve.leaks import refuse_leaks
+from stentor.commands.improve.material import Known, full_path, gather, prepared
+from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
+from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
+from stentor.commands.prepare.journal import write_json
+from stentor.commands.prepare.run import prepare_run
+from stentor.config.improve import Improve, MixRatio
+from stentor.config.load import load, resolved
+from stentor.config.missing_data import located
+from stentor.config.prepare.base import Preparation
+from stentor.config.prepare.speech import SpeechStep
+from stentor.config.prepare.steps import LabelsStep
+from stentor.config.schema import Config
+from stentor.data.batch import Prediction
+from stentor.data.cut import audio_path
+from stentor.data.storage import is_remote
+from stentor.dataloading.mixing import DropCounter, read_pools
+from stentor.engine.run_lock import run_lock
+from stentor.engine.run_logger import RunLogger
+from stentor.errors import ConfigError, without_secrets
+from stentor.metrics.format import figure, interval, label, percent
+from stentor.report.rounds import write_rounds_report
+from stentor.section import Section
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from stentor.cli.improve import ImproveOptions
+
+BEST = "best"
+"""What stands for the best model so far where a step takes a model."""
+WITHOUT_EFFECT = {"rounds", "patience", "eval", "test", "may_share"}
+"""Keys of the section that change nothing in a round that is done."""
+
+
+def improve(options: ImproveOptions) -> None:
+    """Do the rounds of a run file that are not done yet. Raises ConfigError, DataError for leaks and for data that
+    cannot be used, and Stopped after a signal."""
+    loaded = load(options.config, options.overrides)
+    config: Config = loaded.config
+    if config.improve is None:
+        raise ConfigError(f"{options.config} has no section `improve:` (docs/improve.md); `stentor train` trains it.")
+    if is_remote(config.output):
+        raise ConfigError("`output` is an address: the rounds need a folder of this machine.")
+    folder = Path(config.output) / config.name
+    if (folder / "results.json").exists() and not (folder / "round-0").exists():
+        raise ConfigError(f"{folder} is a run of `stentor train`: choose another `name`.")
+    with run_lock(folder), located(loaded.root):
+        logger = RunLogger(folder, main=True)
+        texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(config)}
+        for name, text in texts.items():
+            (folder / name).write_text(without_secrets(text), encoding="utf-8")
+        try:
+            _Rounds(config, config.improve, folder, logger, options).run()
+        finally:
+            logger.close()
+
+
+class _Rounds:
+    """The rounds of one run file."""
+
+    def __init__(self, config: Config, section: Improve, folder: Path, logger: RunLogger, options: ImproveOptions):
+        self.config, self.section, self.folder = config, section, folder
+        self.logger, self.options = logger, options
+        self.decides, self.apart = section.decides(config)
+        self.reports = section.reports(config)
+
+    def run(self) -> None:
+        prepare_run(self.config.prepare, self.options.plugin)
+        self._read_data()
+        finished = finished_rounds(self.folder)
+        most, more = self.section.rounds, self.options.more
+        if more:
+            most = max(0, len(finished) - 1) + more
+        settings = self._settings()
+        if any(r.settings != settings for r in finished):
+            self.logger.say("The settings have changed since the rounds that are done, which stay as they are.")
+        self.logger.event("started", rounds=most, done=len(finished))
+        rounds, why = run_rounds(self.folder, self._round, most, None if more else self.section.patience, self._publish)
+        self._publish(rounds, why)
+        best = best_round(rounds)
+        assert best is not None
+        self.logger.event("finished", step=rounds[-1].number, eval=best.eval, reason=why)
+        self.logger.say(
+            f"{why} The best is round {best.number}, {self.reports}: {self._score_text(best, self.reports)}. See "
+            f"{self.folder / 'report.html'}; `--more 1` adds a round."
+        )
+
+    def _read_data(self) -> None:
+        later(round_config(self.config, [], None, None), self.section.then or {})  # what is wrong with it is said now
+        data, dropped = self.config.data, DropCounter()
+        self.pools = read_pools(data.train, data, dropped, "data.train", self.config.task.drop_reason)
+        human = [cut for pool in self.pools for cut in pool.cuts]
+        unlabelled = self.section.unlabelled
+        pools = read_pools(unlabelled, data, dropped, "improve.unlabelled") if unlabelled else []
+        refuse_leaks(self.config, human, [cut for pool in pools for cut in pool.cuts])
+        self.human = {"records": len(human), "hours": sum(c.duration for c in human) / 3600}
+        self.known: Known = {}
+        for cut in human:
+            if path := audio_path(cut):
+                self.known.setdefault(full_path(path), []).append((cut.start, cut.end))
+
+    def _settings(self) -> str:
+        plain = self.config.plain()
+        plain["improve"] = {k: v for k, v in plain["improve"].items() if k not in WITHOUT_EFFECT}
+        for key in ("name", "output", "prepare"):
+            plain.pop(key)
+        return hashlib.blake2b(json.dumps(plain, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    # One round ------------------------------------------------------------------------------------------------------
+
+    def _round(self, number: int, best: Round | None) -> Round:
+        folder = round_folder(self.folder, number)
+        folder.mkdir(exist_ok=True)
+        self.logger.event("round", round=number)
+        self.logger.say(f"Round {number}" + (", the supervised model." if best is None else "."))
+        began = time.time()
+        entered: dict[str, Any] = {"human": self.human}
+        left: dict[str, Any] = {}
+        sweep: list[dict[str, Any]] = []
+        material, mix = None, None
+        if best is not None:
+            model = str(round_folder(self.folder, best.number) / "run" / "export")
+            material, made, left = self._material(folder, number, model)
+            entered |= made
+            mix, sweep = self._ratio(folder, number, material, model)
+        plain = self._config(number, material, mix, best)
+        results = train_run(plain, folder / "run", self.options.processes)
+        change = {} if best is None else self._change(best, number)
+        done = Round(
+            number=number,
+            kept=best is None or _is_gain(change, self.config.task.main_metric()[0]),
+            eval=results["eval"],
+            change=change,
+            entered=entered,
+            left=left,
+            mix=None if mix is None else mix.model_dump(),
+            sweep=sweep,
+            seconds=round(time.time() - began, 1),
+            settings=self._settings(),
+        )
+        self._tell(done)
+        return done
+
+    def _material(self, folder: Path, number: int, model: str) -> tuple[Material, dict[str, Any], dict[str, Any]]:
+        """Label and speak for a round, by the best `model` so far: the manifests, what entered, and what was left out,
+        by kind."""
+        steps: dict[str, list[Preparation]] = {
+            "pseudo": [
+                self._label_step(s, folder / f"labels-{i}", number, model)
+                for i, s in enumerate(self.section.unlabelled, 1)
+            ],
+            "synthetic": [] if self.section.speech is None else [self._speech_step(folder, number, model)],
+        }
+        entered, left = {}, {}
+        for kind, of_kind in steps.items():
+            if of_kind:
+                folders = prepared(of_kind, self.options.plugin)
+                entered[kind], left[kind] = gather(folders, folder / f"{kind}.jsonl", self.known)
+        material = Material(folder / "pseudo.jsonl", folder / "synthetic.jsonl")
+        return material, entered, left
+
+    def _label_step(self, source: Source, to: Path, number: int, model: str) -> LabelsStep:
+        keys = _written(self.section.labels)
+        keys["models"] = [model, *keys.get("models", [])]
+        keys["seed"] = keys.get("seed", 0) + number
+        if self.apart:
+            keys.setdefault("labelled", self.config.data.eval[self.decides])
+        return LabelsStep(**keys, data=source, to=to, round=number)
+
+    def _speech_step(self, folder: Path, number: int, model: str) -> SpeechStep:
+        assert self.section.speech is not None
+        keys = _written(self.section.speech)
+        if keys.get("recognizer") == BEST:
+            keys["recognizer"] = model
+        keys["seed"] = keys.get("seed", 0) + number
+        measured = [*self.config.data.eval.values(), *self.config.data.test.values()]
+        keys["exclude"] = [*keys.get("exclude", []), *measured]
+        return SpeechStep(**keys, to=folder / "speech", round=number)
+
+    def _config(self, number: int, material: Material | None, mix: MixRatio | None, best: Round | None) -> Plain:
+        """The run file of a round. Its seed is another in each round, so that one without gain is not repeated."""
+        plain = round_config(self.config, self.pools, material, mix)
+        if number and self.section.then is not None:
+            plain = later(plain, self.section.then)
+        plain["train"]["seed"] += number
+        if best is not None and self.section.start == "best":
+            plain["model"]["init"] = str(round_folder(self.folder, best.number) / "run" / "export")
+        return plain
+
+    def _ratio(
+        self, folder: Path, number: int, material: Material, model: str
+    ) -> tuple[MixRatio | None, list[dict[str, Any]]]:
+        """The ratio of the kinds in a round: that of round 1, or there the best one of those that are tried."""
+        section = self.section
+        if number > 1 and section.sweep:
+            first = finished_rounds(self.folder)[1].mix
+            return (None if first is None else MixRatio(**first)), []
+        if section.mix is None or not section.sweep:
+            return section.mix, []
+        ratios, tried = [section.mix, *section.sweep], []
+        for place, ratio in enumerate(ratios, 1):
+            plain = self._config(number, material, ratio, best_round(finished_rounds(self.folder)))
+            plain = shortened(plain, section.sweep_share)
+            results = train_run(plain, folder / f"sweep-{place}", self.options.processes)
+            tried.append({"mix": ratio.model_dump(), "eval": results["eval"][self.decides]})
+        return ratios[best_ratio(tried, *self.config.task.main_metric())], tried
+
+    def _change(self, best: Round, number: int) -> dict[str, dict[str, Any]]:
+        """Relative change on the set that decides, from the best round before, with a paired interval."""
+        before, after = (self._predictions(n) for n in (best.number, number))
+        ids = [id for id in after if id in before]
+        changes = self.config.task.change([before[id] for id in ids], [after[id] for id in ids])
+        return {metric: score.as_dict() for metric, score in changes.items()}
+
+    def _predictions(self, number: int) -> dict[str, Prediction]:
+        path = round_folder(self.folder, number) / "run" / "predictions" / f"{self.decides}.jsonl"
+        with path.open(encoding="utf-8") as lines:
+            return {p.id: p for p in (Prediction(**json.loads(line)) for line in lines)}
+
+    # What is told ---------------------------------------------------------------------------------------------------
+
+    def _score_text(self, done: Round, name: str) -> str:
+        metric, score = next(iter(done.eval[name].items()))
+        return f"{label(metric)} {figure(metric, score['value'])} (95 %: {interval(metric, score)})"
+
+    def _tell(self, done: Round) -> None:
+        metric = self.config.task.main_metric()[0]
+        line = f"Round {done.number}: {self.decides} {self._score_text(done, self.decides)}"
+        if change := done.change.get(metric):
+            low, high = percent(change["low"]), percent(change["high"])
+            line += f", {percent(change['value'])} against the best before (95 %: {low} to {high})"
+        if self.apart:
+            line += f"; {self.reports} {self._score_text(done, self.reports)}"
+        self.logger.say(f"{line}. {'Kept' if done.kept else 'Not kept'}.")
+        self.logger.event("evaluated", step=done.number, eval=done.eval, kept=done.kept)
+
+    def _publish(self, rounds: Sequence[Round], why: str | None = None) -> None:
+        """The results, the report, and the export of the best round, of what is done so far."""
+        best = best_round(rounds)
+        assert best is not None
+        run = Path(f"round-{best.number}") / "run"
+        link = self.folder / ".export.tmp"
+        link.unlink(missing_ok=True)
+        link.symlink_to(run / "export")
+        link.replace(self.folder / "export")
+        results = json.loads((self.folder / run / "results.json").read_bytes())
+        write_json(
+            self.folder / "results.json",
+            results
+            | {
+                "rounds": [vars(r) for r in rounds],
+                "best": best.number,
+                "ended": why,
+                "decided_on": self.decides,
+                "reported_on": self.reports,
+                "seconds": round(sum(r.seconds for r in rounds), 1),
+            },
+        )
+        write_rounds_report(self.folder)
+
+
+def _written(section: Section) -> dict[str, Any]:
+    """The keys of a section that were written."""
+    return {name: getattr(section, name) for name in section.model_fields_set}
+
+
+def _is_gain(change: dict[str, dict[str, Any]], metric: str) -> bool:
+    """Whether the whole paired interval says that there are fewer errors."""
+    score = change.get(metric)
+    return score is not None and score.get("high") is not None and score["high"] < 0

@@ -1,0 +1,115 @@
+"""Trainings of the rounds: run files with the sources of a round, and the training command on them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stentor.config.document import Mistake, Mistakes, parse
+from stentor.config.improve import MixRatio
+from stentor.config.load import dump, load, load_text, resolved, stage_configs
+from stentor.config.merge import stage
+from stentor.config.schema import Config
+from stentor.dataloading.mixing import Pool
+from stentor.engine.launch import launch
+from stentor.errors import StentorError, Stopped
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a round trains on besides the sources of the run file."""
+
+    pseudo: Path
+    """Manifests; one that is empty is left out."""
+    synthetic: Path
+
+    def kinds(self) -> dict[str, Path]:
+        """The manifests that hold anything, by kind."""
+        manifests = {"pseudo": self.pseudo, "synthetic": self.synthetic}
+        return {kind: path for kind, path in manifests.items() if path.is_file() and path.stat().st_size}
+
+
+def round_config(config: Config, pools: Sequence[Pool], material: Material | None, mix: MixRatio | None) -> Plain:
+    """The run file, as plain data, with the material of a round as further sources in this ratio. `pools` are the
+    records of `data.train`, source by source."""
+    plain = config.plain()
+    plain["improve"], plain["prepare"] = None, []
+    if plain["train"]["score_before"] is None:  # the best round is what it is compared with
+        plain["train"]["score_before"] = False
+    kinds = {} if material is None else material.kinds()
+    if mix is not None:
+        kinds = {kind: path for kind, path in kinds.items() if getattr(mix, kind)}
+    sources = plain["data"]["train"]
+    added = [{"type": "jsonl", "path": str(path)} for path in kinds.values()]
+    if mix is not None and added:
+        for source, share in zip(sources, _shares(pools)):
+            source["weight"] = mix.human * share
+        for kind, source in zip(kinds, added):
+            source["weight"] = getattr(mix, kind)
+    sources += added
+    return plain
+
+
+def later(plain: Plain, overrides: Plain) -> Plain:
+    """The run file of a round with the overrides of `improve.then`, in one stage. Raises `Mistakes`."""
+    mistakes: list[Mistake] = []
+    root, then = (parse(dump(part), "improve.then", 0, mistakes) for part in (plain, overrides))
+    staged = stage(root, then, Config, mistakes)
+    if mistakes:
+        raise Mistakes(mistakes)
+    return load_text(dump(staged.plain()), "improve.then").config.plain()
+
+
+def _shares(pools: Sequence[Pool]) -> list[float]:
+    """The share of each source of `data.train` among the human records: by weights, or else by sizes."""
+    sizes = [len(p.cuts) * p.repeat if p.weight is None else p.weight for p in pools]
+    return [size / sum(sizes) for size in sizes]
+
+
+def shortened(plain: Plain, share: float) -> Plain:
+    """The run file with trainings of this share of their length, in all stages, and without test sets."""
+    plain = copy.deepcopy(plain)
+    plain["data"]["test"] = {}
+    for section in (plain, *(plain["stages"] or [])):
+        train = section.get("train", {})
+        if train.get("steps"):
+            train["steps"] = max(1, round(train["steps"] * share))
+        elif train.get("epochs"):
+            train["epochs"] = train["epochs"] * share
+        elif section is plain:
+            train["epochs"] = 10 * share  # what null means
+    return plain
+
+
+def train_run(plain: Plain, folder: Path, processes: int = 1) -> Plain:
+    """Train a run file into a folder, unless that is done; answers its results. Raises what training raises, Stopped
+    after a signal."""
+    from stentor.commands.train import train
+
+    file = folder.with_suffix(".yaml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dump({**plain, "name": folder.name, "output": str(folder.parent)}), encoding="utf-8")
+    if processes > 1:
+        code = launch(processes, ["train", str(file)])
+        if code == Stopped.exit_code:
+            raise Stopped("Stopped by a signal. What is trained is saved: run the same command to go on.")
+        if code:
+            raise StentorError(f"Training {file} ended with exit code {code}; its messages are above.")
+    else:
+        loaded = load(file)
+        texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
+        train(stage_configs(loaded), folder, texts, ["stentor", "train", str(file)])
+    results: Plain = json.loads((folder / "results.json").read_bytes())
+    return results
+
+
+def best_ratio(scores: Sequence[Mapping[str, Any]], metric: str, direction: str) -> int:
+    """Which of the tried ratios has the best score; the first one of equals."""
+    values = [entry["eval"][metric]["value"] for entry in scores]
+    return values.index(min(values) if direction == "min" else max(values))

@@ -1,0 +1,94 @@
+"""Texts that are to be spoken: of a source, or by a language model, without those that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from stentor.commands.prepare.journal import Journal
+from stentor.config.load import parse_source
+from stentor.data.cut import UnusableRecord, is_spoken, language_of, text_of
+from stentor.errors import ConfigError, DataError
+from stentor.sources.base import Source
+from stentor.sources.hub import Hub
+from stentor.sources.synth import Synth
+from stentor.tasks.speak import seed_of
+from stentor.text.normalize import plain_text
+
+if TYPE_CHECKING:
+    from stentor.cli.prepare import SpeechOptions
+
+TOGETHER = 64
+"""Texts that a language model writes at once."""
+DRAWS = 20
+"""How often a language model may write what it wrote already, for each text that is wanted."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text, and what a `synth` source says of how to speak it."""
+
+    id: str
+    text: str
+    language: str | None = None
+    request: dict[str, Any] | None = None
+    """Arguments of `stentor.audio.synth.say`."""
+
+
+def read_texts(source: Source) -> Iterator[Text | UnusableRecord]:
+    """The texts of a source; no audio is read where that can be avoided. Raises what the source raises."""
+    chosen = slice(source.skip, None if source.limit is None else source.skip + source.limit)
+    plain = not source.where and not source.exclude
+    if isinstance(source, Synth) and plain:
+        for number, request in enumerate(source.requests()[chosen]):
+            yield Text(f"synth:{number}", request["text"], source.language, request)
+    elif isinstance(source, Hub) and plain and source.part is None:
+        name = source.name or source.preset
+        texts = islice(source.texts(), chosen.start, chosen.stop)
+        yield from (Text(f"{name}:{number}", text, source.language) for number, text in enumerate(texts))
+    else:
+        cuts = (source.model_copy(update={"silence": None}) if isinstance(source, Synth) else source).cuts()
+        for cut in cuts:
+            if isinstance(cut, UnusableRecord):
+                yield cut
+            else:
+                voice = cut.custom["voice"] if is_spoken(cut) else None
+                yield Text(cut.id, text_of(cut) or "", language_of(cut), voice)
+
+
+def written_texts(options: SpeechOptions) -> list[Text]:
+    """Different texts by the language model of the options, which are kept in `texts.jsonl`. Raises ConfigError for
+    another model and for options that do not go together, and DataError when it always writes the same."""
+    if options.count is None:
+        raise ConfigError("Say how many texts the language model is to write: --count 1000.")
+    options.to.mkdir(parents=True, exist_ok=True)
+    settings = {name: getattr(options, name) for name in ("language_model", "temperature", "count", "seed")}
+    journal = Journal(options.to / "texts.jsonl", settings)
+    if not len(journal):
+        journal.add([{"id": f"text:{number}", "text": text} for number, text in enumerate(_sampled(options))])
+    return [Text(line["id"], line["text"], options.language) for line in journal.lines(journal.offsets)]
+
+
+def _sampled(options: SpeechOptions) -> list[str]:
+    from stentor.inference.load import load
+
+    assert options.count is not None and options.language_model is not None
+    model = load(options.language_model, options.device.partition(",")[0])
+    task, texts = model.for_texts(), dict[str, None]()
+    for first in range(0, DRAWS * options.count, TOGETHER):
+        seeds = [seed_of(options.seed, f"text:{number}") for number in range(first, first + TOGETHER)]
+        texts |= dict.fromkeys(filter(None, task.sample(model.bundle, seeds, options.temperature)))
+        if len(texts) >= options.count:
+            return list(texts)[: options.count]
+    raise DataError(
+        f"{options.language_model} wrote only {len(texts):,} different texts in {DRAWS * options.count:,}: ask for "
+        "fewer with --count, or raise --temperature."
+    )
+
+
+def held_out(specs: Sequence[str]) -> dict[str, str]:
+    """Of the texts of these sources, as `plain_text`, the source. Raises what the sources raise."""
+    texts = ((spec, each) for spec in specs for each in read_texts(parse_source(spec)))
+    return {plain_text(each.text): spec for spec, each in texts if isinstance(each, Text)}

@@ -1,0 +1,112 @@
+"""Section `improve:`: rounds in which a recogniser learns from what it labelled itself and from synthetic speech."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, SerializeAsAny, model_validator
+
+from stentor.config.prepare.speech import SpeechKeys
+from stentor.config.prepare.steps import LabelKeys
+from stentor.section import ConfigConflict, Section
+from stentor.sources.base import Source
+
+if TYPE_CHECKING:
+    from stentor.config.schema import Config
+
+
+class RoundLabels(LabelKeys):
+    """How the rounds label: the keys of a step `labels`, but for those that a round gives."""
+
+    models: list[str] = []
+    """Recognisers besides the best model so far, which comes first. Others that err differently help most."""
+
+
+class MixRatio(Section):
+    """How much of an epoch comes from each kind of data, as a ratio of items that are drawn."""
+
+    human: float = Field(1.0, gt=0)
+    """Of `data.train`, whose sources share it by their `weight`, or by their sizes."""
+    pseudo: float = Field(1.0, ge=0)
+    """Of what was labelled by recognisers. 0: none of it."""
+    synthetic: float = Field(1.0, ge=0)
+    """Of synthetic speech. 0: none of it."""
+
+
+class Improve(Section):
+    """Rounds of labelling, synthesis, training and comparison, by `stentor improve`. Round 0 trains on `data.train`
+    alone; each round after it adds what its labels and its synthetic speech are, and is kept where it is better."""
+
+    rounds: int = Field(5, ge=0)
+    """Most rounds after round 0. 0: the supervised model alone."""
+    patience: int = Field(2, ge=1)
+    """Rounds in a row without a gain that end it."""
+    start: Literal["base", "best"] = "base"
+    """What each round trains from: `base` is what the run file says, `best` the weights of the best round so far."""
+    then: dict[str, Any] | None = None
+    """Overrides of the run file for the rounds after round 0, as an entry of `stages`, such as fewer steps; then these
+    rounds have one stage. Null: the run file's own stages in all rounds."""
+    unlabelled: list[SerializeAsAny[Source]] = []
+    """Recordings that are labelled in each round, by the best model so far. Texts in them are not read."""
+    labels: RoundLabels = RoundLabels()
+    """How they are labelled, and which labels are kept. `labelled` null: the set `eval`, where there is one."""
+    speech: SpeechKeys | None = None
+    """What is spoken, and how: the keys of a step `speech`; `recognizer: best` is the best model so far. Texts of the
+    sets `eval` and `test` are not spoken. Null: no synthetic speech."""
+    mix: MixRatio | None = MixRatio()
+    """Ratio of human, pseudo-labelled and synthetic items. Null: each record as often as the others."""
+    sweep: list[MixRatio] = []
+    """Other ratios, each tried beside `mix` in a shortened training of round 1; the best one on the set `eval` is that
+    of all rounds."""
+    sweep_share: float = Field(0.3, gt=0, le=1)
+    """How long those trainings are, as a share of the whole one."""
+    eval: str | None = None
+    """The set of `data.eval` that says whether a round is better. Null: the first one; without any, the set `test`,
+    whose figure is then too good by what was chosen on it."""
+    test: str | None = None
+    """The set of `data.test` that is reported for each round and chooses nothing, where there is a set to choose on.
+    Null: the first one."""
+    may_share: list[Literal["speakers", "texts"]] = []
+    """What the set `test` may have in common with the data of the rounds, such as `texts` where only digits are said.
+    Ids and recordings never."""
+
+    def check(self, config: "Config") -> None:
+        """Raises ConfigConflict where the section does not go with the rest of the run file."""
+        self._check_sets(config)
+        if self.sweep and not config.data.eval:
+            raise ConfigConflict("improve.sweep", "needs a set in `data.eval`: ratios are never chosen on a test set")
+        if self.rounds and not self.unlabelled and self.speech is None:
+            raise ConfigConflict("improve", "has nothing to add: give `unlabelled`, `speech` or both, or `rounds: 0`")
+        if config.task.type != "transcribe":
+            raise ConfigConflict("improve", f"is for the task transcribe, not {config.task.type}")
+        overrides = {f"stages.{number}": stage for number, stage in enumerate(config.stages or [])}
+        for key, section in (overrides | {"improve.then": self.then or {}}).items():
+            if isinstance(data := section.get("data"), dict) and "train" in data:
+                raise ConfigConflict(f"{key}.data.train", "goes with no `improve`, which adds to `data.train`")
+        for name, sources in (("data.train", config.data.train), ("improve.unlabelled", self.unlabelled)):
+            if streams := [i for i, source in enumerate(sources) if source.streaming]:
+                raise ConfigConflict(f"{name}.{streams[0]}", "is a stream, and the rounds read what there is whole")
+
+    def _check_sets(self, config: "Config") -> None:
+        if not config.data.test:
+            raise ConfigConflict("improve", "needs a set in `data.test`, with people's texts, to measure the rounds")
+        for key, chosen, sets in (("eval", self.eval, config.data.eval), ("test", self.test, config.data.test)):
+            if chosen is not None and chosen not in sets:
+                known = ", ".join(sets) or "there are none"
+                raise ConfigConflict(f"improve.{key}", f"names no set of `data.{key}` ({known})")
+            if drawn := [name for name, source in sets.items() if source.type == "held_out"]:
+                raise ConfigConflict(f"data.{key}.{drawn[0]}", "is drawn from all training data, machine labels too")
+
+    @model_validator(mode="after")
+    def _kinds(self) -> "Improve":
+        if self.sweep and self.mix is None:
+            raise ConfigConflict("sweep", "needs `mix`, the first of the ratios that are compared")
+        return self
+
+    def decides(self, config: "Config") -> tuple[str, bool]:
+        """The set that says whether a round is better, and whether it is one of `data.eval`."""
+        if config.data.eval:
+            return self.eval or next(iter(config.data.eval)), True
+        return self.reports(config), False
+
+    def reports(self, config: "Config") -> str:
+        """The set that is reported for each round."""
+        return self.test or next(iter(config.data.test))

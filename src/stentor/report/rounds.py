@@ -1,0 +1,137 @@
+"""The report of `stentor improve`: what entered and left in each round, the scores by round, and examples to hear."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stentor import __version__
+from stentor.metrics.format import figure, interval, label, percent
+from stentor.report.corpus import BUDGET, clips_of
+from stentor.report.curves import Curve
+from stentor.report.drawings import environment, template_source
+from stentor.report.figures import Chart, ChartStyle, chart, values
+from stentor.report.report import REASONS, script
+
+EXAMPLES = 4
+"""Records to hear: of each kind that entered, and of each reason."""
+KINDS = {"human": "people's transcripts", "pseudo": "labelled by recognisers", "synthetic": "synthetic speech"}
+LEFT = REASONS | {"human": "a person has transcribed it", "duplicate_id": "its id was there already"}
+
+
+def write_rounds_report(folder: Path) -> Path:
+    """Write `report.html` into the folder of `stentor improve`, from its results.json and its rounds' folders; answers
+    its path."""
+    path = folder / "report.html"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(render(folder, json.loads((folder / "results.json").read_bytes())), encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def render(folder: Path, results: dict[str, Any]) -> str:
+    """The page, as one file that loads nothing from elsewhere."""
+    pages = environment()
+    code, digest = script()
+    rounds, spare = results["rounds"], [BUDGET]
+    charts = [_by_round(results), *_hours(rounds), *_sweep(results)]
+    return pages.get_template("rounds.html").render(
+        name=folder.resolve().name,
+        results=results,
+        rounds=[_row(results, r) for r in rounds],
+        charts=charts,
+        hover=[values(c) for c in charts],
+        heard=[part for r in reversed(rounds) for part in _heard(folder, r, spare)],
+        kinds=KINDS,
+        sets=_sets(results),
+        metric=label(_metric(results)),
+        script=code,
+        digest=digest,
+        style=template_source(pages, "report.css") + template_source(pages, "parts.css"),
+        version=__version__,
+    )
+
+
+def _metric(results: dict[str, Any]) -> str:
+    """The main metric, which is the first one of each set."""
+    return str(next(iter(results["eval"][results["decided_on"]])))
+
+
+def _sets(results: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys((results["decided_on"], results["reported_on"])))
+
+
+def _row(results: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
+    """A round as a row of the table."""
+    metric = _metric(results)
+    scores = [done["eval"][name][metric] for name in _sets(results)]
+    change = done["change"].get(metric)
+    return {
+        **done,
+        "scores": [(figure(metric, score["value"]), interval(metric, score)) for score in scores],
+        "changed": "" if change is None else percent(change["value"]),
+        "changed_interval": "" if change is None else f"{percent(change['low'])} to {percent(change['high'])}",
+        "ratio": "" if done["mix"] is None else ratio(done["mix"]),
+    }
+
+
+def ratio(mix: dict[str, float]) -> str:
+    """human:pseudo:synthetic."""
+    return ":".join(f"{mix[kind]:g}" for kind in KINDS)
+
+
+def _by_round(results: dict[str, Any]) -> Chart:
+    metric, rounds = _metric(results), results["rounds"]
+    numbers = [r["number"] for r in rounds]
+    curves = [Curve(name, numbers, [r["eval"][name][metric]["value"] for r in rounds]) for name in _sets(results)]
+    style = ChartStyle("round 0: human data alone", percent=True, marks=True, log=False)
+    return chart(f"{label(metric)} by round", curves, style)
+
+
+def _hours(rounds: list[dict[str, Any]]) -> list[Chart]:
+    curves = []
+    for kind, meaning in KINDS.items():
+        entered = [(r["number"], r["entered"][kind]["hours"]) for r in rounds if kind in r["entered"]]
+        if entered:
+            curves.append(Curve(meaning, [x for x, _ in entered], [y for _, y in entered]))
+    style = ChartStyle("that entered", zero=True, marks=True, log=False)
+    return [chart("Hours by round", curves, style)] if len(curves) > 1 else []
+
+
+def _sweep(results: dict[str, Any]) -> list[Chart]:
+    """The score over the share of machine-made items, of the ratios that were tried."""
+    tried: list[dict[str, Any]] = next((r["sweep"] for r in results["rounds"] if r["sweep"]), [])
+    metric = _metric(results)
+    machine = [100 - 100 * t["mix"]["human"] / sum(t["mix"].values()) for t in tried]
+    points = sorted((x, t["eval"][metric]["value"], ratio(t["mix"])) for x, t in zip(machine, tried))
+    if len(points) < 2:
+        return []
+    xs, ys, names = (list(part) for part in zip(*points))
+    note = f"over the share of machine-made items; {results['decided_on']}, shortened trainings; human:pseudo:synthetic"
+    style = ChartStyle(note, percent=True, marks=True, best="min", log=False, unit="%")
+    return [chart(f"{label(metric)} by ratio", [Curve(metric, xs, ys, names)], style)]
+
+
+def _heard(folder: Path, done: dict[str, Any], spare: list[int]) -> Iterable[dict[str, Any]]:
+    """For each kind of material of a round: examples that entered, and of each reason those that were left out."""
+    here = folder / f"round-{done['number']}"
+    for kind, left in done["left"].items():
+        parts = sorted(here.glob("labels-*")) if kind == "pseudo" else [here / "speech"]
+        rejects = {part: list(_records(part / "rejects.jsonl")) for part in parts if part.is_dir()}
+        reasons = []
+        for reason, amounts in sorted(left.items(), key=lambda item: -item[1]["hours"]):
+            clips: list[dict[str, Any]] = []
+            for part, records in rejects.items():
+                of_reason = [r for r in records if r["reason"] == reason]
+                clips += clips_of(part, of_reason, EXAMPLES - len(clips), spare) if len(clips) < EXAMPLES else []
+            reasons.append({"reason": reason, "meaning": LEFT.get(reason, ""), **amounts, "examples": clips})
+        entered = clips_of(here, list(_records(here / f"{kind}.jsonl")), EXAMPLES, spare)
+        yield {"round": done["number"], "kind": KINDS[kind], "entered": entered, "reasons": reasons}
+
+
+def _records(path: Path) -> Iterable[dict[str, Any]]:
+    if path.is_file():
+        with path.open(encoding="utf-8") as lines:
+            yield from map(json.loads, lines)

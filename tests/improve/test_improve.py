@@ -1,0 +1,176 @@
+"""`stentor improve` through the command line, on tiny models and the built-in voice."""
+
+import json
+import signal
+from collections import Counter
+
+import pytest
+
+from run_events import wait_for
+from stentor.cli import main
+from stentor.errors import Stopped
+
+SECTION = """
+improve:
+  rounds: 1
+  unlabelled: [{{type: jsonl, path: "{unlabelled}", skip: 6}}]
+  labels: {{stages: [], filters: [], max_error: 1.0, assurance: 0.5, device: cpu}}
+  speech:
+    data: {{type: synth, texts: [five, one six, two four], count: 3}}
+    voices: {{accents: [en-us], count: 2}}
+  mix: {{human: 2, pseudo: 1, synthetic: 1}}
+  may_share: [texts]
+"""
+
+
+def written(folder, corpus, tiny_text):
+    """A tiny run with rounds: 6 labelled clips, 10 that are not, 4 to measure it. The manifest of those that are not
+    labelled names texts, which nothing may read."""
+    records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
+    poisoned = [
+        r | {"audio_path": str(corpus / r["audio_path"]), "text": "poison", "speaker": "poison"} for r in records
+    ]
+    (folder / "unlabelled.jsonl").write_text("".join(json.dumps(r) + "\n" for r in poisoned))
+    text = tiny_text.format(folder=corpus, runs=folder / "runs", dropout=0.0)
+    text = text.replace('train.jsonl"}]', 'train.jsonl", limit: 6}]').replace("  eval: {", "  test: {")
+    text = text.replace("steps: 6, log_every: 1, eval_every: 6, save_every: 2", "steps: 10, log_every: 10").replace(
+        "lr: 1e-3", "lr: 1e-2"
+    )
+    path = folder / "tiny.yaml"
+    path.write_text(text + SECTION.format(unlabelled=folder / "unlabelled.jsonl"))
+    return path
+
+
+@pytest.fixture
+def run_file(corpus, tiny_text, tmp_path):
+    return written(tmp_path, corpus, tiny_text)
+
+
+@pytest.fixture(scope="module")
+def straight(corpus, tiny_text, tmp_path_factory):
+    """The folder of such a run, that was done in one go, in `runs/run`."""
+    folder = tmp_path_factory.mktemp("straight")
+    assert main(["improve", str(written(folder, corpus, tiny_text))]) == 0
+    return folder
+
+
+def results_of(tmp_path):
+    return json.loads((tmp_path / "runs" / "run" / "results.json").read_text())
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_round_labels_speaks_mixes_and_trains(straight, here):
+    folder, results = straight / "runs" / "run", results_of(straight)
+    first, second = results["rounds"]
+    assert first["kept"] and first["entered"].keys() == {"human"} and first["entered"]["human"]["records"] == 6
+    spoken, refused = second["entered"]["synthetic"], second["left"]["synthetic"]
+    assert spoken["records"] + sum(part["records"] for part in refused.values()) == 3
+    pseudo = lines(folder / "round-1" / "pseudo.jsonl")
+    rejects = lines(folder / "round-1" / "labels-1" / "rejects.jsonl")
+    assert len(pseudo) == second["entered"]["pseudo"]["records"] > 0 and len(pseudo) + len(rejects) == 10
+    assert "poison" not in json.dumps(pseudo + rejects)
+    assert {(r["label_source"], r["round"]) for r in pseudo} == {("pseudo", 1)}
+    assert all("round-0/run/export" in r["labelled_by"][0] and 0 <= r["confidence"] <= 1 for r in pseudo)
+    config = (folder / "round-1" / "run.yaml").read_text()
+    assert "weight: 2.0" in config and "synthetic.jsonl" in config and "improve: null" in config
+    assert "chosen on dev itself" in (folder / "report.html").read_text()
+    assert results["best"] in (0, 1) and results["eval"] == results["rounds"][results["best"]]["eval"]
+    assert json.loads(here("transcribe", folder, pseudo[0]["audio_path"], "--format", "json"))["text"] is not None
+    assert "All rounds are done" in here("improve", straight / "tiny.yaml")
+
+
+def test_a_stop_at_any_step_changes_nothing(straight, run_file, attempt, tmp_path, monkeypatch):
+    """Each call is stopped before the next step that it would do, until all are done: every step is done once."""
+    steps = Counter()
+
+    def stopping(function):
+        def call(*arguments, **options):
+            if steps["allowed"] == 0:
+                raise Stopped("Stopped by a signal.")
+            answer = function(*arguments, **options)
+            steps["allowed"] -= 1
+            return answer
+
+        return call
+
+    import stentor.commands.improve as improve
+    from stentor.commands.improve import material
+
+    for module, name in ((improve, "train_run"), (material, "prepare_run"), (improve, "gather")):
+        monkeypatch.setattr(module, name, stopping(getattr(module, name)))
+    codes = []
+    while not codes or codes[-1]:
+        steps["allowed"] = len(codes)
+        codes.append(attempt("improve", run_file)[0])
+        assert len(codes) < 12 and codes[-1] in (0, 75)
+    assert len(codes) > 5
+    folder = tmp_path / "runs" / "run"
+    for run in ("round-0", "round-1"):
+        events = [e["event"] for e in lines(folder / run / "run" / "events.jsonl")]
+        assert events.count("finished") == 1 and events.count("started") == 1
+    stopped, whole = results_of(tmp_path)["rounds"], results_of(straight)["rounds"]
+    assert [r["eval"] for r in stopped] == [r["eval"] for r in whole]
+    assert [r["entered"] for r in stopped] == [r["entered"] for r in whole]
+
+
+def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
+    options = [f"data.eval={{mine: {{type: jsonl, path: '{corpus}/dev.jsonl', limit: 2}}}}", "data.test.dev.skip=2"]
+    options += ["improve.start=best", "improve.then={train: {steps: 3}}", "improve.sweep_share=0.4"]
+    options += ["improve.unlabelled=[]", "improve.sweep=[{human: 1, synthetic: 3}]", "improve.rounds=0"]
+    here("improve", run_file, *options)
+    assert len(results_of(tmp_path)["rounds"]) == 1
+    here("improve", run_file, *options, "--more", "1")
+    results = results_of(tmp_path)
+    tried = results["rounds"][1]["sweep"]
+    assert (results["decided_on"], results["reported_on"], len(tried)) == ("mine", "dev", 2)
+    assert results["rounds"][1]["mix"] in [t["mix"] for t in tried]
+    sweep = json.loads((tmp_path / "runs" / "run" / "round-1" / "sweep-2" / "results.json").read_text())
+    assert sweep["eval"].keys() == {"mine"} and sweep["steps"] == 1
+    run = (tmp_path / "runs" / "run" / "round-1" / "run.yaml").read_text()
+    assert "round-0/run/export" in run and "steps: 3" in run and "stages: null" in run
+    page = (tmp_path / "runs" / "run" / "report.html").read_text()
+    assert "WER by ratio" in page and "dev chose nothing" in page and "<audio" in page
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ("improve.may_share=[]", 3, "`data.test.dev` shares 4 of 4 texts with `data.train`"),
+        ("data.test.dev.path={unlabelled}", 3, "10 of 16 ids"),
+        ("improve=null", 2, "has no section `improve:`"),
+        ("improve.test=other", 2, "'improve.test': names no set of `data.test` (dev)"),
+        ("improve.sweep=[{human: 1}]", 2, "ratios are never chosen on a test set"),
+        ("data.eval={mine: {type: held_out, share: 0.2}}", 2, "machine labels too"),
+        ("stages=[{data: {train: []}}]", 2, "stages.0.data.train"),
+        ("improve.labels.round=3", 2, "improve.labels.round"),
+        ("improve.labels.max_errors=3", 2, "did you mean"),
+        ("improve.then={train: {stepz: 3}}", 2, "unknown key 'train.stepz'"),
+    ],
+)
+def test_what_is_refused(run_file, attempt, override, code, message):
+    answered, text = attempt(
+        "improve", run_file, override.replace("{unlabelled}", f"{run_file.parent}/unlabelled.jsonl")
+    )
+    assert answered == code and message in text
+
+
+def test_a_run_file_without_a_test_set_is_refused(run_file, attempt):
+    run_file.write_text(run_file.read_text().replace("  test: {", "  eval: {"))
+    code, text = attempt("improve", run_file)
+    assert code == 2 and "needs a set in `data.test`" in text
+
+
+@pytest.mark.slow
+def test_a_signal_in_training_ends_it_with_75_and_the_same_command_goes_on(run_file, start, cli, tmp_path):
+    options = ["train.steps=3000", "train.save_every=400", "train.log_every=1"]
+    process = start("improve", run_file, *options)
+    wait_for(tmp_path / "runs" / "run" / "round-0" / "run" / "metrics.jsonl", '"step": 3,', process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 75 and "Run the same command to go on" in err and "Traceback" not in err
+    done = cli("improve", run_file, "train.steps=8", "train.log_every=1", "improve.rounds=0")
+    assert "Going on from step" in done.stdout
+    assert len(results_of(tmp_path)["rounds"]) == 1

@@ -167,7 +167,7 @@ def _search(trainer: Trainer, section: Interpolate, assign: Callable[[float], No
     totals = [sign * sum(row["values"][n] for n in choose) for row in candidates]
     best = candidates[min(range(len(candidates)), key=lambda i: (math.isnan(totals[i]), totals[i]))]
     figures = ", ".join(f"{name} {value:.4g}" for name, value in best["values"].items())
-    trainer.say(f"Interpolation: ratio {best['ratio']:g} of {len(rows)} is chosen ({metric}: {figures}).")
+    trainer.say(f"Interpolation: of {len(rows)} ratios {best['ratio']:g} is chosen ({metric}: {figures}).")
     if not best["ratio"]:
         trainer.say("Warning: no ratio is better than the weights that training began with; the export holds those.")
     return {"ratio": best["ratio"], "metric": metric, "sets": choose, "keep": dict(section.keep), "ratios": rows}

@@ -150,6 +150,15 @@ def test_best_ratio_that_keeps_the_other_set(tiny, train, attempt, start, scores
     assert "<b>chosen</b>" in report and "loses too much" in report
 
 
+def test_a_stage_starts_from_the_export_of_the_one_before(train):
+    """Each stage's start is its own: the first from an export, the second from what the first made of it."""
+    stages = "stages=[{train: {steps: 2}}, {train: {steps: 4, interpolate: 0.5}}]"
+    folder = train("stages", stages)
+    first, last, middle = exported(folder / "stages" / "1" / "export"), tuned(folder), exported(folder / "export")
+    name = next(n for n in first if not first[n].equal(last[n]))
+    torch.testing.assert_close(middle[name], (first[name] + last[name]) / 2)
+
+
 def test_greedy_soup(train, scores):
     """Of three checkpoints the third is left out, because it made the mean worse."""
     calls = scores(dev=[0.3, 0.1, 0.2, 0.1, 0.4])

@@ -107,11 +107,9 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
     for line in [*leakage.summary_lines(overlap), *data_warnings]:
         say(line)
-    setup = TrainingSetup(
+    return TrainingSetup(
         task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings
     )
-    interpolate.check(config, setup)
-    return setup
 
 
 def build_model(config: Config, requirements: TaskRequirements) -> Bundle:
@@ -214,6 +212,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
     """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
     asks for it."""
     setup = prepare(config, logger.say)
+    interpolate.check(config, setup)
     trained_speech: TrainedSpeech | None = getattr(setup.bundle.processor, "trained_speech", None)
     if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
         trained_speech.measure(list(setup.train_data.cuts()))

@@ -74,6 +74,7 @@ NOT_PATHS = {
     "Data.by",
     "ParameterGroup.params",
     "Calibrate.set",
+    "Interpolate.set",
     "EarlyStop.metric",
     "WandB.project",
     "WandB.entity",

@@ -44,7 +44,7 @@ class Redraw(Callback):
             )
         self._drawn_at = 0
         train = trainer.config.train
-        if train.ema is not None or (train.use == "average" and train.keep_best > 1):
+        if train.ema is not None or (train.use in ("average", "greedy") and train.keep_best > 1):
             trainer.say(
                 f"Random features are redrawn every {self.every} steps: averages are of the weights alone, with the "
                 "newest features (`train.ema`) or those of the best checkpoint (`train.use: average`)."

@@ -20,6 +20,7 @@ from stentor.callbacks.console import scores_text
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
 from stentor.engine.evaluate import EvalSet, breakdown, metrics_row
+from stentor.engine.interpolate import starts_pretrained
 from stentor.engine.run_logger import finite
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
@@ -62,8 +63,7 @@ def wants_baseline(config: Config) -> bool:
     pretrained. A model of pretrained parts that have yet to learn to work together has nothing to lose."""
     if config.train.score_before is not None:
         return config.train.score_before
-    model = config.plain()["model"]
-    return bool(model["init"] or model.get("from"))
+    return starts_pretrained(config)
 
 
 def score_baseline(trainer: Trainer, eval_sets: Sequence[EvalSet], folder: Path) -> None:

@@ -32,7 +32,7 @@ from stentor.data.feature_cache import FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
-from stentor.engine import checkpoint, state
+from stentor.engine import checkpoint, interpolate, state
 from stentor.engine.backend import build_backend
 from stentor.engine.device import Communicator, accelerator
 from stentor.engine.environment import environment
@@ -212,6 +212,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
     """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
     asks for it."""
     setup = prepare(config, logger.say)
+    interpolate.check(config, setup)
     trained_speech: TrainedSpeech | None = getattr(setup.bundle.processor, "trained_speech", None)
     if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
         trained_speech.measure(list(setup.train_data.cuts()))
@@ -221,6 +222,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
         logger.say(line)
     if score_first and wants_baseline(config):
         trainer.at_start = partial(score_baseline, trainer, setup.eval_sets, logger.folder / BASELINE_FOLDER)
+    interpolate.save_start(trainer)
     trainer.fit()
 
     def stop() -> None:
@@ -267,12 +269,14 @@ def summary(setup: TrainingSetup) -> list[str]:
 def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     """Score the selected weights on every set, then write the export, the results, the card and the report."""
     scratch = folder / ".export.tmp"
-    weights = state.load_selected_weights(trainer, scratch)
+    state.load_selected_weights(trainer)
+    interpolation = interpolate.interpolate(trainer)
+    weights = state.whole_weights(trainer, scratch)
     results = score_sets(trainer, folder)
     trainer.setup.train_data.collect(trainer.communicator.gather)
     if not trainer.main:
         return
-    results |= run_facts(trainer, command)
+    results |= run_facts(trainer, command) | ({} if interpolation is None else {"interpolate": interpolation})
     export = folder / "export"
     export.mkdir(exist_ok=True)
     state.export(trainer, export, weights)

@@ -1,6 +1,6 @@
 """The sections `optim:`, `schedule:` and `train:`."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -83,6 +83,23 @@ class Schedule(Section):
         return self
 
 
+class Interpolate(Section):
+    """A search for the ratio of tuned weights (`train.interpolate`)."""
+
+    ratios: list[Annotated[float, Field(ge=0, le=1)]] = Field([0.2, 0.4, 0.6, 0.8, 1.0], min_length=1)
+    """Ratios that are scored; 0, the weights that training began with, always is."""
+    set: str | list[str] | None = None
+    """Set of `data.eval` that chooses the ratio, by the task's main metric; of several, their sum. Null: the first."""
+    keep: dict[str, Annotated[float, Field(ge=0)]] = {}
+    """Sets of `data.eval` that may lose little: the largest loss of each, relative to the weights that training began
+    with: `{general: 0.02}`. Ratios that lose more are not chosen."""
+
+    @property
+    def sets(self) -> list[str]:
+        """The sets of `set`; none for the first one."""
+        return [self.set] if isinstance(self.set, str) else list(self.set or [])
+
+
 class Train(Section):
     """The loop. `step` always means optimizer step."""
 
@@ -120,9 +137,14 @@ class Train(Section):
     """Newest checkpoints to keep. Null: all."""
     keep_best: int = Field(1, ge=0)
     """Best checkpoints to keep besides, by the task's main metric on the first evaluation set."""
-    use: Literal["best", "last", "average"] = "best"
-    """Which weights become the export: of the best checkpoint, of the last step, or the mean of the `keep_best` best
-    checkpoints. Without an evaluation set: last."""
+    use: Literal["best", "last", "average", "greedy"] = "best"
+    """Which weights become the export: of the best checkpoint, of the last step, the mean of the `keep_best` best
+    checkpoints (a uniform soup), or the mean of those among them that make it no worse on the first evaluation set (a
+    greedy soup). Without an evaluation set: last."""
+    interpolate: Annotated[float, Field(ge=0, le=1)] | Interpolate | None = None
+    """Average the trained weights at the end with those that training began with: a number is the share of the trained
+    ones, a section searches it on evaluation sets. What a pretrained model could before is forgotten less (WiSE-FT).
+    Null: the trained weights."""
     max_skipped: int = Field(10, ge=1)
     """Optimizer steps in a row that may be skipped for a non-finite loss or gradient before the run stops."""
     score_before: bool | None = None

@@ -14,6 +14,7 @@ import torch
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import PendingCheckpoint, assembled, write_divided
+from stentor.engine.interpolate import greedy_soup
 from stentor.engine.sharding import TensorShard, is_divided, own_shards
 from stentor.engine.tensor_files import MeanTensors, StoredTensors
 from stentor.errors import ConfigError, without_secrets
@@ -269,19 +270,26 @@ def restore_best(trainer: Trainer) -> None:
         ema.read_weights(trainer.bundle.model, ema.exported_weights(checkpoints[0]))
 
 
-def load_selected_weights(trainer: Trainer, scratch: Path) -> dict[str, torch.Tensor]:
-    """Put the weights that `train.use` names into the model, and answer those of an export: whole and on the CPU for
-    the main process, for which divided ones are put together in files of the folder `scratch`. All ranks call."""
+def load_selected_weights(trainer: Trainer) -> None:
+    """Put the weights that `train.use` names into the model. All ranks call."""
     use = trainer.train.use if trainer.progress.best else "last"
     checkpoints = _best_checkpoints(trainer)
     model = trainer.bundle.model
     stored = [ema.exported_weights(folder) for folder in checkpoints]
     if use == "average" and len(stored) > 1:
         ema.read_weights(model, MeanTensors(stored, ema.random_buffers(model)))
-    elif use in ("best", "average") and stored:
+    elif use == "greedy" and len(stored) > 1:
+        ema.read_weights(model, greedy_soup(trainer, stored))
+    elif use != "last" and stored:
         ema.read_weights(model, stored[0])
     elif trainer.ema:
         trainer.ema.assign()
+
+
+def whole_weights(trainer: Trainer, scratch: Path) -> dict[str, torch.Tensor]:
+    """The weights of an export as the model holds them: whole and on the CPU for the main process, for which divided
+    ones are put together in files of the folder `scratch`. All ranks call."""
+    model = trainer.bundle.model
     tensors = ema.trained_tensors(model) | ema.exported_frozen_tensors(trainer.bundle)
     weights = {n: t.detach().cpu() for n, t in tensors.items() if not is_divided(t)} if trainer.main else {}
     if divided := {n: t for n, t in tensors.items() if is_divided(t)}:

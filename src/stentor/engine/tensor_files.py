@@ -126,21 +126,25 @@ class StoredTensors:
 
 
 class MeanTensors(StoredTensors):
-    """The mean of the same tensors in several checkpoints, in float64; counters and the names in `from_first` (random
-    draws) are those of the first."""
+    """The weighted mean of the same tensors in several places, in float64; counters and the names in `from_first`
+    (random draws) are those of the first. `weights` sum up to 1; none: all count alike."""
 
-    def __init__(self, stored: Sequence[StoredTensors], from_first: Set[str] = frozenset()):
-        self.stored, self.from_first = stored, from_first
+    def __init__(
+        self,
+        stored: Sequence[StoredTensors],
+        from_first: Set[str] = frozenset(),
+        weights: Sequence[float] | None = None,
+    ):
+        self.stored, self.from_first, self.weights = stored, from_first, weights
         self._parts = stored[0]._parts
 
     def rows(self, name: str, first: int = 0, end: int | None = None) -> Tensor:
-        value, *others = (stored.rows(name, first, end) for stored in self.stored)
-        if not value.is_floating_point() or name in self.from_first:
-            return value
-        total = value.double()
-        for other in others:
-            total += other.double()
-        return total / len(self.stored)
+        values = [stored.rows(name, first, end) for stored in self.stored]
+        if not values[0].is_floating_point() or name in self.from_first:
+            return values[0]
+        if self.weights is None:
+            return sum(value.double() for value in values) / len(values)  # type: ignore[return-value]
+        return sum(weight * value.double() for weight, value in zip(self.weights, values))  # type: ignore[return-value]
 
 
 @torch.no_grad()

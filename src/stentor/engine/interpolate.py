@@ -1,0 +1,230 @@
+"""Interpolation: weights between those that training began with and those that it ended with, and greedy soups.
+
+WiSE-FT (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", arXiv 2109.01903): with
+theta = (1 - ratio) start + ratio tuned, a ratio below 1 often keeps what fine-tuning gives and forgets less. Greedy
+soup (Wortsman et al. 2022, "Model soups", arXiv 2203.05482): the mean of the checkpoints that make it no worse.
+
+The weights from before the first step lie in `checkpoints/start`, each process with its rows. Figures of a search are
+written down one after the other (`checkpoints/search.json`), so that a run that is cut off in it goes on there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stentor.engine import ema
+from stentor.engine.checkpoint_writer import write_divided
+from stentor.engine.section import Interpolate
+from stentor.engine.sharding import own_shards
+from stentor.engine.tensor_files import MeanTensors, StoredTensors
+from stentor.errors import ConfigError, StentorError
+
+if TYPE_CHECKING:
+    from stentor.config.schema import Config
+    from stentor.engine.setup import TrainingSetup
+    from stentor.engine.trainer import Trainer
+
+START = "start"
+SEARCH = "search.json"
+
+
+def starts_pretrained(config: Config) -> bool:
+    """Whether the whole model starts from pretrained weights or from those of an earlier run or stage."""
+    model = config.plain()["model"]
+    return bool(model["init"] or model.get("from"))
+
+
+def check(config: Config, setup: TrainingSetup) -> None:
+    """Raise ConfigError where `train.interpolate` cannot be done."""
+    section = config.train.interpolate
+    if section is None:
+        return
+    if not starts_pretrained(config):
+        raise ConfigError(
+            "train.interpolate: this model starts from random weights, and an average with those is worth nothing. "
+            "Give `model.from` or `model.init`, or leave `train.interpolate` out."
+        )
+    if any(".lora_B." in n and bool(p.any()) for n, p in setup.bundle.model.named_parameters()):
+        raise ConfigError(
+            "train.interpolate: these adapters go on from those of `model.init`, and between two adapters lies none of "
+            "the same rank. Change `model.lora` (another rank folds the earlier ones into the model), or leave "
+            "`train.interpolate` out."
+        )
+    if isinstance(section, Interpolate):
+        _check_sets(section, [s.name for s in setup.evals], [s.name for s in setup.tests])
+
+
+def _check_sets(section: Interpolate, evals: Sequence[str], tests: Sequence[str]) -> None:
+    if not evals:
+        raise ConfigError(
+            "train.interpolate chooses the ratio by a set of `data.eval`, and there is none: add one, such as "
+            "`data.eval: {dev: held_out}`, or give one ratio (`train.interpolate: 0.5`)."
+        )
+    for key, names in (("set", section.sets), ("keep", list(section.keep))):
+        for name in names:
+            if name in tests:
+                raise ConfigError(
+                    f"train.interpolate.{key}: `{name}` is a set of `data.test`, by which nothing may be chosen: name "
+                    f"one of `data.eval` ({', '.join(evals)})."
+                )
+            if name not in evals:
+                raise ConfigError(
+                    f"train.interpolate.{key}: there is no set `{name}` in `data.eval` ({', '.join(evals)})."
+                )
+
+
+def save_start(trainer: Trainer) -> None:
+    """Write the weights that training starts from, where they will be wanted. All ranks call before training."""
+    if trainer.train.interpolate is None:
+        return
+    folder = trainer.checkpoints / START
+    # Those of an earlier attempt count only where training goes on from one of its checkpoints.
+    goes_on = trainer.communicator.on_main(lambda: folder.is_dir() and any(trainer.checkpoints.glob("step-*")))
+    if not goes_on:
+        _write(trainer, folder)
+
+
+def _write(trainer: Trainer, folder: Path) -> None:
+    """Write the trained tensors as the model holds them. All ranks call. Raises StentorError when the disk refuses."""
+    model = trainer.bundle.model
+    temporary, error = folder.with_name(f".{folder.name}.tmp"), None
+    trainer.communicator.on_main(lambda: shutil.rmtree(temporary, ignore_errors=True))
+    try:
+        shards = own_shards(ema.trained_tensors(model), {name for name, _ in model.named_buffers()})
+        write_divided(temporary, shards, trainer.rank, trainer.communicator.world)
+    except Exception as caught:  # safetensors has an error of its own for a full disk
+        if not isinstance(caught, OSError) and type(caught).__name__ != "SafetensorError":
+            raise
+        error = str(caught)
+    if failed := next(filter(None, trainer.communicator.gather(error)), None):
+        raise StentorError(
+            f"The weights for `train.interpolate` could not be written to {folder} ({failed}). Make room (`df -h`) and "
+            "run the same command again."
+        )
+
+    def appear() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+
+    trainer.communicator.on_main(appear)
+
+
+def between(trainer: Trainer, start: StoredTensors, tuned: StoredTensors, ratio: float) -> StoredTensors:
+    """The weights (1 - ratio) start + ratio tuned. Adapters start from a product of zero, with a second factor that is
+    zero: scaling that one alone scales what the adapter adds, so the first factor is the tuned one."""
+    if ratio in (0, 1):
+        return tuned if ratio else start
+    whole = ema.random_buffers(trainer.bundle.model) | {n for n in tuned if ".lora_A." in n}
+    return MeanTensors([tuned, start], whole, [ratio, 1 - ratio])
+
+
+def interpolate(trainer: Trainer) -> dict[str, Any] | None:
+    """Put the interpolated weights into the model, which holds the tuned ones. All ranks call. Answers the entry of
+    results.json: every ratio with its figures, and the chosen one; None without `train.interpolate`."""
+    section = trainer.train.interpolate
+    if section is None:
+        return None
+    model, folder = trainer.bundle.model, trainer.checkpoints / "tuned"
+    _write(trainer, folder)
+    start, tuned = (StoredTensors.of(f, "divided") for f in (trainer.checkpoints / START, folder))
+
+    def assign(ratio: float) -> None:
+        ema.read_weights(model, between(trainer, start, tuned, ratio))
+
+    if isinstance(section, Interpolate):
+        entry = _search(trainer, section, assign)
+    else:
+        entry = {"ratio": float(section)}
+    assign(entry["ratio"])
+    trainer.event("interpolated", ratio=entry["ratio"])
+    trainer.communicator.barrier()
+    trainer.communicator.on_main(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return entry
+
+
+def _search(trainer: Trainer, section: Interpolate, assign: Callable[[float], None]) -> dict[str, Any]:
+    """The ratio that is best on the chosen sets among those that lose little enough on the kept ones. Of equals the
+    smallest, which is nearest to the start."""
+    metric, mode = trainer.task.main_metric()
+    sign = 1 if mode == "min" else -1
+    choose = section.sets or [trainer.evals[0].name]
+    names = list(dict.fromkeys([*choose, *section.keep]))
+    rows: list[dict[str, Any]] = []
+    for ratio in sorted({0.0, *section.ratios}):
+        values = scored(trainer, f"ratio {ratio:g}", partial(assign, ratio), names)
+        before = rows[0]["values"] if rows else values
+        lost = {n: _relative(sign * (values[n] - before[n]), before[n]) for n in section.keep}
+        kept = all(lost[n] <= section.keep[n] for n in lost)
+        rows.append({"ratio": ratio, "values": values, "kept": kept})
+        trainer.event("interpolation", metric=metric, **rows[-1])
+    candidates = [row for row in rows if row["kept"]]
+    totals = [sign * sum(row["values"][n] for n in choose) for row in candidates]
+    best = candidates[min(range(len(candidates)), key=lambda i: (math.isnan(totals[i]), totals[i]))]
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in best["values"].items())
+    trainer.say(f"Interpolation: of {len(rows)} ratios {best['ratio']:g} is chosen ({metric}: {figures}).")
+    if not best["ratio"]:
+        trainer.say("Warning: no ratio is better than the weights that training began with; the export holds those.")
+    return {"ratio": best["ratio"], "metric": metric, "sets": choose, "keep": dict(section.keep), "ratios": rows}
+
+
+def _relative(loss: float, before: float) -> float:
+    """What is lost in proportion to what was there; losing anything of nothing is infinitely much."""
+    if loss <= 0:
+        return 0.0
+    return loss / abs(before) if before else math.inf
+
+
+def scored(trainer: Trainer, name: str, assign: Callable[[], None], sets: Sequence[str]) -> dict[str, float]:
+    """The main metric of sets of `data.eval` with the weights that `assign` puts into the model, or as it was written
+    down before the run was cut off. All ranks call."""
+    path, metric = trainer.checkpoints / SEARCH, trainer.task.main_metric()[0]
+    items = {s.name: s for s in trainer.evals}
+    train = trainer.train
+    about = json.loads(json.dumps([trainer.step, trainer.progress.best, train.use, train.ema, trainer.fingerprint]))
+
+    def read() -> dict[str, dict[str, float]]:
+        try:
+            content = json.loads(path.read_text())
+            return dict(content["scores"]) if content["about"] == about else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    known: dict[str, dict[str, float]] = trainer.communicator.on_main(read)
+    values = {s: v for s, v in known.get(name, {}).items() if s in sets}
+    if missing := [s for s in sets if s not in values]:
+        assign()
+        for one in missing:
+            values[one] = trainer.score(items[one])[0][metric].value
+            known[name] = known.get(name, {}) | {one: values[one]}
+            trainer.communicator.on_main(lambda: _replace(path, {"about": about, "scores": known}))
+    return {s: values[s] for s in sets}
+
+
+def _replace(path: Path, content: dict[str, Any]) -> None:
+    (temporary := path.with_suffix(".tmp")).write_text(json.dumps(content))
+    temporary.replace(path)
+
+
+def greedy_soup(trainer: Trainer, stored: Sequence[StoredTensors]) -> StoredTensors:
+    """The mean of the best checkpoints, best first, that do not make it worse on the first evaluation set. All ranks
+    call; the model is left with the weights that were tried last."""
+    model, mode = trainer.bundle.model, trainer.task.main_metric()[1]
+    random, first = ema.random_buffers(model), trainer.evals[0].name
+    steps = [best["step"] for best in trainer.progress.best]
+    chosen, value = [0], trainer.progress.best[0]["value"]
+    for number in range(1, len(stored)):
+        tried = MeanTensors([stored[i] for i in (*chosen, number)], random)
+        name = "soup " + " ".join(str(steps[i]) for i in (*chosen, number))
+        new = scored(trainer, name, partial(ema.read_weights, model, tried), [first])[first]
+        is_better = new <= value if mode == "min" else new >= value
+        trainer.event("soup", steps=[steps[i] for i in (*chosen, number)], value=new, taken=is_better)
+        if is_better:
+            chosen, value = [*chosen, number], new
+    trainer.say(f"Greedy soup of the steps {', '.join(str(steps[i]) for i in chosen)}: {first} {value:.4g}.")
+    return MeanTensors([stored[i] for i in chosen], random)

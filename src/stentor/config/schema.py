@@ -9,6 +9,7 @@ from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
+from stentor.losses.sequence import SequenceLoss
 from stentor.models.base import Family
 from stentor.section import ConfigConflict, Section
 from stentor.tasks.base import Task
@@ -51,12 +52,26 @@ class Config(Section):
             raise ConfigConflict(f"model.{conflict[0]}", conflict[1])
         if conflict := self.task.incompatible_with(family):
             raise ConfigConflict(f"task.{conflict[0]}", conflict[1])
+        self._check_losses()
         if self.data.layout is None:
             self.data.layout = family.layout()
         if self.data.layout not in family.layouts:
             known = " or ".join(family.layouts)
             raise ConfigConflict("data.layout", f"a model of type {family.type} needs the layout {known}")
         return self
+
+    def _check_losses(self) -> None:
+        losses = self.losses or {}
+        for name, loss in losses.items():
+            if conflict := loss.incompatible_with(self.task, self.model):
+                raise ConfigConflict(f"losses.{name}.{conflict[0]}", conflict[1])
+        sequence = [name for name, loss in losses.items() if isinstance(loss, SequenceLoss)]
+        if len(sequence) > 1:
+            raise ConfigConflict(f"losses.{sequence[1]}.type", "one loss of texts that the model writes is enough")
+        for key in ("shard", "deepspeed"):
+            if sequence and getattr(self.train, key):
+                why = f"`losses.{sequence[0]}` has the model write in each step, for which each process needs all of it"
+                raise ConfigConflict(f"train.{key}", f"{why}: leave it out")
 
     def plain(self) -> dict[str, Any]:
         """The whole config as plain data, with the keys of each chosen kind; loads to the same config."""

@@ -109,11 +109,11 @@ class AudioLLMModel(nn.Module):
         """Arguments of the loss term `text`, for the positions of `label_index` only, and log-probabilities of
         `hypotheses`; inputs as `AudioLLMProcessor.collate` makes them. Right padding needs no mask under causal
         attention."""
-        heard = {} if hypotheses is None else {"heard": self.audio(**audio)}
-        hidden = self.hidden(input_ids, audio_index, **heard, **audio)
+        heard = None if hypotheses is None else self.audio(**audio)
+        hidden = self.hidden(input_ids, audio_index, heard, **audio)
         outputs = {"text": {**self.head(hidden.flatten(0, 1)[label_index]), "targets": targets}}
-        if hypotheses is not None:
-            outputs["hypotheses"] = self.rescore(**heard, **hypotheses)
+        if hypotheses is not None and heard is not None:
+            outputs["hypotheses"] = self.rescore(heard, **hypotheses)
         return outputs
 
     def rescore(

@@ -318,7 +318,7 @@ class TransformerModel(EncoderCache):
         visible = None if chunks is None else chunk_mask(chunks, x.shape[1]) & mask[:, None]
         return self.encoder.states(x, mask, None, None, None, visible), lengths
 
-    def forward(self, **inputs: Tensor) -> dict[str, dict[str, Any]]:
+    def forward(self, **inputs: Any) -> dict[str, dict[str, Any]]:
         """`label` for models that label frames, else `write`."""
         return self.write(**inputs) if self.frame_head is None else self.label(**inputs)
 

@@ -31,7 +31,7 @@ class SequenceLoss(Loss):
             return "type", f"the task {task.type} writes no texts that it could be measured on: leave it out"
         if family.writes(self.search):
             return None
-        able = ", ".join(name for name, kind in family.choices().items() if self.search in kind.hypotheses)
+        able = ", ".join(sorted(n for n, kind in family.choices().items() if self.search in kind.hypotheses))
         what = {"best": "has no list of best texts", "sampled": "cannot draw texts at random"}[self.search]
         return "type", f"a model of the family {family.type} with these settings {what}; families that can: {able}"
 

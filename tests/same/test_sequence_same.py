@@ -1,4 +1,4 @@
-"""Sequence losses: what the model writes in a step depends on the weights and the items alone, not on batches, processes
+"""Sequence losses: what the model writes in a step depends on the weights and the items, not on batches, processes
 or a stop in between."""
 
 import json

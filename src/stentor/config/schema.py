@@ -9,7 +9,7 @@ from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
-from stentor.losses.sequence import SequenceLoss
+from stentor.losses.sequence import sequence_terms
 from stentor.models.base import Family
 from stentor.section import ConfigConflict, Section
 from stentor.tasks.base import Task
@@ -65,7 +65,7 @@ class Config(Section):
         for name, loss in losses.items():
             if conflict := loss.incompatible_with(self.task, self.model):
                 raise ConfigConflict(f"losses.{name}.{conflict[0]}", conflict[1])
-        sequence = [name for name, loss in losses.items() if isinstance(loss, SequenceLoss)]
+        sequence = list(sequence_terms(losses))
         if len(sequence) > 1:
             raise ConfigConflict(f"losses.{sequence[1]}.type", "one loss of texts that the model writes is enough")
         for key in ("shard", "deepspeed"):

@@ -29,16 +29,18 @@ class Example:
 class HypothesisSearch:
     """What the model writes hypotheses of a training batch from, for sequence losses; a row for each of its items."""
 
-    inputs: dict[str, torch.Tensor]
-    """Inputs of generation that differ from those of training: prompts."""
-    shared: tuple[str, ...]
-    """Names of those that are the same."""
-    limits: list[int]
-    """Most tokens."""
     seeds: list[int]
     """What random hypotheses are drawn by, f(seed, epoch, id)."""
     references: list[str]
     languages: list[str | None]
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Of models that write: inputs of generation that differ from those of training, prompts."""
+    shared: tuple[str, ...] = ()
+    """Names of those that are the same."""
+    limits: list[int] = field(default_factory=list)
+    """Most tokens."""
+    examples: list[Example] = field(default_factory=list)
+    """Of models that speak: the items, without their audio."""
     facts: dict[str, torch.Tensor] = field(default_factory=dict)
     """What a sequence loss is told of each hypothesis beside its log-probability, once they are written."""
 

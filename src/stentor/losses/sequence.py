@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -26,6 +27,11 @@ class SequenceLoss(Loss):
     """Which hypotheses: the likeliest ones that a beam search finds, or texts drawn from the model."""
     temperature: float
 
+    @property
+    def unit(self) -> Literal["word", "character"]:
+        """`units`, as the metrics call them."""
+        return "word" if self.units == "words" else "character"
+
     def incompatible_with(self, task: Any, family: Any) -> tuple[str, str] | None:
         if self.search not in task.hypotheses:
             return "type", f"the task {task.type} writes no texts that it could be measured on: leave it out"
@@ -34,6 +40,11 @@ class SequenceLoss(Loss):
         able = ", ".join(sorted(n for n, kind in family.choices().items() if self.search in kind.hypotheses))
         what = {"best": "has no list of best texts", "sampled": "cannot draw texts at random"}[self.search]
         return "type", f"a model of the family {family.type} with these settings {what}; families that can: {able}"
+
+
+def sequence_terms(losses: Mapping[str, Loss]) -> dict[str, SequenceLoss]:
+    """The terms that are sequence losses."""
+    return {name: loss for name, loss in losses.items() if isinstance(loss, SequenceLoss)}
 
 
 def by_clip(values: Tensor, clips: Tensor, fill: float) -> Tensor:

@@ -6,7 +6,7 @@ import copy
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -19,18 +19,12 @@ from stentor.models.peft import without_adapters
 from stentor.models.rescoring import IGNORED
 
 if TYPE_CHECKING:
-    from stentor.losses.base import Loss
     from stentor.models.base import Bundle
 
 PROMPT = ("input_ids", "audio_index", "audio_rows", "attention_mask", "position_ids")
 """Inputs of generation that are not those of training, which has the answer in them."""
 Drawn = tuple[tuple[int, ...], bool]
 """The tokens of a hypothesis, and whether it came to its end."""
-
-
-def sequence_terms(losses: Mapping[str, Loss]) -> dict[str, SequenceLoss]:
-    """The terms that are sequence losses."""
-    return {name: loss for name, loss in losses.items() if isinstance(loss, SequenceLoss)}
 
 
 def item_seed(example: Example) -> int:
@@ -66,22 +60,32 @@ def add_hypotheses(bundle: Bundle, batch: Batch, loss: SequenceLoss, scoring: Ma
     model.eval()
     try:
         counted = [Counter(answers) for answers in _write(bundle, batch, search, loss)]
-        hypotheses = _inputs(bundle, [list(c) for c in counted])
+        items = [list(counts) for counts in counted]
         temperature = loss.temperature if loss.search == "sampled" else 1.0
-        batch.inputs["hypotheses"] = {**search.inputs, **hypotheses, "temperature": temperature}  # type: ignore[assignment]
-        errors = _errors(bundle, search, [list(c) for c in counted], loss.units, scoring)
-        device = hypotheses["clips"].device
-        search.facts = {
-            "clips": hypotheses["clips"],
-            "copies": torch.tensor([n for c in counted for n in c.values()], device=device),
-            "errors": errors[:, :REFERENCE].sum(1).float().to(device),
-            "units": errors[:, REFERENCE].float().to(device),
-        }
-        if getattr(loss, "kl", 0.0):
-            with without_adapters(model):
-                search.facts["start_log_probs"] = model(**batch.inputs)["hypotheses"]["log_probs"].float()
+        inputs = {**search.inputs, **_inputs(bundle, items), "temperature": temperature}
+        copies = torch.tensor([count for counts in counted for count in counts.values()])
+        attach(bundle, batch, loss, inputs, _errors(bundle, search, items, loss.unit, scoring), copies)
     finally:
         model.train(training)
+
+
+def attach(
+    bundle: Bundle, batch: Batch, loss: SequenceLoss, inputs: dict[str, Any], errors: torch.Tensor, copies: torch.Tensor
+) -> None:
+    """Put the inputs of hypotheses and what is known of them into a batch: `errors`, as `count_errors` says them, and
+    how often each was drawn."""
+    device = inputs["clips"].device
+    batch.inputs["hypotheses"] = inputs  # type: ignore[assignment]
+    assert batch.search is not None
+    facts = batch.search.facts = {
+        "clips": inputs["clips"],
+        "copies": copies.to(device),
+        "errors": errors[:, :REFERENCE].sum(1).float().to(device),
+        "units": errors[:, REFERENCE].float().to(device),
+    }
+    if getattr(loss, "kl", 0.0):
+        with without_adapters(bundle.model):
+            facts["start_log_probs"] = bundle.model(**batch.inputs)["hypotheses"]["log_probs"].float()
 
 
 def _write(bundle: Bundle, batch: Batch, search: HypothesisSearch, loss: SequenceLoss) -> list[list[Drawn]]:
@@ -112,7 +116,11 @@ def _inputs(bundle: Bundle, items: Sequence[Sequence[Drawn]]) -> dict[str, torch
 
 
 def _errors(
-    bundle: Bundle, search: HypothesisSearch, items: Sequence[Sequence[Drawn]], unit: str, scoring: Mapping[str, Any]
+    bundle: Bundle,
+    search: HypothesisSearch,
+    items: Sequence[Sequence[Drawn]],
+    unit: Literal["word", "character"],
+    scoring: Mapping[str, Any],
 ) -> torch.Tensor:
     """As `count_errors`, of each hypothesis."""
     rows = [(item, _text(bundle, ids)) for item, hypotheses in enumerate(items) for ids, _ in hypotheses]
@@ -120,7 +128,7 @@ def _errors(
         [search.references[item] for item, _ in rows],
         [text for _, text in rows],
         languages=[search.languages[item] for item, _ in rows],
-        unit="word" if unit == "words" else "character",
+        unit=unit,
         **scoring,
     )
     return torch.from_numpy(count_errors(pairs))

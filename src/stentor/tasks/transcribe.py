@@ -28,7 +28,7 @@ from pydantic import Field, PrivateAttr
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
-from stentor.losses.sequence import SequenceLoss
+from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
 from stentor.tasks.base import Task
@@ -91,7 +91,7 @@ class Transcribe(Task):
         return {"text": CrossEntropy()}
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        self._sequence = {name: loss for name, loss in losses.items() if isinstance(loss, SequenceLoss)}
+        self._sequence = sequence_terms(losses)
         return super().requirements({name: loss for name, loss in losses.items() if name not in self._sequence})
 
     def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:

@@ -11,12 +11,12 @@ A model that can be trained by sequence losses takes the keyword `hypotheses` in
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from stentor.losses.token import CrossEntropy
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IGNORED = -100
 
@@ -43,6 +43,8 @@ def prompted_states(
 
     Each row is moved to the left by its padding, so that, as in training, what is padding comes last and needs no mask.
     """
+    import torch
+
     words = language_model.get_input_embeddings()(targets[:, :-1].clamp(min=0))
     rows = torch.cat([embeds[clips], words.to(embeds.dtype)], 1)
     padding = (embeds.shape[1] - attention_mask.sum(1))[clips, None]

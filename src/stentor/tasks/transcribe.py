@@ -98,7 +98,7 @@ class Transcribe(Task):
         """With a sequence loss also what hypotheses are written from."""
         if not self._sequence:
             return super().collate(examples, processor, packed)
-        from stentor.tasks.hypotheses import item_seed, prepare
+        from stentor.tasks.hypotheses.texts import item_seed, prepare
 
         seeds = {e.id: item_seed(e) for e in examples}
         batch = super().collate(examples, processor, packed)
@@ -108,7 +108,7 @@ class Transcribe(Task):
         return batch
 
     def add_hypotheses(self, bundle: Bundle, batch: Batch, losses: Mapping[str, Loss]) -> None:
-        from stentor.tasks.hypotheses import add_hypotheses
+        from stentor.tasks.hypotheses.texts import add_hypotheses
 
         scoring = {"normalizer": self.normalizer, "spelling": self.spelling}
         for name in self._sequence.keys() & losses.keys():

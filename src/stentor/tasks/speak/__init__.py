@@ -142,14 +142,14 @@ class Speak(Task):
         """With a sequence loss also what utterances are spoken from."""
         batch = super().collate(examples, processor, packed)
         if self._sequence and batch.ids:
-            from stentor.tasks.speak.hypotheses import prepare
+            from stentor.tasks.hypotheses.utterances import prepare
 
             batch.search = prepare(batch, examples, processor)
             batch.counts |= dict.fromkeys(self._sequence, len(batch.ids))
         return batch
 
     def add_hypotheses(self, bundle: Bundle, batch: Batch, losses: Mapping[str, Loss]) -> None:
-        from stentor.tasks.speak.hypotheses import add_hypotheses
+        from stentor.tasks.hypotheses.utterances import add_hypotheses
 
         for name in self._sequence.keys() & losses.keys():
             add_hypotheses(self, bundle, batch, self._sequence[name])

@@ -18,7 +18,7 @@ import torch
 from stentor.data.batch import Batch, Example, HypothesisSearch
 from stentor.losses.sequence import SequenceLoss
 from stentor.metrics.wer import count_errors, normalized_pairs
-from stentor.tasks.hypotheses import attach, item_seed
+from stentor.tasks.hypotheses.texts import attach, item_seed
 from stentor.tasks.speak.evaluator import evaluate_clips
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _errors(
     """As `count_errors`, of what the recognisers among the judges understand, added up over them."""
     codec, device = bundle.processor.codec, str(next(bundle.model.parameters()).device)
     audios = codec.decode(spoken)
-    references, languages = ([values[i] for i in items] for values in (search.references, search.languages))
+    references, languages = [search.references[i] for i in items], [search.languages[i] for i in items]
     total = np.zeros((len(items), 4), np.int64)
     for judge in task.recognizers():
         heard = evaluate_clips(judge, audios, codec.sample_rate, languages, device)

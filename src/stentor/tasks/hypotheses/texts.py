@@ -1,4 +1,4 @@
-"""Hypotheses of a training batch: texts that the model writes for its clips, for sequence losses."""
+"""Hypotheses of a training batch that are texts, which the model writes for its clips."""
 
 from __future__ import annotations
 

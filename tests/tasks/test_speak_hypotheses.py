@@ -29,10 +29,10 @@ LLM = {
 
 @pytest.fixture
 def hears_every_other(monkeypatch):
-    """A recogniser that hears `one two` in every other clip that it is given, and nothing in between."""
+    """A recogniser that hears `one two three` in every other clip that it is given, and nothing in between."""
 
     def listen(audios, languages):
-        return ["one two" if i % 2 else "" for i in range(len(audios))]
+        return ["one two three" if i % 2 else "" for i in range(len(audios))]
 
     monkeypatch.setattr(recognizer.Recognizer, "load", lambda self, device="cpu": LoadedEvaluator(16000, listen))
 

@@ -37,7 +37,8 @@ class SequenceLoss(Loss):
             return "type", f"the task {task.type} writes no texts that it could be measured on: leave it out"
         if family.writes(self.search):
             return None
-        able = ", ".join(sorted(n for n, kind in family.choices().items() if self.search in kind.hypotheses))
+        kinds = {name: kind for name, kind in family.choices().items() if task.type in kind.tasks}
+        able = ", ".join(sorted(name for name, kind in kinds.items() if self.search in kind.hypotheses))
         what = {"best": "has no list of best texts", "sampled": "cannot draw texts at random"}[self.search]
         return "type", f"a model of the family {family.type} with these settings {what}; families that can: {able}"
 

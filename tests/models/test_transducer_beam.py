@@ -30,7 +30,7 @@ def test_the_best_of_a_beam_is_as_likely_as_the_greedy_text(kind, checkpoints): 
         first = greedy(model, states, frames, limits)
         gains = []
         for beams in (2, 5):
-            best = search(model, states, frames, limits, beams)
+            best = [answers[0] for answers in search(model, states, frames, limits, beams)]
             for row, n, path, hypothesis in zip(states, frames.tolist(), first, best):
                 gains.append(
                     log_probability(model, row[:n], n, hypothesis.ids) - log_probability(model, row[:n], n, path.ids)
@@ -61,7 +61,7 @@ def test_a_limit_ends_a_text(checkpoints):  # noqa: F811
     bundle = build("parakeet_rnnt", checkpoints["parakeet_rnnt"])
     with torch.no_grad():
         states, frames = bundle.model.encode(**bundle.processor.collate(examples(), labels=False).inputs)
-    lengths = [len(h.ids) for h in search(bundle.model, states, frames, [3, 0, 5], 2)]
+    lengths = [len(h.ids) for h, *_ in search(bundle.model, states, frames, [3, 0, 5], 2)]
     assert all(length <= limit for length, limit in zip(lengths, [3, 0, 5])) and lengths[1] == 0 < lengths[2]
 
 

@@ -10,6 +10,7 @@ from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
+from stentor.losses.sequence import sequence_terms
 from stentor.models.base import Family
 from stentor.section import ConfigConflict, Section
 from stentor.tasks.base import Task
@@ -54,6 +55,7 @@ class Config(Section):
             raise ConfigConflict(f"model.{conflict[0]}", conflict[1])
         if conflict := self.task.incompatible_with(family):
             raise ConfigConflict(f"task.{conflict[0]}", conflict[1])
+        self._check_losses()
         if self.data.layout is None:
             self.data.layout = family.layout()
         if self.data.layout not in family.layouts:
@@ -62,6 +64,19 @@ class Config(Section):
         if self.improve is not None:
             self.improve.check(self)
         return self
+
+    def _check_losses(self) -> None:
+        losses = self.losses or {}
+        for name, loss in losses.items():
+            if conflict := loss.incompatible_with(self.task, self.model):
+                raise ConfigConflict(f"losses.{name}.{conflict[0]}", conflict[1])
+        sequence = list(sequence_terms(losses))
+        if len(sequence) > 1:
+            raise ConfigConflict(f"losses.{sequence[1]}.type", "one loss of texts that the model writes is enough")
+        for key in ("shard", "deepspeed"):
+            if sequence and getattr(self.train, key):
+                why = f"`losses.{sequence[0]}` has the model write in each step, for which each process needs all of it"
+                raise ConfigConflict(f"train.{key}", f"{why}: leave it out")
 
     def plain(self) -> dict[str, Any]:
         """The whole config as plain data, with the keys of each chosen kind; loads to the same config."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,26 @@ class Example:
 
 
 @dataclass
+class HypothesisSearch:
+    """What the model writes hypotheses of a training batch from, for sequence losses; a row for each of its items."""
+
+    seeds: list[int]
+    """What random hypotheses are drawn by, f(seed, epoch, id)."""
+    references: list[str]
+    languages: list[str | None]
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Of models that write: inputs of generation that differ from those of training, prompts."""
+    shared: tuple[str, ...] = ()
+    """Names of those that are the same."""
+    limits: list[int] = field(default_factory=list)
+    """Most tokens."""
+    examples: list[Example] = field(default_factory=list)
+    """Of models that speak: the items, without their audio."""
+    facts: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What a sequence loss is told of each hypothesis beside its log-probability, once they are written."""
+
+
+@dataclass
 class Batch:
     """Inputs of one forward pass in training, made on the CPU by a loader worker."""
 
@@ -41,13 +62,19 @@ class Batch:
     """Sequence positions in all, padding included."""
     dropped: list[tuple[str, str, str]] = field(default_factory=list)
     """Items that could not be used: (id, reason, message)."""
+    search: HypothesisSearch | None = None
+    """Of runs with a sequence loss."""
 
     def to(self, device: torch.device) -> Batch:
-        self.inputs = {k: v.to(device, non_blocking=True) for k, v in self.inputs.items()}
-        return self
+        return self._moved(lambda v: v.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
-        self.inputs = {k: v.pin_memory() for k, v in self.inputs.items()}
+        return self._moved(lambda v: v.pin_memory())
+
+    def _moved(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        self.inputs = {k: move(v) for k, v in self.inputs.items()}
+        if self.search is not None:
+            self.search.inputs = {k: move(v) for k, v in self.search.inputs.items()}
         return self
 
 

@@ -51,8 +51,11 @@ class AccelerateBackend:
 
     def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
         """The summed loss of each term, under autocast."""
+        batch = batch.to(self.accelerator.device)
+        with self.accelerator.autocast():  # one of its own, whose copies of the weights have no gradient
+            self.task.add_hypotheses(self.bundle, batch, self.losses)
         with self.accelerator.autocast():
-            return self.task.loss_sums(self.model, batch.to(self.accelerator.device), self.losses)
+            return self.task.loss_sums(self.model, batch, self.losses)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch."""

@@ -17,7 +17,7 @@ from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.mixing import DropCounter
 from stentor.engine.device import Communicator
 from stentor.errors import DataError
-from stentor.losses.base import Loss
+from stentor.losses.base import Loss, measured
 from stentor.metrics.score import Score
 from stentor.models.base import Bundle
 from stentor.section.contract import violation
@@ -99,7 +99,8 @@ def evaluate(
     loss is measured. Raises DataError when more than the share `max_bad` of the records turns out unreadable,
     or none is left.
     """
-    task, losses = setup.task, {term: loss.unregularised() for term, loss in setup.losses.items()}
+    task = setup.task
+    losses = measured(setup.losses)
     run = _EvalRun(dict.fromkeys(losses, 0.0), dict.fromkeys(losses, 0))
     if elsewhere is not None:
         for predicted in elsewhere:

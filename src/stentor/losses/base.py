@@ -35,6 +35,16 @@ class Loss(Choice):
     """What a model that labels frames divides by: True when one target is one frame (frames that are not -100), False
     when it is one entry of the targets (entries that are not -100)."""
 
+    reads: ClassVar[str | None] = None
+    """Under which key a model's forward returns the arguments of `sum`. None: under the name of the term."""
+    evaluated: ClassVar[bool] = True
+    """Whether evaluation measures the term too."""
+
+    def incompatible_with(self, task: Any, family: Any) -> tuple[str, str] | None:
+        """Why a task with a model of this family's settings cannot be trained with this term, as (key of the section,
+        sentence). None when it can."""
+        return None
+
     def terms(self, name: str, codebooks: int | None) -> dict[str, Loss]:
         """The terms that the engine counts and divides separately for the term `name`: by default the term itself.
         `codebooks`: of the codec whose tokens the model predicts, None for other models. Raises ConfigError when they
@@ -71,6 +81,11 @@ class Loss(Choice):
         if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
             raise violation(self, "sum", "return the sum over all targets, a scalar tensor", value)
         return value
+
+
+def measured(losses: Mapping[str, Loss]) -> dict[str, Loss]:
+    """The terms as evaluation measures them: see `Loss.evaluated` and `Loss.unregularised`."""
+    return {term: loss.unregularised() for term, loss in losses.items() if loss.evaluated}
 
 
 def expanded(

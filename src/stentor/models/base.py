@@ -123,6 +123,9 @@ class Family(Choice):
     """Whether `lora` freezes everything but the adapters; otherwise the parts that have them."""
     layouts: ClassVar[tuple[str, ...]] = ("padded",)
     """Batch layouts that the model's forward understands: padded, packed."""
+    hypotheses: ClassVar[tuple[str, ...]] = ()
+    """What a model can write in training for the sequence losses: `best`, the best texts of a beam search, and
+    `sampled`, answers drawn at random. Its forward takes `hypotheses`, see `stentor.models.rescoring`."""
     implementation: ClassVar[str | None] = None
     """Package whose module `build` has `build(family, requirements)` and whose module `export` has `save`,
     `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of
@@ -157,6 +160,10 @@ class Family(Choice):
         `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`); `hotwords`:
         the model's `generate` takes a `bias` (`stentor.models.biasing`)."""
         return frozenset({"beams", "temperature"})
+
+    def writes(self, search: str) -> bool:
+        """Whether a model of these settings writes this kind of `hypotheses`."""
+        return search in self.hypotheses
 
     def translates(self) -> bool:
         """Whether a model of these settings writes a translation where `Example.extra["translate"]` is true (the task's

@@ -121,7 +121,7 @@ def search(
     import torch
 
     if beams > 1:
-        return _beam(decoder, limits, eos_ids, beams, bias)
+        return [answers[0] for answers in _beam(decoder, limits, eos_ids, beams, bias)]
     results: list[Result] = [([], []) for _ in limits]
     phrases = [START] * len(limits)  # the state of each item in them
     if states is not None:
@@ -161,7 +161,33 @@ def search(
     return results
 
 
-def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: Biasing | None) -> list[Result]:
+def answer(
+    decoder: Any,
+    limits: list[int],
+    eos_ids: set[int],
+    best: list[list[Result]] | None = None,
+    beams: int = 1,
+    **options: Any,
+) -> list[Result]:
+    """As `search`; an empty list as `best` is filled with several answers to each row: the best `beams`, or with as
+    many samples as there are `generators` for each row."""
+    import torch
+
+    if best is None:
+        return search(decoder, limits, eos_ids, beams, **options)
+    if beams > 1:
+        best += _beam(decoder, limits, eos_ids, beams, options.get("bias"))
+    else:
+        copies = len(options["generators"]) // len(limits)
+        rows = torch.arange(len(limits)).repeat_interleave(copies)
+        decoder.select(rows.to(decoder.log_probs.device))
+        drawn = search(decoder, [limits[row] for row in rows.tolist()], eos_ids, **options)
+        best += [drawn[i : i + copies] for i in range(0, len(drawn), copies)]
+    return [answers[0] for answers in best]
+
+
+def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: Biasing | None) -> list[list[Result]]:
+    """The best answers to each row, `beams` at most."""
     import torch
 
     device = decoder.log_probs.device
@@ -219,4 +245,4 @@ def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: 
         decoder.select(torch.tensor(rows, device=device))
         decoder.step(torch.tensor(tokens, device=device))
         totals = torch.tensor(sums, device=device)
-    return [max(done[item], key=lambda d: d[0])[1] for item in range(len(limits))]
+    return [[r for _, r in sorted(done[item], key=lambda d: -d[0])[:beams]] for item in range(len(limits))]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,21 @@ def inject(model: nn.Module, lora: Any, targets: list[str]) -> None:
             continue
         part = name.partition(".")[0]
         parameter.requires_grad_(part not in adapted and name in trained)
+
+
+@contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is what it was before adapters were added."""
+    from peft.tuners.lora import LoraLayer
+
+    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    for layer in layers:
+        layer.set_scale(ADAPTER, 0.0)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.set_scale(ADAPTER, 1.0)
 
 
 def is_adapter(name: str) -> bool:

@@ -34,6 +34,9 @@ class Task(Choice):
     """True when answers are sound (`output["audio"]`): they are saved at each evaluation, also
     without the callback `samples`."""
 
+    hypotheses: ClassVar[tuple[str, ...]] = ()
+    """Which `hypotheses` of a family sequence losses may be trained on in this task."""
+
     scores_loss: ClassVar[bool] = False
     """True when the weighted mean loss over a whole evaluation set is one of its scores, `loss`, the first one."""
 
@@ -93,7 +96,13 @@ class Task(Choice):
     def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
         """Summed losses per term (never means: only the engine divides)."""
         outputs = model(**batch.inputs)
-        return {term: loss.checked_sum(outputs, term) for term, loss in losses.items()}
+        if "hypotheses" in outputs:
+            outputs["hypotheses"] |= batch.search.facts  # type: ignore[union-attr]
+        return {term: loss.checked_sum(outputs, loss.reads or term) for term, loss in losses.items()}
+
+    def add_hypotheses(self, bundle: Bundle, batch: Batch, losses: Mapping[str, Loss]) -> None:
+        """Have the model write, without a gradient, what sequence losses among the `losses` score, into a training
+        batch that is on its device. It is called before `loss_sums`, with the model itself and not what wraps it."""
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str] | None:
         """Which records of an evaluation set the model answers, given the ids of all: for answers that take long. The

@@ -20,14 +20,15 @@ A family that serves this task gives, besides what every family gives:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
+from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
 from stentor.tasks.base import Task
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Batch
     from stentor.losses.base import Loss
     from stentor.metrics.wer import Unit
-    from stentor.models.base import Bundle, Family
+    from stentor.models.base import Bundle, Family, Processor, TaskRequirements
 
 _MEND = "leave `translate` out, or take a model that translates (stentor models --can translation)"
 
@@ -79,6 +81,9 @@ class Transcribe(Task):
     said."""
     checks: Checks = Checks()
     """Signs of made-up answers, and decoding again when there is one."""
+    hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
+    _sequence: dict[str, SequenceLoss] = PrivateAttr(default_factory=dict)
+    """The sequence loss among the terms."""
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
         if self.hotwords and "hotwords" not in family.decoding_options():
@@ -89,6 +94,30 @@ class Transcribe(Task):
 
     def losses(self) -> dict[str, Loss]:
         return {"text": CrossEntropy()}
+
+    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
+        self._sequence = sequence_terms(losses)
+        return super().requirements({name: loss for name, loss in losses.items() if name not in self._sequence})
+
+    def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
+        """With a sequence loss also what hypotheses are written from."""
+        if not self._sequence:
+            return super().collate(examples, processor, packed)
+        from stentor.tasks.hypotheses.texts import item_seed, prepare
+
+        seeds = {e.id: item_seed(e) for e in examples}
+        batch = super().collate(examples, processor, packed)
+        if batch.ids:
+            batch.search = prepare(batch, examples, seeds, processor)
+            batch.counts |= dict.fromkeys(self._sequence, len(batch.ids))
+        return batch
+
+    def add_hypotheses(self, bundle: Bundle, batch: Batch, losses: Mapping[str, Loss]) -> None:
+        from stentor.tasks.hypotheses.texts import add_hypotheses
+
+        scoring = {"normalizer": self.normalizer, "spelling": self.spelling}
+        for name in self._sequence.keys() & losses.keys():
+            add_hypotheses(bundle, batch, self._sequence[name], scoring)
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
         # Every record passes here before its cost is counted: a translation becomes its text, for all that follows.

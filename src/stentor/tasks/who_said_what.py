@@ -15,7 +15,7 @@ import dataclasses
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,6 +37,7 @@ class WhoSaidWhat(Transcribe):
     """Write down who says what, and when: for models that answer with speakers."""
 
     type: Literal["who_said_what"] = "who_said_what"  # type: ignore[assignment]  # a kind of its own
+    hypotheses: ClassVar[tuple[str, ...]] = ()
     metric: Literal["cpwer", "tcpwer", "der", "wer", "cer"] = "cpwer"  # type: ignore[assignment]
     """The metric that picks the best checkpoint: `cpwer` counts wrong words and wrong speakers, `tcpwer` also words far
     from their time, `der` the seconds of wrong speakers; `wer` and `cer` look at the words alone."""

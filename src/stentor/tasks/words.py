@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.data.batch import Prediction
 from stentor.data.cut import RATE, language_of, text_of, words_of
@@ -41,6 +41,7 @@ class Words(Transcribe):
     """Write down what is said, and when each word was said."""
 
     type: Literal["words"] = "words"  # type: ignore[assignment]  # a kind of its own
+    hypotheses: ClassVar[tuple[str, ...]] = ()
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
         if self.translate:

@@ -21,6 +21,7 @@ from stentor.commands.export.probe import ModelOutputs, Probe, losses_of, make_p
 from stentor.engine.evaluate import EvalSet
 from stentor.engine.trainer import Trainer
 from stentor.inference.load import Model, load
+from stentor.losses.base import measured
 from stentor.models.base import Bundle
 from stentor.models.parameters import size
 from stentor.tasks.base import Task
@@ -72,7 +73,7 @@ def _check_run(
     examples, references = spread(task, bundle, [c for c in cuts if c.id in outputs or not sharded])
     if sharded and not examples:
         return Agreement("export not checked: the model is sharded and no answers of it are at hand")
-    losses = {} if sharded else {term: loss.unregularised() for term, loss in trainer.losses.items()}
+    losses = {} if sharded else measured(trainer.losses)
     probe = make_probe(task, bundle, examples, losses, references)
     if probe is None:
         return Agreement("export not checked: there is no evaluation set to take clips from")

@@ -145,8 +145,11 @@ class BatchTrial:
     def run(self, batch: Batch) -> None:
         """Forward and backward of the mean loss; the gradients stay."""
         self.model.to(self.device.device)  # of a large model only the layers that are tried
+        batch, task, losses = batch.to(self.device.device), self.setup.task, self.setup.losses
         with self.device.autocast():
-            sums = self.setup.task.loss_sums(self.model, batch.to(self.device.device), self.setup.losses)
+            task.add_hypotheses(self.setup.bundle, batch, losses)
+        with self.device.autocast():
+            sums = task.loss_sums(self.model, batch, losses)
             loss = sum(s.float() / max(batch.counts[t], 1) for t, s in sums.items())
         loss.backward()  # type: ignore[union-attr]
 

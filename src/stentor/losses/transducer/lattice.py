@@ -84,7 +84,11 @@ class Lattice:
         return torch.cat([tokens[:, :1] + steps[:, waits], tokens[:, 1:] + steps], 1), arcs
 
     def loss(self, scores: Tensor, arcs: Sequence[Arc], emphasis: float = 1.0) -> Tensor:
-        """Negative log of the summed probability of all paths, summed over items: a scalar.
+        """`losses`, summed over items: a scalar."""
+        return self.losses(scores, arcs, emphasis).sum()
+
+    def losses(self, scores: Tensor, arcs: Sequence[Arc], emphasis: float = 1.0) -> Tensor:
+        """Negative log of the summed probability of all paths of each item [B].
 
         `scores` [M, A] are log-probabilities of the `arcs` that leave each node. An item without any path counts as
         zero. The gradient of arcs with a token is multiplied by `emphasis` (FastEmit)."""
@@ -145,7 +149,7 @@ class _PathSum(torch.autograd.Function):
             torch.maximum(beta[n, :-1], reduce(torch.logaddexp, candidates.unbind()), out=beta[n, :-1])
         total = beta[0, 0]
         aligned = total != -torch.inf
-        loss = -total.where(aligned, 0).sum().to(scores.dtype)
+        loss = -total.where(aligned, 0).to(scores.dtype)
         if not ctx.needs_input_grad[0]:
             return loss
 
@@ -167,13 +171,14 @@ class _PathSum(torch.autograd.Function):
                 occupancy = flat[n * per_diagonal :].index_select(0, behind).view(count, width, batch).sum(0)
             of_nodes[n].mul_(occupancy)
         factor = -weights.new_tensor([emphasis if arc.tokens else 1.0 for arc in arcs])
-        ctx.save_for_backward((weights[place] * factor).to(scores.dtype))
+        ctx.save_for_backward((weights[place] * factor).to(scores.dtype), lattice.item)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.saved_tensors[0] * gradient, None, None, None
+        occupancy, item = ctx.saved_tensors
+        return occupancy * gradient[item, None], None, None, None
 
 
 def by_diagonals(scores: Tensor, lattice: Lattice, arcs: Sequence[Arc]) -> tuple[Tensor, Any]:

@@ -41,6 +41,7 @@ class AudioLLM(TransformersFamily):
     is told it: a whole number of frames of 0.08 s, or the least and the most, trained with 0.08 to 2.4 s."""
     aliases: ClassVar[tuple[str, ...]] = ("voxtral", "qwen3_asr")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "who_said_what")
+    hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
     implementation: ClassVar[str | None] = __name__
     example: ClassVar[str] = "{model_type: voxtral, text_config: {hidden_size: 64}}"
     among: ClassVar[str] = "no audio language model known here: give one that docs/finetune.md lists"
@@ -57,6 +58,10 @@ class AudioLLM(TransformersFamily):
         if delay is not None and value.get("stream") is not None:
             raise ValueError("delay_seconds is the older name of `stream: {delay: ...}`: give one of the two")
         return value if delay is None else {**value, "stream": {"delay": delay}}
+
+    def writes(self, search: str) -> bool:
+        kind = self.processor_class()
+        return super().writes(search) and (kind is None or not kind.takes_delay)
 
     def decoding_options(self) -> frozenset[str]:
         kind = self.processor_class()

@@ -38,7 +38,7 @@ class GridModel(DelayedModel, AudioLLMModel):  # type: ignore[misc]  # whose gen
         )
         return out.last_hidden_state  # type: ignore[no-any-return]
 
-    def hidden(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
+    def hidden(self, input_ids: Tensor, audio_index: Tensor, heard: Tensor | None = None, **audio: Tensor) -> Tensor:
         frames, conditions = self.listen(**audio)
         embeds = self.token_embeddings(input_ids)
         return self.read(embeds + frames[:, : input_ids.shape[1]].to(embeds.dtype), **conditions)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from stentor.models.audio_llm.processor import AudioLLMProcessor, Names
-from stentor.models.decoding import LanguageModelDecoder, Result, search
+from stentor.models.decoding import LanguageModelDecoder, Result, answer
 from stentor.models.peft import is_adapter
+from stentor.models.rescoring import prompted_states, text_log_probs
 
 TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
@@ -78,10 +79,14 @@ class AudioLLMModel(nn.Module):
 
     def embed(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
         """Input of the language model [B, L, width]: token embeddings, with the audio at its positions."""
+        return self.insert(self.audio(**audio), input_ids, audio_index)
+
+    def insert(self, audio: Tensor, input_ids: Tensor, audio_index: Tensor) -> Tensor:
+        """`embed` for audio positions [N, width]."""
         # The placeholder may be beyond the vocabulary.
         words = input_ids.flatten().index_fill(0, audio_index, 0)
         embeds = self.language_model.get_input_embeddings()(words)
-        embeds = embeds.index_copy(0, audio_index, self.audio(**audio).to(embeds.dtype))
+        embeds = embeds.index_copy(0, audio_index, audio.to(embeds.dtype))
         return embeds.unflatten(0, input_ids.shape)
 
     def head(self, hidden: Tensor) -> dict[str, Tensor]:
@@ -93,16 +98,43 @@ class AudioLLMModel(nn.Module):
         return {"hidden": hidden, "weight": self.lm_head.weight}
 
     def forward(
-        self, input_ids: Tensor, audio_index: Tensor, label_index: Tensor, targets: Tensor, **audio: Tensor
+        self,
+        input_ids: Tensor,
+        audio_index: Tensor,
+        label_index: Tensor,
+        targets: Tensor,
+        hypotheses: dict[str, Any] | None = None,
+        **audio: Tensor,
     ) -> dict[str, dict[str, Any]]:
-        """Arguments of the loss term `text`, for the positions of `label_index` only; inputs as
-        `AudioLLMProcessor.collate` makes them. Right padding needs no mask under causal attention."""
-        hidden = self.hidden(input_ids, audio_index, **audio)
-        return {"text": {**self.head(hidden.flatten(0, 1)[label_index]), "targets": targets}}
+        """Arguments of the loss term `text`, for the positions of `label_index` only, and log-probabilities of
+        `hypotheses`; inputs as `AudioLLMProcessor.collate` makes them. Right padding needs no mask under causal
+        attention."""
+        heard = None if hypotheses is None else self.audio(**audio)
+        hidden = self.hidden(input_ids, audio_index, heard, **audio)
+        outputs = {"text": {**self.head(hidden.flatten(0, 1)[label_index]), "targets": targets}}
+        if hypotheses is not None and heard is not None:
+            outputs["hypotheses"] = self.rescore(heard, **hypotheses)
+        return outputs
 
-    def hidden(self, input_ids: Tensor, audio_index: Tensor, **audio: Tensor) -> Tensor:
-        """Last hidden states [B, L, width] of the language model."""
-        embeds = self.embed(input_ids, audio_index, **audio)
+    def rescore(
+        self,
+        heard: Tensor,
+        input_ids: Tensor,
+        audio_index: Tensor,
+        attention_mask: Tensor,
+        clips: Tensor,
+        targets: Tensor,
+        temperature: float,
+        **_: Tensor,
+    ) -> dict[str, Tensor]:
+        """See `stentor.models.rescoring`, for what `audio` answers; the other inputs are prompts."""
+        embeds = self.insert(heard, input_ids, audio_index)
+        hidden = prompted_states(self.language_model, embeds, attention_mask, clips, targets)
+        return text_log_probs(self.head, hidden, targets, temperature)
+
+    def hidden(self, input_ids: Tensor, audio_index: Tensor, heard: Tensor | None = None, **audio: Tensor) -> Tensor:
+        """Last hidden states [B, L, width] of the language model; `heard`: what `audio` answers, if it is known."""
+        embeds = self.insert(self.audio(**audio) if heard is None else heard, input_ids, audio_index)
         return self.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -115,14 +147,14 @@ class AudioLLMModel(nn.Module):
         **options: Any,
     ) -> list[Result]:
         """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
-        `options` are those of `stentor.models.decoding.search`. What is generated up to the marker of the processor is
+        `options` are those of `stentor.models.decoding.answer`. What is generated up to the marker of the processor is
         no part of the text: an empty list as `named` is filled with these tokens of each item."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
         embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)
         decoder = LanguageModelDecoder(
             self.language_model, self.head, embeds, inputs["attention_mask"], inputs["position_ids"]
         )
-        results = search(decoder, max_new_tokens, eos_ids | self.end_ids, **options)
+        results = answer(decoder, max_new_tokens, eos_ids | self.end_ids, **options)
         begins = [ids.index(self.marker_id) + 1 if self.marker_id in ids else 0 for ids, _ in results]
         if named is not None:
             named += [ids[:begin] for begin, (ids, _) in zip(begins, results)]

@@ -72,6 +72,7 @@ class CTCFamily(PretrainedFamily):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    hypotheses: ClassVar[tuple[str, ...]] = ("best",)
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
     implementation: ClassVar[str | None] = __name__
 

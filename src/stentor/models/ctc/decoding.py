@@ -15,16 +15,27 @@ BIASED = 8
 """Least beams where phrases are favoured: what is favoured shows only after some frames."""
 
 
-def decode(log_probs: Tensor, frames: Tensor, blank: int, beams: int = 1, bias: Biasing | None = None) -> list[Result]:
+def decode(
+    log_probs: Tensor,
+    frames: Tensor,
+    blank: int,
+    beams: int = 1,
+    bias: Biasing | None = None,
+    best: list[list[Result]] | None = None,
+) -> list[Result]:
     """Classes of each item without repeats and blanks, each with the log-probability at the frame that is surest of it,
     from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with `beams` > 1 the prefix whose
-    paths together are likeliest; `bias` favours phrases and takes `BIASED` beams at least."""
+    paths together are likeliest (an empty list as `best` is filled with the best `beams` of each item); `bias` favours
+    phrases and takes `BIASED` beams at least."""
     if beams == 1 and bias is None:
-        best, path = log_probs.max(-1)
-        rows = zip(path.tolist(), best.tolist(), frames.tolist())
+        values, path = log_probs.max(-1)
+        rows = zip(path.tolist(), values.tolist(), frames.tolist())
         return [merge(classes[:n], values[:n], blank) for classes, values, n in rows]
     beams = max(beams, BIASED) if bias else beams
-    return [_search(item[:n], blank, beams, bias) for item, n in zip(log_probs, frames.tolist())]
+    ranked = [_search(item[:n], blank, beams, bias) for item, n in zip(log_probs, frames.tolist())]
+    if best is not None:
+        best += ranked
+    return [ranking[0] for ranking in ranked]
 
 
 def merge(path: Sequence[int], values: Sequence[float], blank: int) -> Result:
@@ -62,7 +73,8 @@ class _Prefix:
         return _add(self.blank, self.label)
 
 
-def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> Result:
+def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> list[Result]:
+    """The best prefixes, the likeliest first."""
     prefixes: dict[tuple[int, ...], _Prefix] = {(): _Prefix(blank=0.0)}
     best, classes = log_probs.topk(min(4 * beams, log_probs.shape[1]))
     bonuses: dict[int, list[float]] = {}  # of each class, after each state
@@ -96,8 +108,7 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> 
         prefix = prefixes[ids]
         return prefix.total + prefix.bonus - (bias.withdrawn(prefix.state) if bias else 0.0)
 
-    winner = max(prefixes, key=final)
-    return list(winner), list(prefixes[winner].values)
+    return [(list(ids), list(prefixes[ids].values)) for ids in sorted(prefixes, key=final, reverse=True)]
 
 
 def _add(a: float, b: float) -> float:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from stentor.models.biasing import Biasing
 from stentor.models.ctc.decoding import decode
 from stentor.models.decoding import Result
+from stentor.models.rescoring import ctc_log_probs
 from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.streaming.kinds import HearsChunks
 
@@ -19,6 +20,7 @@ class CTCModel(HearsChunks, nn.Module):
     what transformers gives for it alone, also with a group norm, which transformers itself cannot batch exactly.
     """
 
+    writes_end = False
     before: dict[str, Any]
     """Settings of the encoder as the base had them, which an export gets back."""
 
@@ -48,16 +50,30 @@ class CTCModel(HearsChunks, nn.Module):
         return logits.float().log_softmax(-1)
 
     def forward(
-        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, chunks: Tensor | None = None
+        self,
+        features: Tensor,
+        lengths: Tensor,
+        targets: Tensor,
+        target_lengths: Tensor,
+        chunks: Tensor | None = None,
+        hypotheses: dict[str, Any] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """For the loss term `ctc`: the keyword arguments of its `sum`, which wants blank as class 0."""
+        """For the loss term `ctc`: the keyword arguments of its `sum`, which wants blank as class 0; and
+        log-probabilities of `hypotheses`."""
         log_probs, frames = self.log_probs(features, lengths, chunks)
+        rescored = {} if hypotheses is None else {"hypotheses": self.rescore(log_probs, frames, **hypotheses)}
         if self.blank:
             before, blank, after = log_probs.split([self.blank, 1, log_probs.shape[2] - self.blank - 1], dim=2)
             log_probs = torch.cat([blank, before, after], dim=2)
             targets = targets + (targets < self.blank)
         prediction = {"log_probs": log_probs.transpose(0, 1), "lengths": frames}
-        return {"ctc": {**prediction, "targets": targets, "target_lengths": target_lengths}}
+        return {"ctc": {**prediction, "targets": targets, "target_lengths": target_lengths}, **rescored}
+
+    def rescore(
+        self, log_probs: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, temperature: float
+    ) -> dict[str, Tensor]:
+        """See `stentor.models.rescoring`. There are no distributions over tokens that had a temperature."""
+        return ctc_log_probs(log_probs, frames, clips, targets, self.blank)
 
     def generate(
         self,
@@ -65,11 +81,12 @@ class CTCModel(HearsChunks, nn.Module):
         max_new_tokens: list[int],
         beams: int = 1,
         bias: Biasing | None = None,
+        best: list[list[Result]] | None = None,
         **_: Any,
     ) -> list[Result]:
         """Classes without repeats and blanks, see `stentor.models.ctc.decoding`. Frames do not depend on one another:
         temperatures have no say in it."""
-        return decode(*self.log_probs(inputs["features"], inputs["lengths"]), self.blank, beams, bias)
+        return decode(*self.log_probs(inputs["features"], inputs["lengths"]), self.blank, beams, bias, best)
 
 
 def encoder_of(recogniser: Any) -> Any:

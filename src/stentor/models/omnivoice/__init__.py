@@ -91,6 +91,7 @@ class OmniVoice(PretrainedFamily):
     """Storage of a pretrained backbone that is frozen (but for adapters). Trained weights are always in float32."""
     tasks: ClassVar[tuple[str, ...]] = ("speak",)
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+    hypotheses: ClassVar[tuple[str, ...]] = ("sampled",)
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "llm"),)
     implementation: ClassVar[str | None] = __name__
 

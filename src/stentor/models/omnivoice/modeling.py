@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stentor.losses.token import CrossEntropy
 from stentor.models.omnivoice.prompt import Prompt
 from stentor.models.packing.flex import block_mask
 from stentor.models.packing.items import table
@@ -103,10 +104,12 @@ class OmniVoiceModel(nn.Module):
         lengths: Tensor | None = None,
         position_ids: Tensor | None = None,
         documents: Tensor | None = None,
+        hypotheses: dict[str, Tensor] | None = None,
         **targets_and_tables: Tensor,
     ) -> dict[str, dict[str, Tensor]]:
         """Arguments of the losses: for each codebook c, as `codes_c`, the hidden states of the cells to be learned and
-        the output layer of that codebook; logits of other positions are never computed.
+        the output layer of that codebook; logits of other positions are never computed. And log-probabilities of
+        `hypotheses`, see `rescore`.
 
         `rows` [N] are positions in the flattened [B L], those of codebook 0 first; `targets_0`, `targets_1`,
         ... are the codes [N_c] of each codebook; block tables and the other inputs are those of `hidden`.
@@ -115,10 +118,26 @@ class OmniVoiceModel(nn.Module):
         out = self.hidden(input_ids, audio_mask, lengths, position_ids, documents, **targets_and_tables)
         states = out.flatten(0, 1).index_select(0, rows).split([len(t) for t in targets])
         heads = self.audio_heads.weight.view(self.codebooks, self.vocabulary, -1).unbind(0)
-        return {
+        outputs = {
             f"codes_{c}": {"hidden": states[c], "weight": heads[c], "targets": targets[c]}
             for c in range(self.codebooks)
         }
+        if hypotheses is not None:
+            outputs["hypotheses"] = self.rescore(**hypotheses)
+        return outputs
+
+    def rescore(self, clips: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        """`log_probs` [R] of utterances, from a padded training batch with a row for each: the mean over its masked
+        cells. `clips` [R] are the items that they are for."""
+        size, rows = inputs["audio_mask"].shape[1], inputs["rows"]
+        cells, count = [], 0
+        for prediction in self(**inputs).values():
+            scores = -CrossEntropy().of_tokens(**prediction)
+            at = rows[count : count + len(scores)]
+            cells.append(scores.new_zeros(len(clips) * size).index_copy(0, at, scores))
+            count += len(scores)
+        masked = torch.bincount(rows // size, minlength=len(clips)).clamp(min=1)
+        return {"log_probs": torch.stack(cells).view(len(cells), len(clips), size).sum((0, 2)) / masked}
 
     def logits(self, input_ids: Tensor, audio_mask: Tensor, **layout: Tensor) -> Tensor:
         """Logits [B, C, L, V] of every position, for generation. Inputs as `hidden`."""

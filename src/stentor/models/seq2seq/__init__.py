@@ -111,6 +111,8 @@ class Seq2Seq(PretrainedFamily):
         check_origin(self, "{model_type: whisper, d_model: 64}")
         return self
 
+    hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
+
     def facts(self) -> ModelFacts:
         """What is known of this model; of one at `from` that was not loaded yet, as of Whisper."""
         return MODELS.get(self._model_type or (self.config or {}).get("model_type", ""), MODELS["whisper"])

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.decoding import Result, search, token_limits
+from stentor.models.decoding import Result, answer, token_limits
+from stentor.models.rescoring import text_log_probs
 from stentor.models.seq2seq.processor import Seq2SeqProcessor
 
 
@@ -87,8 +88,9 @@ class Seq2SeqModel(nn.Module):
         targets: Tensor,
         lengths: Tensor | None = None,
         detect: Tensor | None = None,
+        hypotheses: dict[str, Any] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """What `CrossEntropy.sum` takes, for the loss term `text`.
+        """What `CrossEntropy.sum` takes, for the loss term `text`, and log-probabilities of `hypotheses`.
 
         `features` and `lengths`: see the processor's `audio_inputs`; `input_ids` [B, L], padded on the right;
         `label_index` [N] positions of flattened `input_ids` whose next token is `targets` [N]; `detect` [B] marks rows
@@ -96,10 +98,37 @@ class Seq2SeqModel(nn.Module):
         """
         states = self.encode(features, lengths)
         hidden = self.decode(states, self.prompted(states, input_ids, detect), use_cache=False).last_hidden_state
-        head = {"weight": self.proj_out.weight}
-        if self.proj_out.bias is not None:
-            head["bias"] = self.proj_out.bias
-        return {"text": {"hidden": hidden.flatten(0, 1)[label_index], "targets": targets, **head}}
+        outputs = {"text": {**self.head(hidden.flatten(0, 1)[label_index]), "targets": targets}}
+        if hypotheses is not None:
+            outputs["hypotheses"] = self.rescore(states, detect, **hypotheses)
+        return outputs
+
+    def head(self, hidden: Tensor) -> dict[str, Tensor]:
+        """The output layer and its inputs [N, width], in the form that the loss takes."""
+        head = {"hidden": hidden, "weight": self.proj_out.weight}
+        return head if self.proj_out.bias is None else {**head, "bias": self.proj_out.bias}
+
+    def rescore(
+        self,
+        states: tuple[Tensor, Tensor | None],
+        detect: Tensor | None,
+        input_ids: Tensor,
+        clips: Tensor,
+        targets: Tensor,
+        temperature: float,
+    ) -> dict[str, Tensor]:
+        """See `stentor.models.rescoring`; `input_ids` [B, P] are prompts. Tokens that are never written
+        (`suppressed`) are not taken out of the distributions."""
+        prompts = self.prompted(states, input_ids, detect, self._start(input_ids))[clips]
+        fed = torch.cat([prompts, targets[:, :-1].clamp(min=0)], 1)
+        hidden, valid = states
+        rows = hidden[clips], None if valid is None else valid[clips]
+        out = self.decode(rows, fed, use_cache=False).last_hidden_state
+        return text_log_probs(self.head, out[:, prompts.shape[1] - 1 :], targets, temperature)
+
+    def _start(self, input_ids: Tensor) -> int:
+        """The column of the start token in prompts: text that is said to come before stands in front of it."""
+        return int((input_ids[0] == self.start_id).int().argmax())
 
     @torch.no_grad()
     def generate(
@@ -114,7 +143,7 @@ class Seq2SeqModel(nn.Module):
         """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
 
         `inputs` come from the processor's `collate(labels=False)`; `options` are those of
-        `stentor.models.decoding.search`. An empty list as `no_speech` is filled with each item's probability of the
+        `stentor.models.decoding.answer`. An empty list as `no_speech` is filled with each item's probability of the
         token `no_speech_id` after the start token (Radford et al. 2022, section 4.5), and one as `named` with its
         language token, given or detected.
         """
@@ -125,7 +154,7 @@ class Seq2SeqModel(nn.Module):
             no_speech += decoder.start_probs[:, self.no_speech_id].tolist()
         if named is not None:
             named += decoder.language_ids.tolist()
-        return search(decoder, limits, eos_ids, **options)
+        return answer(decoder, limits, eos_ids, **options)
 
 
 class _Decoder:
@@ -142,8 +171,7 @@ class _Decoder:
         self.model = model
         self.states = model.encode(features, lengths)
         self.cache: Any = None
-        # Text that is said to come before stands in front of the start token.
-        self.start = int((input_ids[0] == model.start_id).int().argmax())
+        self.start = model._start(input_ids)
         input_ids = model.prompted(self.states, input_ids, detect, self.start)
         self.language_ids = input_ids[:, self.start + 1 : self.start + 2]
         self.log_probs = self._run(input_ids)

@@ -181,6 +181,7 @@ class SpeechLLM(PretrainedFamily):
     """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+    hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
     implementation: ClassVar[str | None] = __name__
 
     @model_validator(mode="after")
@@ -210,6 +211,9 @@ class SpeechLLM(PretrainedFamily):
             if mend:
                 raise ConfigConflict(key, f"for `stream`, which writes while one speaks: {mend}")
         return self
+
+    def writes(self, search: str) -> bool:
+        return super().writes(search) and self.stream is None
 
     def decoding_options(self) -> frozenset[str]:
         return super().decoding_options() | ({"context"} if self.prompt.context and self.stream is None else set())

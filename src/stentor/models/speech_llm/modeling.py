@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from stentor.models.decoding import head_log_probs
+from stentor.models.rescoring import prompted_states, text_log_probs
 from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
 from stentor.models.speech_llm.encoders import Geometry, encode
@@ -191,9 +192,11 @@ class SpeechLLMModel(EncoderCache):
         audio_rows: Tensor,
         label_index: Tensor,
         targets: Tensor,
+        hypotheses: dict[str, Any] | None = None,
         **options: Any,
     ) -> dict[str, dict[str, Any]]:
-        """Arguments of the losses: `text`, with a CTC head `ctc`, with an aligner and known word times `alignment`.
+        """Arguments of the losses: `text`, with a CTC head `ctc`, with an aligner and known word times `alignment`; and
+        log-probabilities of `hypotheses`.
 
         Args:
             features, feature_lengths: see `frames`.
@@ -216,6 +219,8 @@ class SpeechLLMModel(EncoderCache):
             inputs_embeds=embeds, attention_mask=mask, position_ids=options.get("position_ids"), use_cache=False
         ).last_hidden_state
         losses: dict[str, dict[str, Any]] = {"text": {**self.head(out.flatten(0, 1)[label_index]), "targets": targets}}
+        if hypotheses is not None:
+            losses["hypotheses"] = self.rescore(hidden, **hypotheses)
         if self.ctc_head is not None:
             losses["ctc"] = self.ctc_arguments(hidden, frames, options)
         if self.aligner is not None and "word_times" in options:
@@ -227,6 +232,26 @@ class SpeechLLMModel(EncoderCache):
             scores = self.aligner(features, feature_lengths, hidden, text, moved)
             losses["alignment"] = {**vars(scores), "times": times, "step": self.aligner.step}
         return losses
+
+    def rescore(
+        self,
+        frames: Tensor,
+        input_ids: Tensor,
+        audio_index: Tensor,
+        audio_rows: Tensor,
+        attention_mask: Tensor,
+        clips: Tensor,
+        targets: Tensor,
+        temperature: float,
+        **_: Tensor,
+    ) -> dict[str, Tensor]:
+        """See `stentor.models.rescoring`, for encoder frames; the other inputs are prompts."""
+        from stentor.models.speech_llm.generate import steady_attention
+
+        embeds = self.embed(frames, input_ids, audio_index, audio_rows)
+        with steady_attention(self):
+            hidden = prompted_states(self.llm.base_model, embeds, attention_mask, clips, targets)
+        return text_log_probs(self.head, hidden, targets, temperature)
 
     @torch.no_grad()
     def ctc_classes(self, features: Tensor, feature_lengths: Tensor, **_: Tensor) -> list[list[int]]:

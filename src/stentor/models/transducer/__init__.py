@@ -79,6 +79,7 @@ class TransducerFamily(PretrainedFamily):
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config", "encoder"),)
+    hypotheses: ClassVar[tuple[str, ...]] = ("best",)
     implementation: ClassVar[str | None] = __name__
 
     @model_validator(mode="after")

@@ -149,9 +149,10 @@ def search(
     limits: Sequence[int],
     beams: int,
     bias: Biasing | None = None,
-) -> list[Hypothesis]:
-    """The best hypothesis for each item of encoded frames [B, T, J], of which items have `frames` [B]; at most `limits`
-    tokens for each, `beams` hypotheses followed. An item gets what it would get alone. `bias` favours phrases."""
+) -> list[list[Hypothesis]]:
+    """The best hypotheses, `beams` at most, for each item of encoded frames [B, T, J], of which items have `frames`
+    [B]; at most `limits` tokens for each, `beams` hypotheses followed. An item gets what it would get alone. `bias`
+    favours phrases."""
     items = [Item(n, limit, beams, bias) for n, limit in zip(frames.tolist(), limits, strict=True)]
     memory = Memory(model, states.device)
     for frame in range(states.shape[1]):
@@ -173,9 +174,11 @@ def search(
             for item, hypotheses in zip(items, written):
                 item.stay(hypotheses)
         memory.keep([h for item in items for h in item.waiting()])
-    return [
-        min(item.waiting(), key=lambda h: bias.withdrawn(h.phrase) - h.score if bias else -h.score) for item in items
-    ]
+
+    def loss(h: Hypothesis) -> float:
+        return bias.withdrawn(h.phrase) - h.score if bias else -h.score
+
+    return [sorted(item.waiting(), key=loss)[:beams] for item in items]
 
 
 def _arcs(

@@ -10,14 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.losses.transducer.best_path import best_path
+from stentor.losses.transducer.lattice import Lattice
 from stentor.models.biasing import Biasing
+from stentor.models.decoding import Result
+from stentor.models.rescoring import IGNORED
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.modeling import EncoderCache
-from stentor.models.transducer.beam import search
-from stentor.models.transducer.decoding import State, greedy
+from stentor.models.transducer.beam import Hypothesis, search
+from stentor.models.transducer.decoding import Path, State, greedy
 
 BIASED = 4
 """Least beams where phrases are favoured: greedily hardly any is written (benchmarks/hotwords.py)."""
+NODES = 8192
+"""Pairs of a frame and a token whose logits are in memory at a time when texts are rescored."""
 MAX_SYMBOLS = 10
 """Most tokens at one frame."""
 
@@ -25,6 +30,7 @@ MAX_SYMBOLS = 10
 class TransducerModel(EncoderCache):
     """What every transducer has; `encode` and `predict` are its parts."""
 
+    writes_end = False
     blank: int
     durations: Sequence[int] | None = None
     """Frames that a token and its durations jump (TDT), whose logits follow those of the tokens. None: RNN-T."""
@@ -73,6 +79,18 @@ class TransducerModel(EncoderCache):
             **({} if self.durations is None else {"durations": self.durations}),
         }
 
+    def rescore(
+        self, states: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, temperature: float
+    ) -> dict[str, Tensor]:
+        """See `stentor.models.rescoring`: the sum over all alignments, for encoded frames."""
+        lengths = (targets != IGNORED).sum(1)
+        arguments = self.joint_arguments(states[clips], frames[clips], targets.clamp(min=0), lengths)
+        lattice = Lattice(arguments["lengths"], arguments["targets"], lengths, self.blank)
+        durations = self.durations or ()
+        encoder, predictor = arguments["encoder"], arguments["predictor"]
+        scores = lattice.scores(self.joint, encoder, predictor, NODES, len(durations))
+        return {"log_probs": -lattice.losses(*lattice.arcs(*scores, durations))}
+
     def generate(
         self,
         inputs: dict[str, Tensor],
@@ -80,19 +98,22 @@ class TransducerModel(EncoderCache):
         beams: int = 1,
         spans: list[list[tuple[float, float]]] | None = None,
         bias: Biasing | None = None,
+        best: list[list[Result]] | None = None,
         **_: Any,
     ) -> list[tuple[list[int], list[float]]]:
         """Token ids and their log-probabilities, greedily or by beam search: temperatures have no say in it. An empty
-        list `spans` is filled with the first and the last second of each token, for each item. `bias` favours phrases
-        and takes `BIASED` beams at least."""
+        list `spans` is filled with the first and the last second of each token, for each item, one as `best` by beam
+        search with the best `beams` answers to each. `bias` favours phrases and takes `BIASED` beams at least."""
         beams = max(beams, BIASED) if bias else beams
         with torch.no_grad():
             states, frames = self.encode(**inputs)
-            paths = (
-                greedy(self, states, frames, max_new_tokens)
-                if beams == 1
-                else search(self, states, frames, max_new_tokens, beams, bias)
-            )
+            if beams == 1:
+                paths: Sequence[Path | Hypothesis] = greedy(self, states, frames, max_new_tokens)
+            else:
+                ranked = search(self, states, frames, max_new_tokens, beams, bias)
+                paths = [ranking[0] for ranking in ranked]
+                if best is not None:
+                    best += [[(list(h.ids), list(h.log_probs)) for h in ranking] for ranking in ranked]
             if spans is not None:
                 spans += self._token_seconds(inputs, [path.spans for path in paths])
         return [(list(path.ids), list(path.log_probs)) for path in paths]
@@ -217,13 +238,22 @@ class EncoderTransducer(TransducerModel):
         return output
 
     def forward(
-        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, **options: Tensor
+        self,
+        features: Tensor,
+        lengths: Tensor,
+        targets: Tensor,
+        target_lengths: Tensor,
+        hypotheses: dict[str, Any] | None = None,
+        **options: Tensor,
     ) -> dict[str, dict[str, Any]]:
         """Arguments of the losses: `rnnt`, with a CTC head `ctc` and with a times head `times`. `targets` [B, U] are
         right-padded; `options` has `ctc_rows`, `ctc_targets` and `ctc_target_lengths`, and `word_times` [B, T, 2]: the
         frames since the word at each frame began and until it ends, -100 where none is known."""
         hidden, frames = self.frames(features, lengths, options.get("chunks"))
-        losses = {"rnnt": self.joint_arguments(self.enter(hidden), frames, targets, target_lengths)}
+        states = self.enter(hidden)
+        losses = {"rnnt": self.joint_arguments(states, frames, targets, target_lengths)}
+        if hypotheses is not None:
+            losses["hypotheses"] = self.rescore(states, frames, **hypotheses)
         if self.ctc_head is not None:
             losses["ctc"] = self.ctc_arguments(hidden, frames, options)
         if self.times_head is not None:

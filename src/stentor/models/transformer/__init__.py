@@ -106,6 +106,7 @@ class Transformer(Family):
     """Recompute the layers in the backward pass: less memory, about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("diarize", "transcribe", "language")
     wrap_layers: ClassVar[tuple[str, ...]] = ("Layer",)
+    hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
     implementation: ClassVar[str | None] = "stentor.models.transformer"
 
     @model_validator(mode="after")
@@ -142,6 +143,9 @@ class Transformer(Family):
             return None
         kinds = [kind for kind, served in SERVES.items() if task.is_a(served)]
         return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
+
+    def writes(self, search: str) -> bool:
+        return super().writes(search) and (search == "best" or self.kind != "encoder")
 
     def decoding_options(self) -> frozenset[str]:
         return frozenset({"beams", "hotwords"} | ({"temperature"} if self.kind != "encoder" else set()))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from stentor.models.biasing import Biasing
 from stentor.models.ctc.decoding import decode
-from stentor.models.decoding import Result, search
+from stentor.models.decoding import Result, answer
 from stentor.models.transformer.modeling import TransformerModel, valid
 
 
@@ -49,13 +49,14 @@ def generate(
     eos_ids: set[int],
     beams: int = 1,
     bias: Biasing | None = None,
+    best: list[list[Result]] | None = None,
     **options: Any,
 ) -> list[Result]:
     """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
 
     `inputs` come from the processor's `collate(labels=False)`; for a language model `tokens` [B, U] are the beginning
     to go on from, start token included, and for an encoder-decoder they may be given too. `max_new_tokens` is one limit
-    or one for each item. `options` are those of `stentor.models.decoding.search`. The model should be in evaluation
+    or one for each item. `options` are those of `stentor.models.decoding.answer`. The model should be in evaluation
     mode.
 
     A model without decoder gives classes of its CTC head, see `stentor.models.ctc.decoding`. Temperatures do
@@ -63,11 +64,11 @@ def generate(
     """
     if model.decoder is None:
         hidden, frames = model.encode(inputs["features"], inputs["lengths"])
-        return decode(model.ctc_log_probs(hidden), frames, 0, beams, bias)
+        return decode(model.ctc_log_probs(hidden), frames, 0, beams, bias, best)
     decoder = _StepDecoder(model, inputs)
     count = len(decoder.log_probs)
     limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
     if (max_length := model.decoder.max_length) is not None:
         prefix = inputs["tokens"].shape[1] if "tokens" in inputs else 1
         limits = [min(limit, max_length - prefix) for limit in limits]
-    return search(decoder, limits, eos_ids, beams, bias=bias, **options)
+    return answer(decoder, limits, eos_ids, best, beams, bias=bias, **options)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from stentor.models.rescoring import ctc_log_probs, text_log_probs
 from stentor.models.speech_llm.modeling import EncoderCache
 from stentor.models.streaming import chunk_mask
 from stentor.models.streaming.layers import ChunkState, KVWindow, Lookahead
@@ -317,7 +318,7 @@ class TransformerModel(EncoderCache):
         visible = None if chunks is None else chunk_mask(chunks, x.shape[1]) & mask[:, None]
         return self.encoder.states(x, mask, None, None, None, visible), lengths
 
-    def forward(self, **inputs: Tensor) -> dict[str, dict[str, Any]]:
+    def forward(self, **inputs: Any) -> dict[str, dict[str, Any]]:
         """`label` for models that label frames, else `write`."""
         return self.write(**inputs) if self.frame_head is None else self.label(**inputs)
 
@@ -370,8 +371,9 @@ class TransformerModel(EncoderCache):
         ctc_targets: Tensor | None = None,
         ctc_lengths: Tensor | None = None,
         chunks: Tensor | None = None,
+        hypotheses: dict[str, Any] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """Arguments of the losses `text` and `ctc`, of the heads that there are.
+        """Arguments of the losses `text` and `ctc`, of the heads that there are, and log-probabilities of `hypotheses`.
 
         `features` and `lengths` are what `encode` takes (none for a language model); `tokens` [B, U] begin with the
         start token, `targets` [B, U] are the next ones, -100 at padding. `ctc_targets` are the classes of all items end
@@ -394,7 +396,24 @@ class TransformerModel(EncoderCache):
                 "targets": ctc_targets,
                 "target_lengths": ctc_lengths,
             }
+        if hypotheses is not None:
+            losses["hypotheses"] = self.rescore(hidden, frames, **hypotheses)
         return losses
+
+    def rescore(
+        self, hidden: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, temperature: float
+    ) -> dict[str, Tensor]:
+        """See `stentor.models.rescoring`, for encoded clips."""
+        if not self.writes_end:
+            return ctc_log_probs(self.ctc_log_probs(hidden), frames, clips, targets, blank=0)
+        tokens = F.pad(targets[:, :-1].clamp(min=0), (1, 0), value=self.bos)
+        out = self.decoder(self.tokens(tokens), None, hidden[clips], valid(frames, hidden.shape[1])[clips])
+        return text_log_probs(self.text, out, targets, temperature)
+
+    @property
+    def writes_end(self) -> bool:
+        """Whether answers have an end token: not those of a CTC head alone."""
+        return self.decoder is not None
 
     def text(self, hidden: Tensor) -> dict[str, Tensor]:
         """The output layer and its inputs [N, width], in the form that the loss takes."""

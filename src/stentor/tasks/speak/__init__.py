@@ -21,12 +21,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from stentor.data.audio_base64 import encode_audio
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import field_of, language_of, speaker_of, text_of
+from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
+from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.metrics.score import Score
 from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
     import numpy as np
     from lhotse.cut import Cut
 
+    from stentor.data.batch import Batch
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle
+    from stentor.models.base import Bundle, Processor
 
 RATE = 16000
 """Hz of the silence that evaluators are tried on."""
@@ -87,7 +90,10 @@ class Speak(Task):
     evaluate` alone."""
 
     audible: ClassVar[bool] = True
+    hypotheses: ClassVar[tuple[str, ...]] = ("sampled",)
     scores_loss: ClassVar[bool] = True
+    _sequence: dict[str, SequenceLoss] = PrivateAttr(default_factory=dict)
+    """The sequence loss among the terms."""
 
     @field_validator("prompt_ratio_range", "mask_ratio_range")
     @classmethod
@@ -120,10 +126,37 @@ class Speak(Task):
         return {"codes": Codebook()}
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
+        self._sequence = sequence_terms(losses)
+        if self._sequence and not self.recognizers():
+            raise ConfigError(
+                f"losses.{next(iter(self._sequence))}: the reward is what a recogniser understands: add one to "
+                "`task.judges`, such as {type: recognizer, from: runs/asr}."
+            )
+        losses = {name: loss for name, loss in losses.items() if name not in self._sequence}
         weights = next((loss.weights for loss in losses.values() if isinstance(loss, Codebook)), None)
         return TaskRequirements(
             task=self.type, terms=tuple(losses), codebook_weights=weights, instruct_from=self.instruct_from
         )
+
+    def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
+        """With a sequence loss also what utterances are spoken from."""
+        batch = super().collate(examples, processor, packed)
+        if self._sequence and batch.ids:
+            from stentor.tasks.hypotheses.utterances import prepare
+
+            batch.search = prepare(batch, examples, processor)
+            batch.counts |= dict.fromkeys(self._sequence, len(batch.ids))
+        return batch
+
+    def add_hypotheses(self, bundle: Bundle, batch: Batch, losses: Mapping[str, Loss]) -> None:
+        from stentor.tasks.hypotheses.utterances import add_hypotheses
+
+        for name in self._sequence.keys() & losses.keys():
+            add_hypotheses(self, bundle, batch, self._sequence[name])
+
+    def recognizers(self) -> list[SpeechEvaluator]:
+        """Those of the `judges` that write down what they hear."""
+        return [judge for judge in self.judges if judge.gives == "text"]
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
         return None if (text_of(cut) or "").strip() else ("empty_text", cut.id)

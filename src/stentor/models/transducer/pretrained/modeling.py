@@ -69,11 +69,19 @@ class PretrainedTransducer(TransducerModel):
         return decoder.decoder_projector(outputs), state
 
     def forward(
-        self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, **conditions: Tensor
+        self,
+        features: Tensor,
+        lengths: Tensor,
+        targets: Tensor,
+        target_lengths: Tensor,
+        hypotheses: dict[str, Any] | None = None,
+        **conditions: Tensor,
     ) -> dict[str, dict[str, Any]]:
-        """For the loss term of the model, `tdt` or `rnnt`: the arguments of its `sum`."""
+        """For the loss term of the model, `tdt` or `rnnt`: the arguments of its `sum`; and log-probabilities of
+        `hypotheses`."""
         states, frames = self.encode(features, lengths, **conditions)
-        return {self.term: self.joint_arguments(states, frames, targets, target_lengths)}
+        rescored = {} if hypotheses is None else {"hypotheses": self.rescore(states, frames, **hypotheses)}
+        return {self.term: self.joint_arguments(states, frames, targets, target_lengths), **rescored}
 
 
 def _one_step(lstm: nn.LSTM, inputs: Tensor, state: State) -> tuple[Tensor, State]:

@@ -1,0 +1,140 @@
+"""Hypotheses of a training batch that are texts, which the model writes for its clips."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from stentor.data.batch import Batch, Example, HypothesisSearch
+from stentor.losses.sequence import SequenceLoss
+from stentor.metrics.wer import REFERENCE, count_errors, normalized_pairs
+from stentor.models.collate import num_samples
+from stentor.models.peft import without_adapters
+from stentor.models.rescoring import IGNORED
+
+if TYPE_CHECKING:
+    from stentor.models.base import Bundle
+
+PROMPT = ("input_ids", "audio_index", "audio_rows", "attention_mask", "position_ids")
+"""Inputs of generation that are not those of training, which has the answer in them."""
+Drawn = tuple[tuple[int, ...], bool]
+"""The tokens of a hypothesis, and whether it came to its end."""
+
+
+def item_seed(example: Example) -> int:
+    """What an item's random hypotheses are drawn by. Its generator stays where it is, so that all else that is drawn is
+    what it would be without them."""
+    if example.rng is None:
+        return zlib.crc32(example.id.encode())
+    return int(copy.deepcopy(example.rng).integers(1 << 62))
+
+
+def prepare(batch: Batch, examples: Sequence[Example], seeds: Mapping[str, int], processor: Any) -> HypothesisSearch:
+    """What hypotheses for the items of a training batch are written from. Audio is given as it is in training."""
+    usable = set(batch.ids)
+    examples = [e for e in examples if e.id in usable]
+    inputs = processor.collate(examples, labels=False).inputs
+    return HypothesisSearch(
+        inputs={name: inputs[name] for name in PROMPT if name in inputs},
+        shared=tuple(name for name in inputs if name not in PROMPT and name in batch.inputs),
+        limits=[processor.max_new_tokens(num_samples(e) / processor.sample_rate) for e in examples],
+        seeds=[seeds[e.id] for e in examples],
+        references=[e.text or "" for e in examples],
+        languages=[e.language for e in examples],
+    )
+
+
+@torch.no_grad()
+def add_hypotheses(bundle: Bundle, batch: Batch, loss: SequenceLoss, scoring: Mapping[str, Any]) -> None:
+    """Have the model, in evaluation mode, write hypotheses for a batch on its device: they become its input
+    `hypotheses`, and what the loss is told of each `batch.search.facts`. `scoring`: arguments of `normalized_pairs`."""
+    search, model = batch.search, bundle.model
+    assert search is not None
+    training = model.training
+    model.eval()
+    try:
+        counted = [Counter(answers) for answers in _write(bundle, batch, search, loss)]
+        items = [list(counts) for counts in counted]
+        temperature = loss.temperature if loss.search == "sampled" else 1.0
+        inputs = {**search.inputs, **_inputs(bundle, items), "temperature": temperature}
+        copies = torch.tensor([count for counts in counted for count in counts.values()])
+        attach(bundle, batch, loss, inputs, _errors(bundle, search, items, loss.unit, scoring), copies)
+    finally:
+        model.train(training)
+
+
+def attach(
+    bundle: Bundle, batch: Batch, loss: SequenceLoss, inputs: dict[str, Any], errors: torch.Tensor, copies: torch.Tensor
+) -> None:
+    """Put the inputs of hypotheses and what is known of them into a batch: `errors`, as `count_errors` says them, and
+    how often each was drawn."""
+    device = inputs["clips"].device
+    batch.inputs["hypotheses"] = inputs  # type: ignore[assignment]
+    assert batch.search is not None
+    facts = batch.search.facts = {
+        "clips": inputs["clips"],
+        "copies": copies.to(device),
+        "errors": errors[:, :REFERENCE].sum(1).float().to(device),
+        "units": errors[:, REFERENCE].float().to(device),
+    }
+    if getattr(loss, "kl", 0.0):
+        with without_adapters(bundle.model):
+            facts["start_log_probs"] = bundle.model(**batch.inputs)["hypotheses"]["log_probs"].float()
+
+
+def _write(bundle: Bundle, batch: Batch, search: HypothesisSearch, loss: SequenceLoss) -> list[list[Drawn]]:
+    """The hypotheses of each item."""
+    model, count = bundle.model, loss.hypotheses
+    device = next(model.parameters()).device
+    inputs = {**search.inputs, **{name: batch.inputs[name] for name in search.shared}}
+    best: list[list[tuple[list[int], list[float]]]] = []
+    limits = search.limits
+    options: dict[str, Any] = {"max_new_tokens": limits, "eos_ids": {bundle.processor.eos_id}, "best": best}
+    if loss.search == "best":
+        model.generate(inputs, beams=count, **options)
+    else:
+        seeds = [seed + sample for seed in search.seeds for sample in range(count)]
+        generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        model.generate(inputs, temperature=loss.temperature, generators=generators, **options)
+    return [[(tuple(ids), len(ids) < limit) for ids, _ in answers] for answers, limit in zip(best, limits, strict=True)]
+
+
+def _inputs(bundle: Bundle, items: Sequence[Sequence[Drawn]]) -> dict[str, torch.Tensor]:
+    """`clips` and `targets` of the hypotheses of each item, see `stentor.models.rescoring`."""
+    device = next(bundle.model.parameters()).device
+    end = [bundle.processor.eos_id] if getattr(bundle.model, "writes_end", True) else []
+    rows = [torch.tensor([*ids, *(end if ended else [])], dtype=torch.long) for item in items for ids, ended in item]
+    targets = pad_sequence([*rows, torch.tensor([IGNORED])], batch_first=True, padding_value=IGNORED)[:-1]
+    clips = torch.arange(len(items)).repeat_interleave(torch.tensor([len(item) for item in items]))
+    return {"clips": clips.to(device), "targets": targets.to(device)}
+
+
+def _errors(
+    bundle: Bundle,
+    search: HypothesisSearch,
+    items: Sequence[Sequence[Drawn]],
+    unit: Literal["word", "character"],
+    scoring: Mapping[str, Any],
+) -> torch.Tensor:
+    """As `count_errors`, of each hypothesis."""
+    rows = [(item, _text(bundle, ids)) for item, hypotheses in enumerate(items) for ids, _ in hypotheses]
+    pairs = normalized_pairs(
+        [search.references[item] for item, _ in rows],
+        [text for _, text in rows],
+        languages=[search.languages[item] for item, _ in rows],
+        unit=unit,
+        **scoring,
+    )
+    return torch.from_numpy(count_errors(pairs))
+
+
+def _text(bundle: Bundle, ids: Sequence[int]) -> str:
+    """The text of an answer; what stands before a marker is about it."""
+    marker = getattr(bundle.model, "marker_id", None)
+    return str(bundle.processor.decode(list(ids[ids.index(marker) + 1 :] if marker in ids else ids))).strip()

@@ -1,0 +1,107 @@
+"""Hypotheses of a training batch of a model that speaks: utterances that a recogniser listens to, for policy gradients.
+
+The probability of codes that were revealed step by step is not known in one forward pass. As in UniGRPO (Yang et al.
+2025, arXiv 2505.15809) the log-probability of an utterance is estimated from a training sample made of it, by the mean
+over the cells that are masked, which are the same for all utterances of a clip (d1, Zhao et al. 2025, arXiv 2504.12216,
+masks all of them).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from stentor.data.batch import Batch, Example, HypothesisSearch
+from stentor.losses.sequence import SequenceLoss
+from stentor.metrics.wer import count_errors, normalized_pairs
+from stentor.tasks.hypotheses.texts import attach, item_seed
+from stentor.tasks.speak.evaluator import evaluate_clips
+
+if TYPE_CHECKING:
+    from stentor.models.base import Bundle
+    from stentor.tasks.speak import Speak
+
+
+def prepare(batch: Batch, examples: Sequence[Example], processor: Any) -> HypothesisSearch:
+    """What utterances are spoken from: the examples without their audio. Their texts are always told."""
+    usable = set(batch.ids)
+    told = []
+    for example in (e for e in examples if e.id in usable):
+        conditions = example.extra["conditions"]
+        if conditions.unconditional:
+            conditions = dataclasses.replace(conditions, unconditional=False, text=example.text or "")
+        extra = {**example.extra, "conditions": conditions, "codes": processor.codes(example)}
+        told.append(dataclasses.replace(example, audio=None, extra=extra))
+    return HypothesisSearch(
+        examples=told,
+        seeds=[item_seed(e) for e in told],
+        references=[e.text or "" for e in told],
+        languages=[e.language for e in told],
+    )
+
+
+@torch.no_grad()
+def add_hypotheses(task: Speak, bundle: Bundle, batch: Batch, loss: SequenceLoss) -> None:
+    """Have the model, in evaluation mode, speak each item of a batch as often as the loss says."""
+    search = batch.search
+    assert search is not None
+    items = [item for item in range(len(search.examples)) for _ in range(loss.hypotheses)]
+    training = bundle.model.training
+    bundle.model.eval()
+    try:
+        spoken = _speak(task, bundle, search, loss)
+        samples = [bundle.processor.sample(search.examples[i], codes) for i, codes in zip(items, spoken)]
+        device = next(bundle.model.parameters()).device
+        inputs = {name: value.to(device) for name, value in bundle.processor.padded(samples).items()}
+        inputs["clips"] = torch.tensor(items, device=device)
+        errors = _errors(task, bundle, search, items, spoken, loss)
+        attach(bundle, batch, loss, inputs, errors, torch.ones(len(items), dtype=torch.long))
+    finally:
+        bundle.model.train(training)
+
+
+def _speak(task: Speak, bundle: Bundle, search: HypothesisSearch, loss: SequenceLoss) -> list[np.ndarray]:
+    """Codes [C, T] of the utterances, those of the prompt before them. They are drawn without guidance, which would be
+    another distribution than the one that is trained."""
+    prompts, utterances, seeds = [], [], []
+    for example, seed in zip(search.examples, search.seeds, strict=True):
+        conditions, codes = example.extra["conditions"], example.extra["codes"]
+        given = conditions.prompt_frames(codes.shape[1])
+        utterance = bundle.processor.utterance(
+            conditions.text,
+            language=conditions.language,
+            instruct=conditions.instruct,
+            reference=(codes[:, :given], "") if given else None,
+            frames=codes.shape[1] - given,
+            denoise=conditions.denoise,
+        )
+        for number in range(loss.hypotheses):
+            prompts.append(codes[:, :given])
+            utterances.append(utterance)
+            seeds.append(seed + number)
+    options = {**task.generation.arguments(), "guidance": 0.0, "class_temperature": loss.temperature}
+    spoken = bundle.model.speak(utterances, seeds=seeds, **options)
+    return [np.concatenate(parts, axis=1) for parts in zip(prompts, spoken, strict=True)]
+
+
+def _errors(
+    task: Speak,
+    bundle: Bundle,
+    search: HypothesisSearch,
+    items: Sequence[int],
+    spoken: Sequence[np.ndarray],
+    loss: SequenceLoss,
+) -> torch.Tensor:
+    """As `count_errors`, of what the recognisers among the judges understand, added up over them."""
+    codec, device = bundle.processor.codec, str(next(bundle.model.parameters()).device)
+    audios = codec.decode(spoken)
+    references, languages = [search.references[i] for i in items], [search.languages[i] for i in items]
+    total = np.zeros((len(items), 4), np.int64)
+    for judge in task.recognizers():
+        heard = evaluate_clips(judge, audios, codec.sample_rate, languages, device)
+        total += count_errors(normalized_pairs(references, heard, "whisper_basic", languages, loss.unit, None))
+    return torch.from_numpy(total)

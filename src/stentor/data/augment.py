@@ -321,8 +321,11 @@ def builtin_noise(kind: str, audio: np.ndarray, rng: np.random.Generator, rate: 
         levels, phases = rng.random(8) / np.arange(1, 9), rng.uniform(0, 2 * np.pi, 8)
         waves = np.sin(2 * np.pi * tones[:, None] * time + phases[:, None])
         return (levels[:, None] * waves).sum(0).astype(np.float32)
-    # White, pink and brown noise: power falls with frequency to the 0, 1 and 2.
-    slope = {"white": 0.0, "pink": 0.5, "brown": 1.0}[kind]
-    spectrum = np.fft.rfft(rng.standard_normal(length))
-    spectrum *= np.maximum(np.fft.rfftfreq(length, 1 / rate), 20.0) ** -slope
-    return np.fft.irfft(spectrum, length).astype(np.float32)
+    noise = rng.standard_normal(length).astype(np.float32)
+    if kind == "white":
+        return noise
+    # Pink and brown noise: power falls with frequency to the 1 and 2.
+    import scipy.fft  # in float32, which numpy's takes for float64
+
+    falling = np.maximum(np.fft.rfftfreq(length, 1 / rate), 20.0) ** -{"pink": 0.5, "brown": 1.0}[kind]
+    return scipy.fft.irfft(scipy.fft.rfft(noise) * falling.astype(np.float32), length)

@@ -6,6 +6,7 @@ cut id), so that an epoch repeats exactly whatever the number of workers and whe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,7 +27,10 @@ IN_MEMORY = 512
 """Noise and impulse-response files that each worker keeps decoded."""
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0.25, lt=4)]
+DIRECT = (0.5, 0.9)
+"""Direct sound's share of the energy by default: speakers near to the microphone and across a table."""
 
 
 class Noise(Section):
@@ -77,6 +81,9 @@ class Reverb(Section):
     """Also draw exponentially decaying noise as impulse responses (with `paths`, half of the time)."""
     rt60: Range = (0.1, 0.6)
     """Reverberation time of simulated rooms in seconds."""
+    direct: tuple[Share, Share] = DIRECT
+    """Share of the energy that comes straight from the speaker in simulated rooms: less of it is a speaker farther away
+    from the microphone."""
     p: Probability = 0.3
     """How often."""
 
@@ -95,7 +102,7 @@ class Reverb(Section):
         if files and not (self.simulated and rng.random() < 0.5):
             response = decoded(files[int(rng.integers(len(files)))], rate)
         else:
-            response = simulate_response(rng.uniform(*self.rt60), rng, rate)
+            response = simulate_response(rng.uniform(*self.rt60), rng, rate, self.direct)
         direct = int(np.argmax(np.abs(response)))
         wet = fftconvolve(audio, response)[direct : direct + len(audio)]
         before, after = np.mean(np.square(audio, dtype=np.float64)), np.mean(np.square(wet))
@@ -231,14 +238,16 @@ def change_voice(audio: np.ndarray, factor: float, rate: int = RATE) -> np.ndarr
     return out[hop : hop + len(audio)]
 
 
-def simulate_response(rt60: float, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
-    """A room's impulse response, float32 [samples]: direct sound, then noise that falls by 60 dB in `rt60` seconds."""
+def simulate_response(
+    rt60: float, rng: np.random.Generator, rate: int = RATE, direct: Sequence[float] = DIRECT
+) -> np.ndarray:
+    """A room's impulse response, float32 [samples]: direct sound, then noise that falls by 60 dB in `rt60` seconds; the
+    share of the energy that the direct sound holds is drawn from `direct`."""
     import numpy as np
 
     time = np.arange(1, max(2, round(rt60 * rate))) / rate
     tail = rng.standard_normal(len(time)) * 10 ** (-3 * time / rt60)
-    # The direct sound holds between half and nine tenths of the energy: speakers far from and near to the microphone.
-    tail *= np.sqrt(1 / rng.uniform(0.5, 0.9) - 1) / np.linalg.norm(tail)
+    tail *= np.sqrt(1 / rng.uniform(*direct) - 1) / np.linalg.norm(tail)
     return np.concatenate([[1.0], tail]).astype(np.float32)
 
 

@@ -1,15 +1,20 @@
 """FAVOR+: linear attention by positive orthogonal random features (Choromanski et al. 2021, "Rethinking Attention with
 Performers", arXiv 2009.14794).
 
-With the rows w_j of a random `projection` [m, d], the softmax kernel exp(q.k / sqrt(d)) is the expectation of
-phi(q).phi(k), where
+With the rows w_j of a random `projection` [m, d], the softmax kernel exp(q.k / sqrt(d)) is the expectation over w of
+exp(e_w(q)) exp(e_w(k)), where e_w(x) = w.x / d^(1/4) - |x|^2 / (2 sqrt(d)). The features are
 
-    phi(x) = m^(-1/2) [exp(w x / d^(1/4) - |x|^2 / (2 sqrt(d)) - c) + eps].
+    phi_j(x) = exp(e_j(x) - c(x)) + eps
 
-The attention of all queries is then phi(Q) (phi(K)^T V) over phi(Q) sum(phi(K)): linear in time and memory. The
-stabiliser c keeps the exponentials at 1 or below: for a query the largest exponent over its features, for keys the
-largest over features and valid positions of an item and head. Gradients do not go through it (as in the paper's code).
-phi of a masked key is 0, so padding is neither in the sum nor in its denominator. m^(-1/2) cancels and is left out.
+and the attention of all queries is phi(Q) (phi(K)^T V) over phi(Q) sum(phi(K)): linear in time and memory, and m^(-1/2)
+before the features would cancel. The stabiliser c keeps the exponentials at 1 or below: for a query the largest of its
+exponents, c(q) = max_j e_j(q); for all keys the largest over features and valid positions of an item and head,
+c(k) = max_ij e_j(k_i). Gradients do not go through it (as in the paper's code). phi of a masked key is 0, without eps too,
+so padding is neither in the sum nor in its denominator.
+
+|q|^2 is in every exponent of a query and in their largest, so it is not computed: eps is a share of a query's largest
+feature and of the largest of all keys. In the paper's code c leaves |x|^2 out, max_j w_j.x / d^(1/4), so that there the
+features shrink beside eps as queries and keys grow, and attention becomes a plain mean.
 
 **Causal.** Position t sees the keys up to t, with the largest exponent among these, c_t, as their stabiliser: the
 answer is that of non-causal attention over the prefix, and does not depend on what comes later. Sums over a prefix are
@@ -67,8 +72,9 @@ class Favor(nn.Module, RandomFeatures):
         dim: size of a head, d.
         features: number of features m. None: int(d ln d), at least d.
         scaling: lengths of the projection's rows, see `orthogonal`.
-        eps: added to every feature, so that no denominator vanishes. The paper's code has 1e-4; most features are far
-            below that, and a diarizer learned a little faster with less of it.
+        eps: added to every feature, so that no denominator vanishes, where 1 is the largest feature of a query, and of
+            all keys (see the module). The paper's code has 1e-4 beside features with another stabiliser; most of ours
+            are far below that, and a diarizer learned a little faster with less of it.
         fixed: never redrawn; the `redraw` callback leaves it alone.
 
     `projection` [m, d] is a buffer: checkpoints and exports hold it, for the layer's function depends on it.
@@ -225,7 +231,7 @@ class Favor(nn.Module, RandomFeatures):
         return x.to(torch.promote_types(x.dtype, torch.float32)) * self.dim**-0.25
 
     def _query(self, query: Tensor) -> Tensor:
-        """exp of the exponents less their largest: phi without eps. |q|^2 is the same for all features, and cancels."""
+        """exp of the exponents less their largest: phi without eps. |q|^2 is the same in all of them."""
         exponent = self._scaled(query) @ self.projection.to(_wide(query)).T
         return exponent.sub_(exponent.detach().amax(-1, keepdim=True)).exp_()
 

@@ -43,7 +43,8 @@ def exponents(x: Tensor, projection: Tensor) -> Tensor:
 def dense(favor: Favor, query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
     """FAVOR+ by the formula of `stentor.models.transformer.favor`, one query of one head at a time, in float64; `seen`
     is bool [B, T, S]."""
-    q, k = exponents(query, favor.projection), exponents(key, favor.projection)
+    k = exponents(key, favor.projection)
+    q = query.double() @ favor.projection.double().T / query.shape[-1] ** 0.25
     answer = torch.zeros(*query.shape[:3], value.shape[-1], dtype=torch.float64)
     for b, h, t in ((b, h, t) for b in range(len(q)) for h in range(q.shape[1]) for t in range(q.shape[2])):
         mine = k[b, h][seen[b, t]]

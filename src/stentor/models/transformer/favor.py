@@ -2,19 +2,20 @@
 Performers", arXiv 2009.14794).
 
 With the rows w_j of a random `projection` [m, d], the softmax kernel exp(q.k / sqrt(d)) is the expectation over w of
-exp(e_w(q)) exp(e_w(k)), where e_w(x) = w.x / d^(1/4) - |x|^2 / (2 sqrt(d)). The features are
+exp(e(q)) exp(e(k)), where e_j(x) = w_j.x / d^(1/4) - |x|^2 / (2 sqrt(d)). The features of queries and keys are
 
-    phi_j(x) = exp(e_j(x) - c(x)) + eps
+    phi_j(q) = exp(w_j.q / d^(1/4) - c(q)) + eps        c(q) = max_j w_j.q / d^(1/4)
+    phi_j(k) = exp(e_j(k) - c) + eps                    c = max_ij e_j(k_i)
 
-and the attention of all queries is phi(Q) (phi(K)^T V) over phi(Q) sum(phi(K)): linear in time and memory, and m^(-1/2)
-before the features would cancel. The stabiliser c keeps the exponentials at 1 or below: for a query the largest of its
-exponents, c(q) = max_j e_j(q); for all keys the largest over features and valid positions of an item and head,
-c(k) = max_ij e_j(k_i). Gradients do not go through it (as in the paper's code). phi of a masked key is 0, without eps too,
-so padding is neither in the sum nor in its denominator.
+and the attention of all queries is phi(Q) (phi(K)^T V) over phi(Q) sum(phi(K)): linear in time and memory. The
+stabilisers keep the exponentials at 1 or below; that of the keys is the largest over features and valid positions of
+an item and head. Gradients do not go through them (as in the paper's code). phi of a masked key is 0, eps included, so
+padding is neither in the sum nor in its denominator.
 
-|q|^2 is in every exponent of a query and in their largest, so it is not computed: eps is a share of a query's largest
-feature and of the largest of all keys. In the paper's code c leaves |x|^2 out, max_j w_j.x / d^(1/4), so that there the
-features shrink beside eps as queries and keys grow, and attention becomes a plain mean.
+|q|^2 is the same in all features of a query and would cancel but for eps, which would then weigh more the longer the
+query is. The paper's code has it so, for keys too, whose stabiliser leaves |k|^2 out: its features shrink beside eps
+as queries and keys grow, and attention becomes a plain mean. Here eps is a share of a query's largest feature, and of
+the largest of all keys. m^(-1/2) before the features cancels too.
 
 **Causal.** Position t sees the keys up to t, with the largest exponent among these, c_t, as their stabiliser: the
 answer is that of non-causal attention over the prefix, and does not depend on what comes later. Sums over a prefix are
@@ -231,7 +232,7 @@ class Favor(nn.Module, RandomFeatures):
         return x.to(torch.promote_types(x.dtype, torch.float32)) * self.dim**-0.25
 
     def _query(self, query: Tensor) -> Tensor:
-        """exp of the exponents less their largest: phi without eps. |q|^2 is the same in all of them."""
+        """phi of queries without eps."""
         exponent = self._scaled(query) @ self.projection.to(_wide(query)).T
         return exponent.sub_(exponent.detach().amax(-1, keepdim=True)).exp_()
 

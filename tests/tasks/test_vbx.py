@@ -1,5 +1,7 @@
 """VBx: the number of speakers and the labels of synthetic voices, and its limits."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -51,7 +53,7 @@ def test_without_evidence_the_prior_leaves_one_speaker_and_with_much_the_cluster
     assert flat.posterior == pytest.approx(np.broadcast_to(flat.posterior[0], flat.posterior.shape), abs=1e-3)
 
 
-def test_one_update_is_that_of_the_paper():
+def test_one_update_is_that_of_the_paper(monkeypatch):
     """Equations 16 to 19 and 23 of Landini et al. with the forward-backward sums written out over all paths."""
     rng = np.random.default_rng(3)
     x, phi, fa, fb, loop = rng.normal(size=(4, 2)), np.array([4.0, 1.5]), 0.7, 1.3, 0.6
@@ -70,21 +72,18 @@ def test_one_update_is_that_of_the_paper():
     posterior = np.zeros((4, 2))
     for path in np.ndindex(2, 2, 2, 2):
         weight = pi[path[0]]
-        for a, b in zip(path, path[1:]):
+        for a, b in itertools.pairwise(path):
             weight *= loop * (a == b) + (1 - loop) * pi[b]
         weight *= np.exp(sum(scores[t, s] for t, s in enumerate(path)))
         for t, s in enumerate(path):
             posterior[t, s] += weight
-    import stentor.tasks.diarize.vbx as module
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "ITERATIONS", 1)
-        found = vbx(x, phi, initial, np.zeros(4, int), fa, fb, loop)
+    monkeypatch.setattr("stentor.tasks.diarize.vbx.ITERATIONS", 1)
+    found = vbx(x, phi, initial, np.zeros(4, int), fa, fb, loop)
     assert found.posterior == pytest.approx(posterior / posterior.sum(1, keepdims=True), abs=1e-9)
 
 
 def test_the_evidence_never_falls(monkeypatch):
-    x, who = voices(3, between=2.0, seed=5)
+    x, _ = voices(3, between=2.0, seed=5)
     chains = np.repeat(np.arange(12), 5)
     values = []
     for iterations in range(1, 12):

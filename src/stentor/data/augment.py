@@ -6,7 +6,6 @@ cut id), so that an epoch repeats exactly whatever the number of workers and whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -239,7 +238,7 @@ def change_voice(audio: np.ndarray, factor: float, rate: int = RATE) -> np.ndarr
 
 
 def simulate_response(
-    rt60: float, rng: np.random.Generator, rate: int = RATE, direct: Sequence[float] = DIRECT
+    rt60: float, rng: np.random.Generator, rate: int = RATE, direct: tuple[float, float] = DIRECT
 ) -> np.ndarray:
     """A room's impulse response, float32 [samples]: direct sound, then noise that falls by 60 dB in `rt60` seconds; the
     share of the energy that the direct sound holds is drawn from `direct`."""

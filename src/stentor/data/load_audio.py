@@ -158,7 +158,8 @@ def _impulse_response(room: dict[str, Any], rate: int) -> np.ndarray:
     if room.get("path"):
         return decoded(as_path(room["path"]), rate)
     generator = np.random.default_rng(room["seed"])
-    return simulate_response(room["rt60"], generator, rate, room.get("direct", DIRECT))
+    low, high = room.get("direct", DIRECT)
+    return simulate_response(room["rt60"], generator, rate, (low, high))
 
 
 def _at_level(audio: np.ndarray, level: float, length: int) -> np.ndarray:

@@ -162,8 +162,8 @@ def _resegmented(
     threshold: float,
     windows: Windows,
 ) -> np.ndarray:
-    """The labels by `vbx` of the voices in `rows`, -1 where no speaker is left for one; the agglomerative `labels` where
-    it finds fewer or more speakers than there may be. It begins with the clusters of half of the threshold."""
+    """The labels by `vbx` of the voices in `rows`, -1 where no speaker is left for one; the agglomerative `labels`
+    where it finds fewer or more speakers than there may be. It begins with the clusters of half of the threshold."""
     low, high = windows.bounds
     apart = voices.apart[np.ix_(rows, rows)]
     initial = cluster(distances, voices.weights[rows], apart, threshold / 2, low)

@@ -1,15 +1,15 @@
 """VBx: a Bayesian hidden Markov model of a recording's voices, which finds how many speakers there are (Landini et al.
 2022, arXiv 2012.14952, "Bayesian HMM clustering of x-vector sequences").
 
-A state is a speaker, whose vector y_s has the prior N(0, I); an observation x_t of the speaker s comes from
-N(V y_s, I), where V V^T is the covariance between speakers and I that within one. Variational inference starts from more
-clusters than there are speakers; those that explain nothing lose their share and vanish. Fa scales the evidence, Fb the
-prior: a smaller Fa, or a larger Fb, makes fewer speakers.
+A state is a speaker, whose vector y_s has the prior N(0, I); an observation x_t of the speaker s comes from N(V y_s,
+I), where V V^T is the covariance between speakers and I that within one. Variational inference starts from more
+clusters than there are speakers; those that explain nothing lose their share and vanish. Fa scales the evidence, Fb
+the prior: a smaller Fa, or a larger Fb, makes fewer speakers.
 
 Two things differ from the paper, whose PLDA is trained on a corpus and whose sequence has one x-vector a moment. The
-covariances are those of the recording: tracks of its windows show how a voice varies (`speaker_space`). And several speak
-at once: each track is a chain of its own, within which a speaker stays with the probability `loop`; with one track that
-is the paper's model.
+covariances are those of the recording: tracks of its windows show how a voice varies (`speaker_space`). And several
+speak at once: each track is a chain of its own, within which a speaker stays with the probability `loop`; with one
+track that is the paper's model.
 """
 
 from __future__ import annotations

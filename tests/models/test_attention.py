@@ -41,17 +41,16 @@ def exponents(x: Tensor, projection: Tensor) -> Tensor:
 
 
 def dense(favor: Favor, query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
-    """FAVOR+ as the paper writes it, one query of one head at a time, in float64; `seen` is bool [B, T, S]."""
-    root = len(favor.projection) ** -0.5
+    """FAVOR+ by the formula of `stentor.models.transformer.favor`, one query of one head at a time, in float64; `seen`
+    is bool [B, T, S]."""
     k = exponents(key, favor.projection)
-    # Of a query, |q|^2 is the same for all features: its stabiliser takes it away again.
     q = query.double() @ favor.projection.double().T / query.shape[-1] ** 0.25
     answer = torch.zeros(*query.shape[:3], value.shape[-1], dtype=torch.float64)
     for b, h, t in ((b, h, t) for b in range(len(q)) for h in range(q.shape[1]) for t in range(q.shape[2])):
         mine = k[b, h][seen[b, t]]
         if len(mine):
-            phi_q = root * ((q[b, h, t] - q[b, h, t].max().detach()).exp() + favor.eps)
-            phi_k = root * ((mine - mine.max().detach()).exp() + favor.eps)
+            phi_q = (q[b, h, t] - q[b, h, t].max().detach()).exp() + favor.eps
+            phi_k = (mine - mine.max().detach()).exp() + favor.eps
             weights = phi_k @ phi_q
             answer[b, h, t] = weights @ value[b, h][seen[b, t]].double() / weights.sum()
     return answer
@@ -152,6 +151,27 @@ def test_linear_equals_the_dense_computation(scaling, eps, queries, lengths):
     favor, mask = Favor(8, scaling=scaling, eps=eps), valid(*lengths)
     expected = dense(favor, query, key, value, everything(2, queries, max(lengths)) & mask[:, None])
     torch.testing.assert_close(favor(query, key, value, mask).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_eps_weighs_alike_beside_short_and_long_queries():
+    """Unlike in the paper's code, whose stabiliser leaves |q|^2 out: there a long query sees little but eps."""
+    query, key, value = inputs(batch=1, heads=1, queries=6, keys=9)
+    favor = Favor(8, eps=1e-3)
+    direction = favor.projection[0] / favor.projection[0].norm()
+    query = direction * torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])[:, None].expand(6, 8)
+    answers = favor(query[None, None], key, value)[0, 0]
+    phi_k = (exponents(key, favor.projection) - exponents(key, favor.projection).max()).exp()[0, 0] + favor.eps
+
+    def answered(phi_q):
+        return (phi_q @ phi_k.T @ value[0, 0].double()) / (phi_q @ phi_k.T).sum(-1, keepdim=True)
+
+    e = exponents(query, favor.projection)
+    largest = (query.double() @ favor.projection.double().T / 8**0.25).amax(-1, keepdim=True)
+    ours, paper = answered((e - e.amax(-1, keepdim=True)).exp() + favor.eps), answered((e - largest).exp() + favor.eps)
+    torch.testing.assert_close(answers.double(), ours, atol=1e-5, rtol=1e-5)
+    only_eps = answered(torch.ones(1, favor.features, dtype=torch.float64))
+    torch.testing.assert_close(paper[-1:], only_eps)
+    assert not torch.allclose(ours[-1:], only_eps, atol=1e-2)
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 8, 16, 64])

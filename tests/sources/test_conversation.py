@@ -16,7 +16,9 @@ from stentor.data.activity import join_spans, loud_spans, speech_spans
 from stentor.data.cut import UnusableRecord, record_from_cut, segments_of, text_of, words_of
 from stentor.data.load_audio import load_audio
 from stentor.data.load_record_audio import load_record
+from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.mixing import Mix, Pool
+from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.conversation import Conversation
@@ -314,6 +316,62 @@ def test_turn_taking_is_estimated_from_an_rttm(tmp_path):
 def test_configs_that_do_not_fit(keys, message):
     with pytest.raises(ValueError, match=message):
         source(**keys)
+
+
+def test_what_is_played_faster_or_slower_is_another_speaker_and_labelled_as_it_is_heard():
+    cuts = listed(count=6, speeds=[0.8, 1.0, 1.25], **QUIET)
+    names = {s["speaker"] for cut in cuts for s in segments_of(cut)}
+    assert {name.partition("@")[2] for name in names} == {"", "0.8", "1.25"}
+    lengths = {"": [], "0.8": [], "1.25": []}
+    for cut in cuts:
+        audio = load_audio(cut)
+        speech = np.repeat(activity(cut).any(1), 160)
+        assert np.mean(audio[~speech] ** 2) < 0.01 * np.mean(audio[speech] ** 2)
+        frames = np.sqrt(np.mean(audio[: len(audio) // 8000 * 8000].reshape(-1, 8000) ** 2, axis=1))
+        assert (frames[speech[: len(frames) * 8000].reshape(-1, 8000).all(1)] > 0.01).all()
+        for track in cut.tracks[:-1]:
+            for s in track.cut.supervisions:
+                inside = [(w["start"], w["end"]) for w in words_of(track.cut)]
+                assert all(-2e-3 <= a < b <= track.cut.duration + 2e-3 for a, b in inside)
+                lengths[s.speaker.partition("@")[2]] += [(b - a) / len(s.text or "x") for a, b in inside]
+    slow, plain, fast = (np.median(lengths[mark]) for mark in ("0.8", "", "1.25"))
+    assert fast < plain < slow
+    # From its record, as reports play it, it sounds the same.
+    assert load_record(record_from_cut(cuts[0])) == pytest.approx(load_audio(cuts[0]), abs=1e-4)
+
+
+def segments_in_order(lanes):
+    return [segments_of(c) for lane in lanes for c in lane.cuts()]
+
+
+def test_fresh_conversations_are_a_function_of_seed_and_epoch():
+    fresh = source(fresh=True, count=6, **QUIET)
+    assert fresh.streaming and not source().streaming
+    epochs = {order: segments_in_order([fresh.lane(0, 1, order)]) for order in [(0, 0), (0, 1), (1, 0)]}
+    assert len({json.dumps(s) for segments in epochs.values() for s in segments}) == 18
+    other_process = source(fresh=True, count=6, **QUIET)
+    assert segments_in_order([other_process.lane(0, 1, (0, 1))]) == epochs[0, 1]
+    # Two lanes share an epoch; without an order they are the conversations of a source that is not fresh.
+    parts = [segments_in_order([fresh.lane(number, 2, (1, 0))]) for number in range(2)]
+    assert [parts[i % 2][i // 2] for i in range(6)] == epochs[1, 0]
+    assert segments_in_order([fresh]) == segments_in_order([source(count=6, **QUIET)])
+
+
+@pytest.mark.parametrize("taken", [3, 17])
+def test_training_on_fresh_conversations_goes_on_where_it_stopped(taken):
+    def plan():
+        keys = {"type": "conversation", "source": SYNTH, "count": 8, "seconds": 5, "fresh": True}
+        section = Data.model_validate({"train": [keys], "batch_tokens": 20, "lanes": 2})
+        return train_dataset(section, 0, lambda cut: None, lambda line: None).batch_sampler(lambda cut, _: 10)
+
+    first = plan()
+    batches = list(itertools.islice(first.batches(), 24))
+    ids = [[item.cut.id for item in batch.items] for batch in batches]
+    assert len({name for batch in ids for name in batch}) == 48  # six epochs, and none came twice
+    later = plan()
+    later.go_on(json.loads(json.dumps(first.starts(taken))))
+    rest = list(itertools.islice(later.batches(batches[taken].epoch, batches[taken].batch_in_epoch, taken), 24 - taken))
+    assert [[item.cut.id for item in batch.items] for batch in rest] == ids[taken:]
 
 
 def test_sentences_are_varied_and_of_the_wanted_length():

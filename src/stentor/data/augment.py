@@ -26,7 +26,10 @@ IN_MEMORY = 512
 """Noise and impulse-response files that each worker keeps decoded."""
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0.25, lt=4)]
+DIRECT = (0.5, 0.9)
+"""Direct sound's share of the energy by default: speakers near to the microphone and across a table."""
 
 
 class Noise(Section):
@@ -77,6 +80,9 @@ class Reverb(Section):
     """Also draw exponentially decaying noise as impulse responses (with `paths`, half of the time)."""
     rt60: Range = (0.1, 0.6)
     """Reverberation time of simulated rooms in seconds."""
+    direct: tuple[Share, Share] = DIRECT
+    """Share of the energy that comes straight from the speaker in simulated rooms: less of it is a speaker farther away
+    from the microphone."""
     p: Probability = 0.3
     """How often."""
 
@@ -95,7 +101,7 @@ class Reverb(Section):
         if files and not (self.simulated and rng.random() < 0.5):
             response = decoded(files[int(rng.integers(len(files)))], rate)
         else:
-            response = simulate_response(rng.uniform(*self.rt60), rng, rate)
+            response = simulate_response(rng.uniform(*self.rt60), rng, rate, self.direct)
         direct = int(np.argmax(np.abs(response)))
         wet = fftconvolve(audio, response)[direct : direct + len(audio)]
         before, after = np.mean(np.square(audio, dtype=np.float64)), np.mean(np.square(wet))
@@ -231,14 +237,16 @@ def change_voice(audio: np.ndarray, factor: float, rate: int = RATE) -> np.ndarr
     return out[hop : hop + len(audio)]
 
 
-def simulate_response(rt60: float, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
-    """A room's impulse response, float32 [samples]: direct sound, then noise that falls by 60 dB in `rt60` seconds."""
+def simulate_response(
+    rt60: float, rng: np.random.Generator, rate: int = RATE, direct: tuple[float, float] = DIRECT
+) -> np.ndarray:
+    """A room's impulse response, float32 [samples]: direct sound, then noise that falls by 60 dB in `rt60` seconds; the
+    share of the energy that the direct sound holds is drawn from `direct`."""
     import numpy as np
 
     time = np.arange(1, max(2, round(rt60 * rate))) / rate
     tail = rng.standard_normal(len(time)) * 10 ** (-3 * time / rt60)
-    # The direct sound holds between half and nine tenths of the energy: speakers far from and near to the microphone.
-    tail *= np.sqrt(1 / rng.uniform(0.5, 0.9) - 1) / np.linalg.norm(tail)
+    tail *= np.sqrt(1 / rng.uniform(*direct) - 1) / np.linalg.norm(tail)
     return np.concatenate([[1.0], tail]).astype(np.float32)
 
 
@@ -321,8 +329,11 @@ def builtin_noise(kind: str, audio: np.ndarray, rng: np.random.Generator, rate: 
         levels, phases = rng.random(8) / np.arange(1, 9), rng.uniform(0, 2 * np.pi, 8)
         waves = np.sin(2 * np.pi * tones[:, None] * time + phases[:, None])
         return (levels[:, None] * waves).sum(0).astype(np.float32)
-    # White, pink and brown noise: power falls with frequency to the 0, 1 and 2.
-    slope = {"white": 0.0, "pink": 0.5, "brown": 1.0}[kind]
-    spectrum = np.fft.rfft(rng.standard_normal(length))
-    spectrum *= np.maximum(np.fft.rfftfreq(length, 1 / rate), 20.0) ** -slope
-    return np.fft.irfft(spectrum, length).astype(np.float32)
+    noise = rng.standard_normal(length).astype(np.float32)
+    if kind == "white":
+        return noise
+    # Pink and brown noise: power falls with frequency to the 1 and 2.
+    import scipy.fft  # in float32, which numpy's takes for float64
+
+    falling = np.maximum(np.fft.rfftfreq(length, 1 / rate), 20.0) ** -{"pink": 0.5, "brown": 1.0}[kind]
+    return scipy.fft.irfft(scipy.fft.rfft(noise) * falling.astype(np.float32), length)

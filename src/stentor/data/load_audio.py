@@ -2,10 +2,11 @@
 
 Two custom keys make simulated conversations (the `conversation` source) out of metadata alone:
 
-* `mixed_turn` on a cut: `{"first", "seconds", "level", "room"}`. The piece of the recording from `first` on, `seconds`
-  long, is brought to `level` dBFS (root mean square) and put into the `room` (an impulse response: `{"path"}`, or
-  `{"rt60", "seed"}` for a simulated one; null: dry). What the cut now covers is cut out of that afterwards, so a window
-  of a conversation holds the same samples as the whole does, but for the echo of speech that ended before the window.
+* `mixed_turn` on a cut: `{"first", "seconds", "level", "room"}` and, where it is not 1, `speed`. The piece of the
+  recording from `first` on, `seconds` long when played at its speed, is brought to `level` dBFS (root mean square) and
+  put into the `room` (an impulse response: `{"path"}`, or `{"rt60", "seed"}` for a simulated one; null: dry). What the
+  cut now covers is cut out of that afterwards, so a window of a conversation holds the same samples as the whole does,
+  but for the echo of speech that ended before the window.
 * `made_noise` on a cut without audio: `{"kind", "path", "seed", "seconds", "level"}`, made in full, then cut out.
 """
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.audio.channels import to_mono
-from stentor.data.augment import builtin_noise, decoded, simulate_response, stretch
+from stentor.data.augment import DIRECT, builtin_noise, change_speed, decoded, simulate_response, stretch
 from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import RATE, audio_path, is_spoken, turn_of
 from stentor.data.embedded_audio import audio_file, is_embedded, load_embedded
@@ -111,15 +112,18 @@ def load_turn(cut: Cut, rate: int, echo: bool = False) -> np.ndarray:
     after its end, if the cut reaches to the end of the turn."""
     turn = cut.custom["mixed_turn"]
     custom = {k: v for k, v in cut.custom.items() if k != "mixed_turn"}
-    dry = load_audio(replace(cut, start=turn["first"], duration=turn["seconds"], custom=custom, supervisions=[]), rate)
+    seconds = turn["seconds"] * turn.get("speed", 1.0)
+    dry = load_audio(replace(cut, start=turn["first"], duration=seconds, custom=custom, supervisions=[]), rate)
     return turn_piece(dry, turn, cut.start, cut.duration, rate, echo)
 
 
 def turn_piece(
     dry: np.ndarray, turn: Mapping[str, Any], start: float, duration: float, rate: int, echo: bool
 ) -> np.ndarray:
-    """Of a turn, float32 [samples] as it was recorded, what a cut covers, in its room and at its level; see
-    `load_turn`."""
+    """Of a turn, float32 [samples] as it was recorded, what a cut covers, at its speed, in its room and at its level;
+    see `load_turn`."""
+    if (speed := turn.get("speed", 1.0)) != 1.0:
+        dry = change_speed(dry, speed)
     first = round((start - turn["first"]) * rate)
     wet = apply_room_and_level(dry, turn, rate)
     # A cut may be a sample longer than its turn by rounding.
@@ -153,7 +157,9 @@ def make_noise(noise: Mapping[str, Any], rate: int) -> np.ndarray:
 def _impulse_response(room: dict[str, Any], rate: int) -> np.ndarray:
     if room.get("path"):
         return decoded(as_path(room["path"]), rate)
-    return simulate_response(room["rt60"], np.random.default_rng(room["seed"]), rate)
+    generator = np.random.default_rng(room["seed"])
+    low, high = room.get("direct", DIRECT)
+    return simulate_response(room["rt60"], generator, rate, (low, high))
 
 
 def _at_level(audio: np.ndarray, level: float, length: int) -> np.ndarray:

@@ -49,6 +49,7 @@ def load_record(record: Mapping[str, Any], rate: int = 16000) -> np.ndarray | No
 
 def _load_turn(record: Mapping[str, Any], turn: Mapping[str, Any], rate: int) -> np.ndarray | None:
     """A turn of a simulated conversation, with its echo where the turn was not cut short."""
-    dry = load_record({**record, "start": turn["first"], "duration": turn["seconds"]}, rate)
+    seconds = turn["seconds"] * turn.get("speed", 1.0)
+    dry = load_record({**record, "start": turn["first"], "duration": seconds}, rate)
     start, duration = record.get("start", 0.0), record["duration"]
     return None if dry is None else turn_piece(dry, turn, start, duration, rate, echo=True)

@@ -18,8 +18,8 @@ from stentor.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_BYTES = 256 * 2**20
-"""Size of the cache: about two hours of speech."""
+MAX_BYTES = 512 * 2**20
+"""Size of the cache: about four hours of speech."""
 CHUNK = 64
 """Utterances that a worker process takes at a time."""
 

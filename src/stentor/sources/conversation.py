@@ -7,8 +7,8 @@ from global generators (we need a pure function of the seed and the number of th
 gives each speaker a fixed share of utterances in random order instead of taking turns, places whole utterances with
 their silence (labels must be speech), makes meetings of any length, and copies a cut at each mix (0.1 s each).
 
-Other conversations in each epoch: more of them than an epoch holds, and a fraction of `repeat`, such as `count: 16000,
-repeat: 0.1`. A conversation is metadata and takes about a millisecond to make.
+A conversation is metadata and takes about a millisecond to make. With `fresh` it is made when its turn to be trained on
+comes: none is in memory, and none comes twice.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.data.augment import Noise, Reverb, list_audio
+from stentor.data.augment import DIRECT, Noise, Reverb, list_audio
 from stentor.data.cut import RATE, recording_of
 from stentor.data.rttm import read_rttm
 from stentor.data.storage import StoragePath
@@ -46,13 +46,14 @@ APART = 0.05
 
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(gt=0)]
+Speed = Annotated[float, Field(ge=0.5, le=2)]
 
 
 class Conversation(Source):
     """Conversations simulated from another source's utterances; the speakers keep their names.
 
     Only metadata is made: the audio is mixed when it is loaded. The same config makes the same conversations everywhere
-    and in each epoch.
+    and, unless they are to be `fresh`, in each epoch.
     """
 
     type: Literal["conversation"] = "conversation"
@@ -60,6 +61,13 @@ class Conversation(Source):
     """Where the utterances come from: any source whose records are single recordings with a `speaker`."""
     count: int = Field(1000, ge=1)
     """How many conversations."""
+    fresh: bool = False
+    """Make other conversations in each epoch of training, a function of `train.seed` and the epoch, in place of the
+    same `count`: a model cannot learn them by heart. Training reads them as a stream (set `train.steps`)."""
+    speeds: list[Speed] | None = Field(None, min_length=1)
+    """Play the utterances at these speeds, such as `[0.85, 0.92, 1.0, 1.08, 1.17]`: pitch and formants move along, and
+    each speaker at each speed counts as another one (Yamamoto et al. 2019, "speaker augmentation"), named
+    `NAME@SPEED`. For sources with few speakers. Null: as they are."""
     speakers: Count | list[Count] = [2, 3, 4]
     """How many speakers a conversation has, or the numbers to draw from."""
     speaker_weights: list[Weight] | None = None
@@ -89,6 +97,12 @@ class Conversation(Source):
     seed: int = 0
     """Draws everything. Training and test sources differ by their utterances, not by the seed."""
 
+    _lane: tuple[int, int] = (0, 1)
+    _order: tuple[int, int] | None = None
+    """Of a lane: seed and epoch."""
+    _pools: list[Any] = PrivateAttr(default_factory=list)
+    """Of what is `fresh`: the utterance pool once it is made; lanes, which are copies, share the list."""
+
     @model_validator(mode="after")
     def _fits(self) -> Conversation:
         if (self.seconds is None) == (self.turns is None):
@@ -106,24 +120,49 @@ class Conversation(Source):
     def _numbers(self) -> list[int]:
         return [self.speakers] if isinstance(self.speakers, int) else self.speakers
 
+    @property
+    def streaming(self) -> bool:  # type: ignore[override]
+        return self.fresh
+
+    def num_shards(self, most: int) -> int:
+        return most if self.fresh and self.limit is None and not self.skip else 1
+
+    def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> Conversation:
+        copy = self.model_copy()
+        copy._lane, copy._order = (number, num_lanes), order
+        return copy
+
+    def expected(self) -> int:
+        return self.count
+
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        pool = UtterancePool(self.source, self.turn, self.split, self.cache)
-        yield from pool.unusable
+        number, num_lanes = self._lane
+        pool, sampler, mark = self._pool(), self._turn_sampler(), self._mark()
+        yield from () if number else pool.unusable
+        series = str(self.seed) if self._order is None else ".".join(map(str, (self.seed, *self._order)))
+        for index in range(number, self.count, num_lanes):
+            name = f"conversation-{series}-{index:05d}"
+            yield Scene(self, pool, sampler, name).cut().with_id(f"{name}-{mark}")
+        yield from () if number else pool.refused
+        pool.save()
+
+    def _pool(self) -> UtterancePool:
+        if self._pools:
+            return self._pools[0]
+        pool = UtterancePool(self.source, self.turn, self.split, self.cache, self.speeds)
         if len(pool.speakers) < max(self._numbers()):
             raise DataError(
                 f"Conversations of {max(self._numbers())} speakers need as many in the {self.source.type} source; it "
                 f"has {len(pool.speakers)} whose utterances can be used{pool.why()}."
             )
-        sampler, mark = self._turn_sampler(), self._mark()
-        for index in range(self.count):
-            name = f"conversation-{self.seed}-{index:05d}"
-            yield Scene(self, pool, sampler, name).cut().with_id(f"{name}-{mark}")
-        yield from pool.refused
-        pool.save()
+        if self.fresh:
+            self._pools.append(pool)
+        return pool
 
     def _mark(self) -> str:
         """Six hexadecimal digits, others for other conversations: training and test data may have the same seed."""
-        plain = self.model_dump_json(exclude={"count", "cache", *Source.model_fields})
+        unset = {"fresh"} if self.speeds else {"fresh", "speeds"}
+        plain = self.model_dump_json(exclude={"count", "cache", *unset, *Source.model_fields})
         return f"{zlib.crc32(plain.encode()) & 0xFFFFFF:06x}"
 
     def _turn_sampler(self) -> TurnSampler:
@@ -207,7 +246,7 @@ class Scene:
 
     def _turn(self, speaker: str, begin: float) -> float:
         """Place a turn of the speaker; its end, or `begin` when the speaker has nothing (left) to say."""
-        turn = self.pool.turn(self.utterances[speaker], self.rng)
+        turn = self.pool.turn(speaker, self.utterances[speaker], self.rng)
         if turn is None:
             self.ends[speaker] = max(self.ends[speaker], begin)
             return begin
@@ -219,7 +258,7 @@ class Scene:
         if not silent or end - begin < 2.0:
             return
         other = self.rng.choice(silent)
-        turn = self.pool.backchannel(self.utterances[other], self.rng, longest=1.0)
+        turn = self.pool.backchannel(other, self.utterances[other], self.rng, longest=1.0)
         if turn is not None:
             self._place(other, turn, self.rng.uniform(begin + 0.5, end - 1.1))
 
@@ -245,7 +284,8 @@ class Scene:
             chosen = rng.sample(files, len(self.speakers)) if len(files) >= len(self.speakers) else files * 99
             return {speaker: {"path": str(file)} for speaker, file in zip(self.speakers, chosen)}
         rt60 = rng.uniform(*reverb.rt60)
-        return {speaker: {"rt60": round(rt60, 3), "seed": rng.getrandbits(32)} for speaker in self.speakers}
+        far = {} if reverb.direct == DIRECT else {"direct": list(reverb.direct)}
+        return {speaker: {"rt60": round(rt60, 3), "seed": rng.getrandbits(32), **far} for speaker in self.speakers}
 
     def _background(self, length: float) -> list[Any]:
         from lhotse import MonoCut

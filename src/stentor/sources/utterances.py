@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -36,10 +37,12 @@ class Turn:
 
     utterance: Cut
     spans: list[Span]
-    """Segments in seconds from the start of the utterance, pauses of `split` seconds between them."""
+    """Segments in seconds from the start of the utterance as it is played, pauses of `split` seconds between them."""
     start: float
     """Of the piece, with a margin before the first segment."""
     end: float
+    speaker: str
+    speed: float = 1.0
 
     @property
     def lead(self) -> float:
@@ -50,29 +53,38 @@ class Turn:
         """The piece at a level in dBFS, heard in a room, cut off after `longest` seconds."""
         start, seconds = on_grid(self.start), on_grid(self.end - self.start)
         duration = seconds if longest is None else min(seconds, longest)
-        part = {"first": round(self.utterance.start + start, 6), "seconds": seconds, "level": level, "room": room}
+        first = round(self.utterance.start + start * self.speed, 6)
+        part = {"first": first, "seconds": seconds, "level": level, "room": room}
+        if self.speed != 1.0:
+            part["speed"] = self.speed
         segments = [
-            self._supervision(f"{name}-{i}", a, min(b, start + duration), start)
+            self._supervision(f"{name}-{i}", a - start, min(b, start + duration) - start, first)
             for i, (a, b) in enumerate(self.spans)
             if a < start + duration
         ]
-        cut = replace(self.utterance, id=name, start=part["first"], duration=duration, supervisions=segments)
+        cut = replace(self.utterance, id=name, start=first, duration=duration, supervisions=segments)
         cut.custom = {**(self.utterance.custom or {}), "mixed_turn": part}
         return cut
 
-    def _supervision(self, name: str, a: float, b: float, start: float) -> SupervisionSegment:
-        """The supervision of a segment, with its words where their times are known; a word cut off is none."""
+    def _supervision(self, name: str, a: float, b: float, first: float) -> SupervisionSegment:
+        """The supervision of a segment from `a` to `b` seconds of the piece, with its words where their times are
+        known; a word cut off is none. An alignment counts from the start of the recording, where the piece is at
+        `first`."""
         (supervision,) = self.utterance.supervisions
-        at = self.utterance.start
+        words = (supervision.alignment or {}).get("word", [])
+        if self.speed != 1.0:
+            words = [
+                item._replace(start=first + (item.start - first) / self.speed, duration=item.duration / self.speed)
+                for item in words
+            ]
         items = [
-            item
-            for item in (supervision.alignment or {}).get("word", [])
-            if a - 1e-3 <= item.start - at and item.end - at <= b + 1e-3 and item.symbol
+            item for item in words if a - 1e-3 <= item.start - first and item.end - first <= b + 1e-3 and item.symbol
         ]
-        start, duration = round(a - start, 6), round(b - a, 6)
         text = " ".join(item.symbol for item in items) or None
         alignment = {"word": items} if items else None
-        return replace(supervision, id=name, start=start, duration=duration, text=text, alignment=alignment)
+        start, duration = round(a, 6), round(b - a, 6)
+        whose = {"text": text, "alignment": alignment, "speaker": self.speaker}
+        return replace(supervision, id=name, start=start, duration=duration, **whose)
 
 
 class UtterancePool:
@@ -82,7 +94,9 @@ class UtterancePool:
     out to be unreadable or without enough speech.
     """
 
-    def __init__(self, source: Source, turn: Span, split: float, cache: Path | None):
+    def __init__(
+        self, source: Source, turn: Span, split: float, cache: Path | None, speeds: Sequence[float] | None = None
+    ):
         self.shortest, self.longest, self.split = *turn, split
         self.cache = cache.expanduser() if cache is not None else None
         self.known: dict[str, list[Span]] = {}
@@ -106,7 +120,10 @@ class UtterancePool:
                 utterances[single.supervisions[0].speaker].append(single)
                 seconds += min(single.duration, self.longest)
         self.utterances = dict(utterances)
-        self.speakers = sorted(utterances)
+        played = {speed: "" if speed == 1.0 else f"@{speed:g}" for speed in speeds or [1.0]}
+        self.recorded = {f"{name}{mark}": (name, speed) for name in utterances for speed, mark in played.items()}
+        """The name in the source, and the speed, of each speaker."""
+        self.speakers = sorted(self.recorded)
         self.mean_turn = seconds / max(1, sum(map(len, utterances.values())))
         """Seconds of a turn, about."""
 
@@ -118,23 +135,23 @@ class UtterancePool:
 
     def shuffled(self, speaker: str, rng: random.Random) -> list[Cut]:
         """Utterances of a speaker in a drawn order, for `turn` to take from the end."""
-        utterances = self.utterances[speaker]
+        utterances = self.utterances[self.recorded[speaker][0]]
         return rng.sample(utterances, min(len(utterances), MOST_DRAWN))
 
-    def turn(self, utterances: list[Cut], rng: random.Random) -> Turn | None:
+    def turn(self, speaker: str, utterances: list[Cut], rng: random.Random) -> Turn | None:
         """The next turn, from the last usable utterance, which goes to the front; None when none is usable."""
         target = rng.uniform(self.shortest, self.longest)
         for _ in range(len(utterances)):
             utterance = utterances.pop()
-            if spans := self._speech(utterance):
+            if spans := self._played(speaker, utterance):
                 utterances.insert(0, utterance)
-                return self._turn(utterance, _stretch(spans, self.shortest, target, rng))
+                return self._turn(speaker, utterance, _stretch(spans, self.shortest, target, rng))
         return None
 
-    def backchannel(self, utterances: list[Cut], rng: random.Random, longest: float) -> Turn | None:
+    def backchannel(self, speaker: str, utterances: list[Cut], rng: random.Random, longest: float) -> Turn | None:
         """A few words out of one of the utterances; None when there is nothing short."""
         utterance = rng.choice(utterances) if utterances else None
-        spans = self._speech(utterance) if utterance is not None else []
+        spans = self._played(speaker, utterance) if utterance is not None else []
         first = [i for i, (a, b) in enumerate(spans) if 0.15 <= b - a <= longest]
         if not first:
             return None
@@ -142,7 +159,7 @@ class UtterancePool:
         target, last = rng.uniform(0.3, longest), i
         while last + 1 < len(spans) and spans[last + 1][1] - spans[i][0] <= target:
             last += 1
-        return self._turn(utterance, spans[i : last + 1])
+        return self._turn(speaker, utterance, spans[i : last + 1])
 
     def save(self) -> None:
         """Keep what was found out in the cache file."""
@@ -152,11 +169,18 @@ class UtterancePool:
         with atomic_path(self.cache) as part:
             part.write_text(json.dumps(self.known), encoding="utf-8")
 
-    def _turn(self, utterance: Cut, spans: list[Span]) -> Turn:
+    def _turn(self, speaker: str, utterance: Cut, spans: list[Span]) -> Turn:
         from stentor.data.activity import join_spans
 
-        start, end = max(spans[0][0] - MARGIN, 0.0), min(spans[-1][1] + MARGIN, utterance.duration)
-        return Turn(utterance, join_spans(spans, self.split), start, end)
+        speed = self.recorded[speaker][1]
+        end = min(spans[-1][1] + MARGIN, utterance.duration / speed)
+        return Turn(utterance, join_spans(spans, self.split), max(spans[0][0] - MARGIN, 0.0), end, speaker, speed)
+
+    def _played(self, speaker: str, utterance: Cut) -> list[Span]:
+        """`_speech` at the speaker's speed."""
+        speed = self.recorded[speaker][1]
+        spans = self._speech(utterance)
+        return spans if speed == 1.0 else [(a / speed, b / speed) for a, b in spans]
 
     def _speech(self, utterance: Cut) -> list[Span]:
         """Stretches of speech of an utterance: its words, or what is loud; empty for one that cannot be used."""

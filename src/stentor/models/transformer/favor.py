@@ -1,15 +1,21 @@
 """FAVOR+: linear attention by positive orthogonal random features (Choromanski et al. 2021, "Rethinking Attention with
 Performers", arXiv 2009.14794).
 
-With the rows w_j of a random `projection` [m, d], the softmax kernel exp(q.k / sqrt(d)) is the expectation of
-phi(q).phi(k), where
+With the rows w_j of a random `projection` [m, d], the softmax kernel exp(q.k / sqrt(d)) is the expectation over w of
+exp(e(q)) exp(e(k)), where e_j(x) = w_j.x / d^(1/4) - |x|^2 / (2 sqrt(d)). The features of queries and keys are
 
-    phi(x) = m^(-1/2) [exp(w x / d^(1/4) - |x|^2 / (2 sqrt(d)) - c) + eps].
+    phi_j(q) = exp(w_j.q / d^(1/4) - c(q)) + eps        c(q) = max_j w_j.q / d^(1/4)
+    phi_j(k) = exp(e_j(k) - c) + eps                    c = max_ij e_j(k_i)
 
-The attention of all queries is then phi(Q) (phi(K)^T V) over phi(Q) sum(phi(K)): linear in time and memory. The
-stabiliser c keeps the exponentials at 1 or below: for a query the largest exponent over its features, for keys the
-largest over features and valid positions of an item and head. Gradients do not go through it (as in the paper's code).
-phi of a masked key is 0, so padding is neither in the sum nor in its denominator. m^(-1/2) cancels and is left out.
+and the attention of all queries is phi(Q) (phi(K)^T V) over phi(Q) sum(phi(K)): linear in time and memory. The
+stabilisers keep the exponentials at 1 or below; that of the keys is the largest over features and valid positions of
+an item and head. Gradients do not go through them (as in the paper's code). phi of a masked key is 0, eps included, so
+padding is neither in the sum nor in its denominator.
+
+|q|^2 is the same in all features of a query and would cancel but for eps, which would then weigh more the longer the
+query is. The paper's code has it so, for keys too, whose stabiliser leaves |k|^2 out: its features shrink beside eps
+as queries and keys grow, and attention becomes a plain mean. Here eps is a share of a query's largest feature, and of
+the largest of all keys. m^(-1/2) before the features cancels too.
 
 **Causal.** Position t sees the keys up to t, with the largest exponent among these, c_t, as their stabiliser: the
 answer is that of non-causal attention over the prefix, and does not depend on what comes later. Sums over a prefix are
@@ -67,8 +73,9 @@ class Favor(nn.Module, RandomFeatures):
         dim: size of a head, d.
         features: number of features m. None: int(d ln d), at least d.
         scaling: lengths of the projection's rows, see `orthogonal`.
-        eps: added to every feature, so that no denominator vanishes. The paper's code has 1e-4; most features are far
-            below that, and a diarizer learned a little faster with less of it.
+        eps: added to every feature, so that no denominator vanishes, where 1 is the largest feature of a query, and of
+            all keys (see the module). The paper's code has 1e-4 beside features with another stabiliser; most of ours
+            are far below that, and a diarizer learned a little faster with less of it.
         fixed: never redrawn; the `redraw` callback leaves it alone.
 
     `projection` [m, d] is a buffer: checkpoints and exports hold it, for the layer's function depends on it.
@@ -225,7 +232,7 @@ class Favor(nn.Module, RandomFeatures):
         return x.to(torch.promote_types(x.dtype, torch.float32)) * self.dim**-0.25
 
     def _query(self, query: Tensor) -> Tensor:
-        """exp of the exponents less their largest: phi without eps. |q|^2 is the same for all features, and cancels."""
+        """phi of queries without eps."""
         exponent = self._scaled(query) @ self.projection.to(_wide(query)).T
         return exponent.sub_(exponent.detach().amax(-1, keepdim=True)).exp_()
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from stentor.tasks.diarize.inference import WindowOutputs
 from stentor.tasks.diarize.tracking import track
+from stentor.tasks.diarize.vbx import apart_labels, speaker_space, vbx
 from stentor.tasks.diarize.windows import Windows
 
 RELIABLE = 3.0
@@ -139,6 +140,9 @@ def cluster_speakers(outputs: WindowOutputs, tracks: np.ndarray, windows: Window
     rows = np.flatnonzero(reliable)
     square = np.ix_(rows, rows)
     labels = cluster(distances[square], voices.weights[rows], voices.apart[square], threshold, low, high)
+    if windows.clustering == "vbx" and len(same):
+        labels = _resegmented(labels, distances[square], voices, rows, same, threshold, windows)
+        rows, labels = rows[labels >= 0], labels[labels >= 0]
     least = min(SMALLEST, round(0.1 * len(distances)))
     labels = _without_small(labels, voices.weights[rows], least, low, high)
     speakers = np.full(len(distances), -1)
@@ -147,6 +151,28 @@ def cluster_speakers(outputs: WindowOutputs, tracks: np.ndarray, windows: Window
     identities = np.full(tracks.shape, -1)
     identities[tracks >= 0] = speakers[voices.of]
     return identities
+
+
+def _resegmented(
+    labels: np.ndarray,
+    distances: np.ndarray,
+    voices: _Voices,
+    rows: np.ndarray,
+    same: np.ndarray,
+    threshold: float,
+    windows: Windows,
+) -> np.ndarray:
+    """The labels by `vbx` of the voices in `rows`, -1 where no speaker is left for one; the agglomerative `labels`
+    where it finds fewer or more speakers than there may be. It begins with the clusters of half of the threshold."""
+    low, high = windows.bounds
+    apart = voices.apart[np.ix_(rows, rows)]
+    initial = cluster(distances, voices.weights[rows], apart, threshold / 2, low)
+    space, between = speaker_space(voices.vectors[rows], np.searchsorted(rows, same))
+    options = windows.vbx
+    found = vbx(space, between, initial, voices.track[rows], options.fa, options.fb, options.loop)
+    bayesian = apart_labels(found, apart)
+    count = int(bayesian.max()) + 1
+    return bayesian if low <= count <= (high or count) else labels
 
 
 def _assign_remaining(
@@ -202,6 +228,8 @@ class _Voices:
         self.known = np.linalg.norm(sums, axis=1) > 0
         scale = np.linalg.norm(sums, axis=1) if outputs.embeddings is not None else total
         self.vectors = (sums / np.maximum(scale, 1e-9)[:, None]).astype(np.float32)
+        self.track = keys[:, 1]
+        """The track of each voice, in order of time within one."""
         gap = np.abs(keys[:, None, 0] - keys[None, :, 0])
         self.one = (keys[:, None, 1] == keys[None, :, 1]) & (gap >= 2) & (gap <= 4)
         """Pairs of one track that share no audio, but are not far from each other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -18,6 +18,17 @@ class Embedder(Section):
     """Hub id or folder of an x-vector model, such as microsoft/wavlm-base-plus-sv."""
     revision: str | None = None
     """Branch, tag or commit of the Hub id. Null: the newest."""
+
+
+class VBx(Section):
+    """The section `task.windows.vbx`: how a Bayesian model groups voices (Landini et al. 2022)."""
+
+    fa: float = Field(default=0.3, gt=0)
+    """Factor of the evidence: less of it makes fewer speakers."""
+    fb: float = Field(default=5.0, gt=0)
+    """Factor of the prior: more of it makes fewer speakers."""
+    loop: float = Field(default=0.9, ge=0, lt=1)
+    """Probability that a track of windows stays with its speaker from one stretch to the next."""
 
 
 class Windows(Section):
@@ -48,6 +59,11 @@ class Windows(Section):
     cluster_threshold: float | None = Field(default=None, gt=0)
     """Distance of voices from which they are two speakers: the cosine distance of embeddings, or that of spectra in
     units of what a voice varies by. Null: as the voices of each recording show it."""
+    clustering: Literal["agglomerative", "vbx"] = "agglomerative"
+    """How voices become speakers: nearest first, up to the threshold, or besides by a Bayesian hidden Markov model that
+    begins with many speakers and drops those that it does not need (`vbx`)."""
+    vbx: VBx = VBx()
+    """Options of the Bayesian model."""
     embedding: Embedder | None = None
     """A model that tells voices apart, in the place of the model's own embeddings. Null: the model's own, if it has
     them, and else the long-term spectra of the voices."""

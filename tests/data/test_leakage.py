@@ -36,6 +36,19 @@ def test_what_a_set_shares_is_counted_once(clip):
     ]
 
 
+def test_joined_clips_share_the_clips_in_them(clip):
+    from stentor.sources.synth import chain
+
+    train = chain("join-0", [clip("a", "one", "ann", "a.wav"), clip("b", "two", "ann", "b.wav")], [0.1, 0.1], 0.1)
+    same = chain("join-0", [clip("b", "two", "ann", "b.wav"), clip("c", "six", "ben", "c.wav")], [0.0, 0.1], 0.1)
+    assert leakage([train], {"dev": [same]})["dev"] == {
+        "speakers": [1, 2],
+        "texts": [0, 1],
+        "ids": [1, 2],
+        "recordings": [1, 2],
+    }
+
+
 def test_what_is_unknown_is_no_zero(clip):
     dev = {"dev": [clip("x", "one", "ben")]}
     unnamed = leakage([clip("a", "two")], dev)

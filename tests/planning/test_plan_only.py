@@ -40,6 +40,11 @@ def test_values_far_from_the_suggestion_are_noted(tiny, capsys):
     assert "optim.lr 0.001 (here 0.1), for scratch" in out
 
 
+def test_a_speaker_that_nobody_has_is_named(tiny, capsys):
+    out = plan(tiny(), capsys, "data.train.0.exclude={speaker: [teo]}")
+    assert "data.train.0.exclude: no record has the speaker teo; is it spelled right?" in out
+
+
 def test_every_process_of_several_is_told(tiny, capsys, tmp_path):
     plan(tiny(), capsys, "train.shard=true", "--processes", "4", "--json", str(tmp_path / "four.json"))
     plan(tiny(), capsys, "--json", str(tmp_path / "one.json"))

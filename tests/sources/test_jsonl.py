@@ -9,7 +9,7 @@ from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_
 from stentor.data.load_audio import load_audio
 from stentor.data.load_record_audio import load_record
 from stentor.errors import DataError
-from stentor.sources.base import Source
+from stentor.sources.base import Source, filter_warnings
 from stentor.sources.jsonl import Jsonl
 
 
@@ -172,6 +172,18 @@ def test_where_exclude_limit_and_language(folder):
     everything = [c.id for c in cuts(path)]
     assert [c.id for c in cuts(path, limit=1)] + [c.id for c in cuts(path, skip=1)] == everything
     assert [c.id for c in cuts(path, skip=1, limit=1)] == everything[1:2]
+
+
+def test_values_that_no_record_has_are_told(folder):
+    rows = [{"audio_path": "a.wav", "duration": 1, "text": "one", "speaker": who} for who in ("ann", "ben")]
+    inner = {"type": "jsonl", "path": str(write(folder, *rows)), "exclude": {"speaker": ["bent", "ben"]}}
+    joined = Source.model_validate({"type": "join", "source": [inner], "count": 3})
+    short = Source.model_validate(inner | {"where": {"speaker": "anna"}, "limit": 1})
+    assert filter_warnings({"train": [joined]}, "data") == []  # it was not read
+    assert len(list(joined.cuts())) == 3 and list(short.cuts()) == []
+    assert filter_warnings({"train": [joined], "test": {"short": short}}, "data") == [
+        "data.train.0.source.0.exclude: no record has the speaker bent; is it spelled right?"
+    ]
 
 
 def test_own_keys_never_stand_for_audio(folder):

@@ -51,6 +51,7 @@ from stentor.models.weights_io import check_weights
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
 from stentor.section.contract import blame
+from stentor.sources.base import filter_warnings
 from stentor.tasks.transcribe import Transcribe
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     evals, tests = eval_sets(config.data.eval), eval_sets(config.data.test)
     overlap = leakage.of_run(train_data, [*evals, *tests])
     data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
-    for line in [*leakage.summary_lines(overlap), *data_warnings]:
+    filters = filter_warnings({"train": data.train, "eval": data.eval, "test": data.test}, "data")
+    for line in [*filters, *leakage.summary_lines(overlap), *data_warnings]:
         say(line)
     return TrainingSetup(
         task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings

@@ -25,7 +25,8 @@ training data is a stream or has an index, or names no speakers."""
 
 def leakage(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> Overlap:
     """Speakers, texts, ids and recordings that each set shares with the training data (None: not read whole). Texts
-    are equal when their words are: case and punctuation do not count."""
+    are equal when their words are: case and punctuation do not count. Of joined and mixed clips the ids and recordings
+    are those of the clips in them."""
     held: dict[str, dict[str, set[str]]] = {name: {kind: set() for kind in KINDS} for name in sets}
     for name, cuts in sets.items():
         for cut in cuts:
@@ -72,10 +73,22 @@ def summary_lines(overlap: Overlap) -> list[str]:
 
 
 def _traits(cut: Cut) -> Iterator[tuple[str, str]]:
-    yield "ids", cut.id
-    for speaker in {s.speaker for s in cut.supervisions} - {None}:
-        yield "speakers", speaker
     if text := plain_text(text_of(cut) or ""):
         yield "texts", text
-    if path := audio_path(cut):
-        yield "recordings", path
+    for part in _parts(cut):
+        yield "ids", part.id
+        for speaker in {s.speaker for s in part.supervisions} - {None}:
+            yield "speakers", speaker
+        if path := audio_path(part):
+            yield "recordings", path
+
+
+def _parts(cut: Cut) -> Iterator[Cut]:
+    """The cut, or the cuts that it is joined or mixed from, whose own id says nothing."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    if isinstance(cut, MixedCut):
+        for track in cut.tracks:
+            yield from _parts(track.cut)
+    elif not isinstance(cut, PaddingCut):
+        yield cut

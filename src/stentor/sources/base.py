@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, BaseModel, Field, SerializeAsAny
 
 from stentor.data.cut import UnusableRecord, field_of, set_channel, set_language
 from stentor.section import Choice
@@ -49,6 +49,9 @@ class Source(Choice):
     required: ClassVar[tuple[str, ...]] = ("records",)
     streaming: ClassVar[bool] = False
     """True when the number of records is unknown until they were all read."""
+
+    _unmatched: dict[tuple[str, str], list[Any]] | None = None
+    """Of (`where` or `exclude`, field): values that no record has had so far. None: the records were not all read."""
 
     def records(self) -> Iterator["Cut"]:
         """All cuts of the source, lazily, in a fixed order. Subclasses implement this.
@@ -118,11 +121,20 @@ class Source(Choice):
         records: Any = self.records()
         if not isinstance(records, Iterable):
             raise violation(self, "records", YIELDS, records)
-        wanted = filter(self.wanted, records)
+        self._unmatched = None
+        unmatched = {
+            (name, key): list(value) if isinstance(value, list) else [value]
+            for name, section in (("where", self.where), ("exclude", self.exclude))
+            for key, value in section.items()
+        }
+        wanted = (record for record in records if self.wanted(record, unmatched))
         yield from islice(wanted, self.skip, None if self.limit is None else self.skip + self.limit)
+        if self.limit is None:
+            self._unmatched = unmatched
 
-    def wanted(self, record: Any) -> bool:
-        """Whether `where` and `exclude` leave a record in, which gets the defaults of the source."""
+    def wanted(self, record: Any, unmatched: dict[tuple[str, str], list[Any]] | None = None) -> bool:
+        """Whether `where` and `exclude` leave a record in, which gets the defaults of the source. Its values are taken
+        out of those that are `unmatched`."""
         from lhotse.cut import Cut
 
         if isinstance(record, UnusableRecord):
@@ -130,9 +142,25 @@ class Source(Choice):
         if not isinstance(record, Cut):
             raise violation(self, "records", YIELDS, record)
         self.set_defaults(record)
+        for (_, key), values in (unmatched or {}).items():
+            if values and (value := field_of(record, key)) in values:
+                values.remove(value)
         return all(_matches(field_of(record, key), value) for key, value in self.where.items()) and not any(
             _matches(field_of(record, key), value) for key, value in self.exclude.items()
         )
+
+
+def filter_warnings(section: Any, place: str) -> list[str]:
+    """A sentence for each value of `where` and `exclude` that no record has, of all sources within a section, a list or
+    a mapping of them at `place`, that were read to their end."""
+    lines = []
+    if isinstance(section, Source):
+        for (name, key), values in (section._unmatched or {}).items():
+            lines += [f"{place}.{name}: no record has the {key} {value}; is it spelled right?" for value in values]
+    parts = dict(enumerate(section)) if isinstance(section, list) else section
+    for key, part in dict(parts).items() if isinstance(parts, dict | BaseModel) else ():
+        lines += filter_warnings(part, f"{place}.{key}")
+    return lines
 
 
 TightSource = Annotated[SerializeAsAny[Source], AfterValidator(lambda source: source.tight())]

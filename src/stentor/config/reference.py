@@ -29,11 +29,12 @@ of names (`data.eval.far=null`). A section that has a `type` may be written as a
 
 
 def markdown(schema: type[Section] = Config) -> str:
-    """docs/reference.md: one table per section, one per type of a choice. Plug-ins are left out."""
+    """docs/reference.md: one table per section, one per type of a choice, where it comes first. Plug-ins are left out."""
     lines = [_HEAD, f"## The run\n\n{summary(schema)}\n", *_table(schema, fields(schema))]
+    described: dict[type[Section], tuple[str, ...]] = {}
     for key, field in fields(schema).items():
         for steps, section in sections_in(field.annotation):
-            lines += _section((key, *steps), section, 2, ())
+            lines += _section((key, *steps), section, 2, described)
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
 
 
@@ -178,32 +179,35 @@ def _display(entry: Entry) -> str:
     return ".".join(steps)
 
 
-def _section(path: tuple[str, ...], section: type[Section], level: int, around: tuple[type[Section], ...]) -> list[str]:
-    if section in around:
-        return []
-    heading, around = "#" * min(level, 5), (*around, section)
+def _section(
+    path: tuple[str, ...], section: type[Section], level: int, described: dict[type[Section], tuple[str, ...]]
+) -> list[str]:
+    heading, first = "#" * min(level, 5), described.setdefault(section, path)
+    if first is not path:
+        inside = first == path[: len(first)]  # a section in itself, or the same key of another type
+        return [] if inside else [f"\n{heading} `{_pretty(path)}`\n\nAs `{_pretty(first)}`.\n"]
     lines = [f"\n{heading} `{_pretty(path)}`\n\n{summary(section)}\n"]
     if not is_open(section):
-        return [*lines, *_table(section, fields(section)), *_inside(path, fields(section), level, around)]
+        return [*lines, *_table(section, fields(section)), *_inside(path, fields(section), level, described)]
     shared = {key: field for key, field in fields(section).items() if key != "type"}
     kinds = {name: kind for name, kind in kinds_of(section).items() if kind.__module__.startswith("stentor.")}
     names = ", ".join(f"`{name}`" for name in kinds)
     without = getattr(section, "default_type", None)
     lines.append(f"Types: {names or 'none yet'}." + (f" Without a `type`: `{without}`." if without else "") + "\n")
     if shared:
-        lines += ["Keys of every type:\n", *_table(section, shared), *_inside(path, shared, level, around)]
+        lines += ["Keys of every type:\n", *_table(section, shared), *_inside(path, shared, level, described)]
     for name, kind in kinds.items():
         rows = {key: f for key, f in fields(kind).items() if key != "type" and not _inherited(key, f, shared)}
         lines.append(f"\n{heading}# `{_pretty(path)}` with `type: {name}`\n\n{summary(kind)}\n")
-        lines += [*_table(kind, rows), *_inside(path, rows, level + 1, around)]
+        lines += [*_table(kind, rows), *_inside(path, rows, level + 1, described)]
     return lines
 
 
 def _inside(
-    path: tuple[str, ...], rows: dict[str, FieldInfo], level: int, around: tuple[type[Section], ...]
+    path: tuple[str, ...], rows: dict[str, FieldInfo], level: int, described: dict[type[Section], tuple[str, ...]]
 ) -> list[str]:
     sections = [((*path, key, *steps), s) for key, f in rows.items() for steps, s in sections_in(f.annotation)]
-    return [line for steps, inner in sections for line in _section(steps, inner, level + 1, around)]
+    return [line for steps, inner in sections for line in _section(steps, inner, level + 1, described)]
 
 
 def _inherited(key: str, field: FieldInfo, shared: dict[str, FieldInfo]) -> bool:

@@ -98,7 +98,8 @@ class Job:
     @property
     def in_rounds(self) -> bool:
         """Whether `stentor improve` trains it."""
-        return re.search(r"^improve:(?! *(null|~)? *(#|$))", self.yaml, re.MULTILINE) is not None
+        text = self.yaml if self.config.is_file() else ""
+        return re.search(r"^improve:(?! *(null|~) *(#|$))", text, re.MULTILINE) is not None
 
     @property
     def yaml(self) -> str:

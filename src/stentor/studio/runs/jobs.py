@@ -15,7 +15,6 @@ Nothing is held in memory: any page of any studio sees the same, before and afte
 import contextlib
 import errno
 import io
-import re
 import secrets
 import shutil
 import signal
@@ -98,7 +97,13 @@ class Job:
     @property
     def in_rounds(self) -> bool:
         """Whether `stentor improve` trains it."""
-        return re.search(r"^improve:(?! *(null|~)? *(#|$))", self.yaml, re.MULTILINE) is not None
+        from ruamel.yaml import YAML, YAMLError
+
+        try:
+            tree = YAML(typ="safe").load(self.yaml)
+        except (OSError, YAMLError):
+            return False
+        return isinstance(tree, dict) and bool(tree.get("improve"))
 
     @property
     def yaml(self) -> str:

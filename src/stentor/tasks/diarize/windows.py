@@ -23,9 +23,9 @@ class Embedder(Section):
 class VBx(Section):
     """The section `task.windows.vbx`: how a Bayesian model groups voices (Landini et al. 2022)."""
 
-    fa: float = Field(default=0.3, gt=0)
+    fa: float = Field(default=1.0, gt=0)
     """Factor of the evidence: less of it makes fewer speakers."""
-    fb: float = Field(default=5.0, gt=0)
+    fb: float = Field(default=20.0, gt=0)
     """Factor of the prior: more of it makes fewer speakers."""
     loop: float = Field(default=0.9, ge=0, lt=1)
     """Probability that a track of windows stays with its speaker from one stretch to the next."""

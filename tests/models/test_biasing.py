@@ -209,7 +209,7 @@ def test_transducers_write_the_listed_word_and_a_batch_is_its_items():
 
     def texts(bias, rows=slice(None)):
         states, counts, limits = table[rows], frames[rows], [20] * len(frames[rows])
-        paths = beam.search(Echo(), states, counts, limits, 4, bias)
+        paths = [answers[0] for answers in beam.search(Echo(), states, counts, limits, 4, bias)]
         return [Letters().decode(path.ids) for path in paths]
 
     assert texts(None) == ["a babis", "bab", "a cab is"]

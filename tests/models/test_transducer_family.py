@@ -38,7 +38,6 @@ ENCODER = {
 }
 MODEL = {"type": "transducer", "encoder": {"config": ENCODER}, "predictor": {"hidden": 48}, "ctc": {}, "times": True}
 LORA = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["encoder.*_proj"]}}
-CONVOLUTION = {"convolution": {"kernel": 5, "hidden": 24, "dropout": 0.3}}
 TEXTS = ("one two three", "nine eight", "zero zero seven", "six")
 SECONDS = (1.3, 0.9, 4.07, 0.5)
 
@@ -64,9 +63,8 @@ def losses(bundle, items):
     return RNNTLoss().sum(**outputs["rnnt"]), batch
 
 
-@pytest.mark.parametrize("keys", [{}, CONVOLUTION], ids=["plain", "convolution"])
-def test_a_batch_is_its_items(keys):
-    bundle = build(**keys)
+def test_a_batch_is_its_items():
+    bundle = build()
     bundle.model.eval()
     torch.nn.init.normal_(bundle.model.joint.head.weight, std=1.0)  # an untrained one writes blanks alone
     together, batch = losses(bundle, examples())
@@ -159,7 +157,7 @@ def test_words_are_where_the_times_head_says():
 
 def test_every_trained_parameter_gets_a_gradient():
     for lora in ({}, LORA):
-        bundle = build(**lora, **CONVOLUTION)
+        bundle = build(**lora)
         for name, parameter in bundle.model.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter)
@@ -171,27 +169,6 @@ def test_every_trained_parameter_gets_a_gradient():
         trained = {n: p for n, p in bundle.model.named_parameters() if p.requires_grad}
         assert all(p.grad is not None for p in trained.values())
         assert any("lora" in n for n in trained) == bool(lora) and any(n.startswith("joint") for n in trained)
-
-
-def test_a_convolution_hears_the_frames_around():
-    model = build(**CONVOLUTION).model.eval()
-    frames = torch.randn(1, 9, 48)
-    changed = frames.clone()
-    changed[0, 4] += 1.0
-    differs = (model.enter(frames) - model.enter(changed)).abs().amax(-1)[0] > 1e-6
-    assert differs.tolist() == [2 <= i <= 6 for i in range(9)]
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"convolution": {"kernel": 4}}, "4 has no frame in its middle: take 5"),
-        ({**CONVOLUTION, "encoder": {"config": ENCODER, "streaming": {"chunk": [0.3, 0.6]}}}, "looks ahead"),
-    ],
-)
-def test_convolutions_that_cannot_be(keys, message):
-    with pytest.raises(ValueError, match=message):
-        Family.model_validate({**MODEL, **keys})
 
 
 def test_the_processor_travels_to_loader_workers():

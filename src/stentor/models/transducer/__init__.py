@@ -33,23 +33,6 @@ class PredictorSection(Section):
     """Dropout on its output."""
 
 
-class ConvolutionSection(Section):
-    """A convolution over the encoder's frames, with which each frame hears those around it before it is joined."""
-
-    kernel: int = Field(9, ge=1)
-    """Frames that one sees, an odd number."""
-    hidden: int = Field(256, ge=1)
-    """Width of its output."""
-    dropout: float = Field(0.3, ge=0, lt=1)
-    """Dropout before and after it."""
-
-    @model_validator(mode="after")
-    def _odd(self) -> ConvolutionSection:
-        if self.kernel % 2 == 0:
-            raise ConfigConflict("kernel", f"{self.kernel} has no frame in its middle: take {self.kernel + 1}")
-        return self
-
-
 class TransducerLora(Lora):
     """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
 
@@ -71,9 +54,6 @@ class TransducerFamily(PretrainedFamily):
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     encoder: EncoderSection | None = None
     """The audio encoder of a transducer that is put together here."""
-    convolution: ConvolutionSection | None = None
-    """Between the encoder and the joint: with a frozen encoder, all that the joint has to tell one sound by is a single
-    frame else. Null: none."""
     predictor: PredictorSection = PredictorSection()
     tokenizer: TokenizerSection | None = None
     """What it writes with, made from the training transcripts. Null: a pretrained transducer's own tokenizer, for other
@@ -114,11 +94,9 @@ class TransducerFamily(PretrainedFamily):
             raise ConfigConflict("streaming", "with `encoder`, write it there: `encoder: {streaming: ...}`")
         if self.streaming is not None and self.streaming.lookahead > 0:
             raise ConfigConflict("streaming.lookahead", "a folder of transformers has no place for it: leave it out")
-        if self.convolution is not None and self.encoder is not None and self.encoder.streaming is not None:
-            raise ConfigConflict("convolution", "looks ahead, which `encoder.streaming` does not: leave it out")
-        for key in ("ctc", "times", "convolution") if self.encoder is None else ():
+        for key in ("ctc", "times") if self.encoder is None else ():
             if getattr(self, key):
-                raise ConfigConflict(key, "goes with `encoder`: models of transformers have no such part")
+                raise ConfigConflict(key, "goes with `encoder`: models of transformers have no such head")
         if self.encoder is None and self.predictor != PredictorSection():
             raise ConfigConflict("predictor", "goes with `encoder`: models of transformers have one, sized by `config`")
         return self

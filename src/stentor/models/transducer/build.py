@@ -70,7 +70,7 @@ def assemble(
     predictor = Predictor(classes, settings.hidden, settings.layers, settings.dropout)
     joint = Joint(settings.hidden, classes)
     ctc_classes = len(processor.ctc) if processor.ctc else None
-    model = EncoderTransducer(encoder, processor.shape, predictor, joint, ctc_classes, family.times, family.convolution)
+    model = EncoderTransducer(encoder, processor.shape, predictor, joint, ctc_classes, family.times)
     family._from_base = {name for name in model.state_dict() if from_base and name.startswith("encoder.")}
     return Bundle(model, processor, family, model.cache_encoder)
 

@@ -16,7 +16,6 @@ from stentor.models.decoding import Result
 from stentor.models.rescoring import IGNORED
 from stentor.models.speech_llm.encoders import Geometry
 from stentor.models.speech_llm.modeling import EncoderCache
-from stentor.models.transducer import ConvolutionSection
 from stentor.models.transducer.beam import Hypothesis, search
 from stentor.models.transducer.decoding import Path, State, greedy
 
@@ -192,24 +191,11 @@ class Predictor(nn.Module):
         return self.project(self.dropout(output)), (hidden,)
 
 
-class FrameConvolution(nn.Module):
-    """Each frame with those around it: [B, T, width] (zero at padding) -> [B, T, hidden]."""
-
-    def __init__(self, width: int, hidden: int, kernel: int, dropout: float):
-        super().__init__()
-        self.conv = nn.Conv1d(width, hidden, kernel, padding=kernel // 2)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        output: Tensor = self.dropout(F.gelu(self.conv(self.dropout(frames).transpose(1, 2)).transpose(1, 2)))
-        return output
-
-
 class EncoderTransducer(TransducerModel):
-    """One of the encoders of `Geometry` with a GRU and a joint, and perhaps a convolution before it and a CTC head.
+    """One of the encoders of `Geometry` with a GRU and a joint, and perhaps a CTC head.
 
-    Parts: `encoder`, `convolution`, `project`, `predictor`, `joint`, `ctc_head`, `times_head`. An encoder without any
-    trainable parameter stays in evaluation mode (no dropout).
+    Parts: `encoder`, `project`, `predictor`, `joint`, `ctc_head`, `times_head`. An encoder without any trainable
+    parameter stays in evaluation mode (no dropout).
     """
 
     blank = 0
@@ -222,15 +208,11 @@ class EncoderTransducer(TransducerModel):
         joint: Joint,
         ctc_classes: int | None = None,
         times: bool = False,
-        convolution: ConvolutionSection | None = None,
     ):
         super().__init__()
         self.encoder, self.shape, self.predictor, self.joint = encoder, shape, predictor, joint
         width = encoder.config.hidden_size
-        self.convolution = None
-        if convolution is not None:
-            self.convolution = FrameConvolution(width, convolution.hidden, convolution.kernel, convolution.dropout)
-        self.project = nn.Linear(convolution.hidden if convolution else width, joint.head.in_features)
+        self.project = nn.Linear(width, joint.head.in_features)
         self.ctc_head = nn.Linear(width, ctc_classes) if ctc_classes else None
         self.times_head = nn.Linear(width, 2) if times else None
         self.frame_seconds = 1 / shape.frame_rate
@@ -248,7 +230,7 @@ class EncoderTransducer(TransducerModel):
         return self.enter(hidden), frames
 
     def enter(self, hidden: Tensor) -> Tensor:
-        states: Tensor = self.project(hidden if self.convolution is None else self.convolution(hidden))
+        states: Tensor = self.project(hidden)
         return states
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:

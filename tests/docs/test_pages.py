@@ -66,13 +66,13 @@ def test_command_parses(page, line):
             if not rest:
                 break
             _, command, arguments = command.resolve_command(context, rest)
+    elif program == "python" and arguments[0] == "-c":
+        assert compile(arguments[1], line, "exec")
     elif program == "python":
-        assert arguments[0] == "-c" and compile(arguments[1], line, "exec")
+        assert (ROOT / arguments[0]).is_file()
     elif program == "pip":
         assert arguments[0] == "install"
         assert all((ROOT / a).exists() for a in arguments[1:] if a.startswith("./"))
-    elif program == "python":
-        assert arguments[0] == "-c" and compile(arguments[1], str(page), "exec")
     else:
         raise AssertionError(f"{page}: what is {program}?")
 

@@ -26,6 +26,9 @@ def _facts() -> dict[str, Any]:
     for name in ("names", "spellings"):
         words = facts[name].split()
         facts[name] = dict(zip(words[::2], words[1::2], strict=True))
+    for part, becomes, endings, beginnings in facts.pop("regular_spellings"):
+        for ending in endings.replace("-", "").split(" "):
+            facts["spellings"] |= {word + part + ending: word + becomes + ending for word in beginnings.split()}
     return facts
 
 

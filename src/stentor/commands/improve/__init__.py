@@ -195,8 +195,9 @@ class _Rounds:
         if keys.get("recognizer") == BEST:
             keys["recognizer"] = model
         keys["seed"] = keys.get("seed", 0) + number
-        measured = [*self.config.data.eval.values(), *self.config.data.test.values()]
-        keys["exclude"] = [*keys.get("exclude", []), *measured]
+        if "texts" not in self.section.may_share:
+            measured = [*self.config.data.eval.values(), *self.config.data.test.values()]
+            keys["exclude"] = [*keys.get("exclude", []), *measured]
         return SpeechStep(**keys, to=folder / "speech", round=number)
 
     def _config(self, number: int, material: Material | None, mix: MixRatio | None, best: Round | None) -> Plain:

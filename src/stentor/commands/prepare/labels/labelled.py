@@ -49,12 +49,13 @@ def learn(
     hypotheses = range(len(label.models) * len(label.decodings))
     label = label.calibrated([fit_words(records, number) for number in hypotheses])
     results = [(record, label.again(record.segment)) for record in records]
-    outcomes = [outcome(record, result.measures) for record, result in results if isinstance(result, Segment)]
+    kept = [(record, result.measures) for record, result in results if isinstance(result, Segment)]
+    outcomes = [outcome(record, measures) for record, measures in kept]
     words, errors = sum(o.words for o in outcomes), sum(o.errors for o in outcomes)
     facts = {
         "calibrated": True,
         "labelled_records": len(outcomes),
-        "labelled_hours": round(sum(r.segment.seconds for r in records) / 3600, 6),
+        "labelled_hours": round(sum(r.segment.seconds for r, _ in kept) / 3600, 6),
         "labelled_words": words,
         "labelled_error": round(errors / max(words, 1), 4),
         "notes": [note for model in label.models for note in _trained_on(model, work)],

@@ -236,7 +236,7 @@ def test_a_model_speaks_in_voices_and_by_instruct(talker, texts, speech, here, t
     }
     assert all(r["labelled_by"] == [str(talker)] and r["label_source"] == "synthetic" for r in records)
     assert all(audio(folder, r).any() and "words" not in r for r in records)
-    assert sorted(p.name for p in (folder / "references").iterdir()) == ["000000.flac", "000001.flac"]
+    assert len(list((folder / "references").iterdir())) == 2
     other = speech("b", texts, *model, "--voice", saved, "--references", references, "--instruct", "a deep voice")
     assert {p: c for p, c in files(folder).items() if p.startswith("audio")} == {
         p: c for p, c in files(other).items() if p.startswith("audio")

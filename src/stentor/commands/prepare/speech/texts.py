@@ -66,7 +66,7 @@ def written_texts(options: SpeechOptions) -> list[Text]:
     options.to.mkdir(parents=True, exist_ok=True)
     settings = {name: getattr(options, name) for name in ("language_model", "temperature", "count", "seed")}
     journal = Journal(options.to / "texts.jsonl", settings)
-    if not len(journal):
+    if len(journal) < options.count:  # a kill may have left some lines
         journal.add([{"id": f"text:{number}", "text": text} for number, text in enumerate(_sampled(options))])
     return [Text(line["id"], line["text"], options.language) for line in journal.lines(journal.offsets)]
 

@@ -137,6 +137,18 @@ def remove_journal(path: Path) -> None:
     shutil.rmtree(work_path(path).parent, ignore_errors=True)
 
 
+def is_complete(folder: Path, settings: dict[str, Any], what: str) -> bool:
+    """Whether the `summary.json` of a folder says that all of these settings is made. Raises ConfigError when it was
+    made with others; `what` it holds."""
+    summary = folder / "summary.json"
+    if not summary.is_file():
+        return False
+    if json.loads(summary.read_text("utf-8"))["settings"] != settings:
+        raise ConfigError(f"{folder} holds other {what}: give another folder as --to, or delete it.")
+    print(f"{folder} is complete; delete it to make it anew.", flush=True)
+    return True
+
+
 class Fingerprint:
     """As a string the number of records and a digest of them: another one when a record is added, taken away or
     changed. `describe` gives what counts of a record."""

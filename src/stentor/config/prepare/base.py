@@ -20,8 +20,14 @@ class Preparation(Choice):
         return self.to.with_name(f"{self.to.name}.prepared.json")
 
     def options(self) -> dict[str, Any]:
-        """The options of the verb, by name."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
+        """The options of the verb, by name; sections and lists of them as they are written on the command line."""
+        return {name: _option(getattr(self, name)) for name in type(self).model_fields if name != "type"}
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_option(each) for each in value]
+    return ",".join(options_of(value)) or None if isinstance(value, Section) else value
 
 
 def options_of(section: Section) -> list[str]:

@@ -1,10 +1,10 @@
 """Step `speech` of `prepare:`: texts to synthetic speech for training a recogniser."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, SerializeAsAny
 
-from stentor.config.prepare.base import Preparation, options_of
+from stentor.config.prepare.base import Preparation
 from stentor.data.augment import Augment
 from stentor.section import IntRange, Range, Section
 from stentor.sources.base import Source
@@ -83,11 +83,3 @@ class SpeechStep(SpeechKeys, Preparation):
     type: Literal["speech"] = "speech"
     round: int = Field(0, ge=0)
     """Round of training that the speech is made for."""
-
-    def options(self) -> dict[str, Any]:
-        sections = {
-            name: (section and ",".join(options_of(section))) or None
-            for name in ("data", "references", "voices", "augment")
-            for section in [getattr(self, name)]
-        }
-        return {**super().options(), **sections, "exclude": [",".join(options_of(source)) for source in self.exclude]}

@@ -71,9 +71,6 @@ class DataStep(Place, Preparation):
     data: Source
     """The records."""
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "data": ",".join(options_of(self.data))}
-
 
 class ClusterStep(ClusterPlace, DataStep):
     """A step that can be done on a Ray cluster."""
@@ -89,8 +86,8 @@ class SegmentsStep(ClusterStep):
     """Write each segment as a FLAC file. False: records point into the recordings."""
 
     def options(self) -> dict[str, Any]:
-        stages = [",".join(options_of(stage)) for stage in self.stages]
-        return {**super().options(), "stage": stages}
+        options = super().options()
+        return {**options, "stage": options["stages"]}
 
 
 class LabelKeys(ClusterPlace):
@@ -129,14 +126,13 @@ class LabelsStep(LabelKeys, ClusterStep):
     """Which time it is that this data is labelled; a key of the records."""
 
     def options(self) -> dict[str, Any]:
+        options = super().options()
         decodings = [d.model_dump(exclude_none=True) for d in self.decodings]
-        return {
-            **super().options(),
+        return options | {
             "model": self.models,
             "decoding": [",".join(f"{key}={value}" for key, value in keys.items()) for keys in decodings],
-            "labelled": ",".join(options_of(self.labelled)) if self.labelled else None,
-            "stage": [",".join(options_of(stage)) for stage in self.stages] or ["none"],
-            "filter": [",".join(options_of(stage)) for stage in self.filters] or ["none"],
+            "stage": options["stages"] or ["none"],
+            "filter": options["filters"] or ["none"],
         }
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.segments import NamedStage, is_complete, make_corpus, named, recordings
+from stentor.commands.prepare.journal import is_complete
+from stentor.commands.prepare.segments import NamedStage, make_corpus, named, recordings, remove_journals
 from stentor.config.load import inline, parse_section
 from stentor.errors import DataError
 from stentor.inference.segments.base import Stage
@@ -40,7 +41,8 @@ def prepare_labels(options: LabelsOptions) -> None:
     labelled, labelled_records = recordings(options.labelled) if options.labelled else (None, None)
     sections = [s.model_dump(mode="json", by_alias=True) for s in (*before, label, *filters, select)]
     settings = {"stages": sections, "audio": options.audio, "records": records, "labelled": labelled_records}
-    if is_complete(options.to, settings):
+    if is_complete(options.to, settings, "segments"):
+        remove_journals(options.to)
         return
     facts: dict[str, Any] = {"calibrated": False, "notes": []}
     if labelled is not None:

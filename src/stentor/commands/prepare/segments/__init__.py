@@ -7,7 +7,6 @@ kill."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, is_complete, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects
 from stentor.commands.prepare.segments.summary import print_summary, summarize_corpus
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
@@ -25,7 +24,7 @@ from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path
 from stentor.data.record_table import RecordTable, Selection
 from stentor.data.storage import is_remote
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.report.corpus import render
 
@@ -51,7 +50,8 @@ def prepare_segments(options: SegmentsOptions) -> None:
     work, records = recordings(options.data)
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
     settings = {"stages": sections, "audio": options.audio, "records": records}
-    if is_complete(options.to, settings):
+    if is_complete(options.to, settings, "segments"):
+        remove_journals(options.to)
         return
     if not make_corpus(options, stages, work, settings)["segments"]:
         raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
@@ -62,18 +62,6 @@ def recordings(data: str) -> tuple[RecordTable[Work], str]:
     digest = Fingerprint(_description)
     cuts = digest.through(parse_source(data).cuts())
     return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
-
-
-def is_complete(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether the corpus of these settings is in a folder. Raises ConfigError when it holds another."""
-    summary_path = folder / "summary.json"
-    if not summary_path.is_file():
-        return False
-    if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
-        raise ConfigError(f"{folder} holds other segments: give another folder as --to, or delete it.")
-    _remove_journals(folder)
-    print(f"{folder} is complete; delete it to make it anew.", flush=True)
-    return True
 
 
 def make_corpus(
@@ -100,7 +88,7 @@ def make_corpus(
     with atomic_path(page) as part:
         part.write_text(render(options.to, summary, [stage for _, stage in stages], records, corpus.rejects), "utf-8")
     write_json(options.to / "summary.json", {**summary, "settings": settings})
-    _remove_journals(options.to)
+    remove_journals(options.to)
     print_summary(summary)
     print(f"written: {options.to / 'manifest.jsonl'} and {page}", flush=True)
     refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], count)
@@ -112,7 +100,7 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.start, cut.duration, audio_path(cut)]
 
 
-def _remove_journals(folder: Path) -> None:
+def remove_journals(folder: Path) -> None:
     for path in folder.glob("pass-*.jsonl.part"):
         path.unlink()
 

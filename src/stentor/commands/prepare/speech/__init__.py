@@ -7,14 +7,13 @@ recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the s
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, is_complete, remove_journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, format_table, refuse_rejects
 from stentor.commands.prepare.speech.texts import Text, held_out, read_texts, written_texts
 from stentor.commands.prepare.speech.voices import Spoken, assign
@@ -48,11 +47,8 @@ def prepare_speech(options: SpeechOptions) -> None:
     items = RecordTable(digest.through(plan.items))
     settings = {name: getattr(options, name) for name in SETTINGS}
     settings |= {"augment": plan.augment.model_dump(mode="json"), "records": str(digest)}
-    manifest, summary_path = options.to / "manifest.jsonl", options.to / "summary.json"
-    if summary_path.is_file():
-        if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
-            raise ConfigError(f"{options.to} holds other speech: give another folder as --to, or delete it.")
-        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+    manifest = options.to / "manifest.jsonl"
+    if is_complete(options.to, settings, "speech"):
         return
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
@@ -64,7 +60,7 @@ def prepare_speech(options: SpeechOptions) -> None:
     rejects = [*plan.rejects, *(r for r in records if "reason" in r), *map(_failure, failed)]
     write_jsonl(manifest, kept)
     write_jsonl(options.to / "rejects.jsonl", rejects)
-    write_json(summary_path, {**_summary(kept, records, rejects), "settings": settings})
+    write_json(options.to / "summary.json", {**_summary(kept, records, rejects), "settings": settings})
     remove_journal(journal.path)
     reasons = Counter(reject["reason"] for reject in rejects)
     hours = sum(record["duration"] for record in kept) / 3600

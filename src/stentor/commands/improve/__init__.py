@@ -25,6 +25,7 @@ from stentor.commands.improve.material import Known, full_path, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
 from stentor.commands.prepare.journal import write_json
+from stentor.commands.prepare.labels.labelled import refuse_few
 from stentor.commands.prepare.run import prepare_run
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
@@ -115,6 +116,9 @@ class _Rounds:
         unlabelled = self.section.unlabelled
         pools = read_pools(unlabelled, data, dropped, "improve.unlabelled") if unlabelled else []
         refuse_leaks(self.config, human, [cut for pool in pools for cut in pool.cuts])
+        if unlabelled and self.apart and "labelled" not in self.section.labels.model_fields_set:
+            mend = "name others in `improve.labels.labelled` (null: the models' own probabilities choose)"
+            refuse_few(self.config.data.eval[self.decides].cuts(), f"`data.eval.{self.decides}`", mend)
         self.human = {"records": len(human), "hours": sum(c.duration for c in human) / 3600}
         self.known: Known = {}
         for cut in human:

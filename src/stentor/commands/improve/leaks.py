@@ -28,7 +28,8 @@ def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]
     decides, apart = improve.decides(config)
     if apart:
         refused["data.eval", decides] = [*ALWAYS]
-    problems = []
+    problems: list[str] = []
+    found: set[str] = set()
     for (section, name), kinds in refused.items():
         sets = config.data.test if section == "data.test" else config.data.eval
         cuts = list(sets[name].cuts())
@@ -37,8 +38,10 @@ def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]
             counts = [f"{shared[kind][0]:,} of {shared[kind][1]:,} {kind}" for kind in kinds if shared[kind][0]]
             if counts:
                 problems.append(f"`{section}.{name}` shares {', '.join(counts)} with `{key}`")
+                found |= {kind for kind in kinds if shared[kind][0]}
     if problems:
+        meant = "" if found <= {*ALWAYS} else ", or, where that is meant, say so with `improve.may_share`"
         raise DataError(
             f"{'; '.join(problems)}. Its figures would say nothing about new speakers and texts. Take these records "
-            "out (`exclude:` of a source), or, where that is meant, say so with `improve.may_share`."
+            f"out (`exclude:` of a source){meant}."
         )

@@ -28,14 +28,15 @@ Known = dict[str, list[tuple[float, float]]]
 
 
 def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
-    """Do the steps that are not done; answers their folders. A step of which nothing is kept is done all the same."""
+    """Do the steps that are not done; answers their folders. A step of which nothing is kept is done all the same, and
+    recordings that cannot be used are judged by `data.max_bad`, before any round."""
     folders = []
     for step in steps:
         try:
             prepare_run([step], plugins)
         except DataError as error:
-            manifest = step.to / MANIFEST
-            if not (step.to / SUMMARY).is_file() or manifest.stat().st_size:
+            empty = (step.to / SUMMARY).is_file() and not (step.to / MANIFEST).stat().st_size
+            if not empty and not (step.type == "labels" and (step.to / SUMMARY).is_file()):
                 raise
             print(error, flush=True)
         folders.append(step.to)

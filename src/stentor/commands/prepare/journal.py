@@ -35,7 +35,7 @@ class Journal:
     Of an id that is there twice, the second line counts. A journal at an address is a folder of files with some lines
     each, since nothing can be appended there; any machine goes on from them.
 
-    Raises ConfigError when the file belongs to a command with other settings. A line that a kill cut short is removed.
+    Raises ConfigError when the file holds lines of a command with other settings. A line that a kill cut short is removed.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]):
@@ -62,7 +62,8 @@ class Journal:
             return
         with open(path, "rb+") as file:
             first = file.readline()
-            if not first.endswith(b"\n"):  # killed while the header was written
+            # Killed while the header was written, or ended before anything was done: there is nothing to lose.
+            if not first.endswith(b"\n") or (first != header and not file.readline().endswith(b"\n")):
                 file.seek(0)
                 file.write(header)
                 file.truncate()

@@ -51,9 +51,9 @@ def prepare_segments(options: SegmentsOptions) -> None:
     work, records = recordings(options.data)
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
     settings = {"stages": sections, "audio": options.audio, "records": records}
-    if is_complete(options.to, settings):
-        return
-    if not make_corpus(options, stages, work, settings)["segments"]:
+    summary = made_before(options.to, settings) or make_corpus(options, stages, work, settings)
+    refuse_unusable(summary)
+    if not summary["segments"]:
         raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
 
 
@@ -64,16 +64,23 @@ def recordings(data: str) -> tuple[RecordTable[Work], str]:
     return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
 
 
-def is_complete(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether the corpus of these settings is in a folder. Raises ConfigError when it holds another."""
+def made_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary of the corpus of these settings that is in a folder already. Raises ConfigError when the folder holds
+    another."""
     summary_path = folder / "summary.json"
     if not summary_path.is_file():
-        return False
-    if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
+        return None
+    summary: dict[str, Any] = json.loads(summary_path.read_text("utf-8"))
+    if summary.get("settings") != settings:
         raise ConfigError(f"{folder} holds other segments: give another folder as --to, or delete it.")
     _remove_journals(folder)
     print(f"{folder} is complete; delete it to make it anew.", flush=True)
-    return True
+    return summary
+
+
+def refuse_unusable(summary: dict[str, Any]) -> None:
+    """Raise DataError when over 1 % of the recordings of a corpus, made now or before, cannot be used."""
+    refuse_rejects([each["message"] for each in summary["unusable"]], summary["recordings"])
 
 
 def make_corpus(
@@ -84,8 +91,8 @@ def make_corpus(
     more: Callable[[], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
     """Take recordings through stages and write all files; the summary, to which `more` adds after the last stage.
-    Raises `Stopped`, and DataError when over 1 % of the recordings cannot be used."""
-    corpus, count = Corpus(options.to), len(work)
+    Raises `Stopped`."""
+    corpus = Corpus(options.to)
     passes = _passes(stages, options.audio)
     for number, in_pass in enumerate(passes, 1):
         audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
@@ -103,7 +110,6 @@ def make_corpus(
     _remove_journals(options.to)
     print_summary(summary)
     print(f"written: {options.to / 'manifest.jsonl'} and {page}", flush=True)
-    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], count)
     return summary
 
 

@@ -140,6 +140,9 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
     [
         ("improve.may_share=[]", 3, "`data.test.dev` shares 4 of 4 texts with `data.train`"),
         ("data.test.dev.path={unlabelled}", 3, "10 of 16 ids"),
+        ("data.eval={few: {type: jsonl, path: '{unlabelled}', limit: 3}}", 3, "3 of 3 records of `data.eval.few`"),
+        ("improve.labels.models=[none]", 2, "'improve.labels.models.0': There is no model none"),
+        ("improve.speech.recognizer=none", 2, "'improve.speech.recognizer': There is no model none"),
         ("improve=null", 2, "has no section `improve:`"),
         ("improve.test=other", 2, "'improve.test': names no set of `data.test` (dev)"),
         ("improve.sweep=[{human: 1}]", 2, "ratios are never chosen on a test set"),

@@ -35,7 +35,8 @@ class Journal:
     Of an id that is there twice, the second line counts. A journal at an address is a folder of files with some lines
     each, since nothing can be appended there; any machine goes on from them.
 
-    Raises ConfigError when the file holds lines of a command with other settings. A line that a kill cut short is removed.
+    Raises ConfigError when the file holds lines of a command with other settings. A line that a kill cut short is
+    removed.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]):

@@ -40,8 +40,8 @@ def prepare_labels(options: LabelsOptions) -> None:
     labelled, labelled_records = recordings(options.labelled) if options.labelled else (None, None)
     sections = [s.model_dump(mode="json", by_alias=True) for s in (*before, label, *filters, select)]
     settings = {"stages": sections, "audio": options.audio, "records": records, "labelled": labelled_records}
-    if (before := made_before(options.to, settings)) is not None:
-        return _refuse_nothing(options, before)
+    if (made := made_before(options.to, settings)) is not None:
+        return _refuse_nothing(options, made)
     facts: dict[str, Any] = {"calibrated": False, "notes": []}
     if labelled is not None:
         label, select, facts = learn(options, label, filters, select, labelled, settings)

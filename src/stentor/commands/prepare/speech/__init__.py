@@ -68,10 +68,7 @@ def prepare_speech(options: SpeechOptions) -> None:
     write_json(summary_path, {**_summary(kept, records, rejects), "settings": settings})
     remove_journal(journal.path)
     hours = sum(record["duration"] for record in kept) / 3600
-    rows = [
-        ("kept", len(kept), f"{hours:.2f} hours"),
-        *((reason, n, "rejected") for reason, n in _reasons(rejects)),
-    ]
+    rows = [("kept", len(kept), f"{hours:.2f} hours"), *((reason, n, "rejected") for reason, n in _reasons(rejects))]
     print(f"{format_table(rows)}\nwritten: {manifest}", flush=True)
     _refuse_bad(options)
 

@@ -94,11 +94,12 @@ def held_out(specs: Sequence[str]) -> dict[str, str]:
     over 1 % of a source cannot be read: its texts would be spoken."""
     held: dict[str, str] = {}
     for spec in specs:
-        texts, messages = 0, []
-        for texts, each in enumerate(read_texts(parse_source(spec)), 1):
+        messages, total = [], 0
+        for each in read_texts(parse_source(spec)):
+            total += 1
             if isinstance(each, Text):
                 held[plain_text(each.text)] = spec
             else:
                 messages.append(each.message)
-        refuse_rejects(messages, texts)
+        refuse_rejects(messages, total)
     return held

@@ -29,7 +29,7 @@ of names (`data.eval.far=null`). A section that has a `type` may be written as a
 
 
 def markdown(schema: type[Section] = Config) -> str:
-    """docs/reference.md: one table per section, one per type of a choice, where it comes first; no plug-ins."""
+    """docs/reference.md: one table per section, one per type of a choice, where it comes first, without plug-ins."""
     lines = [_HEAD, f"## The run\n\n{summary(schema)}\n", *_table(schema, fields(schema))]
     described: dict[type[Section], tuple[str, ...]] = {}
     for key, field in fields(schema).items():

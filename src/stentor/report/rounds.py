@@ -18,7 +18,14 @@ from stentor.report.report import REASONS, script
 EXAMPLES = 4
 """Records to hear: of each kind that entered, and of each reason."""
 KINDS = {"human": "people's transcripts", "pseudo": "labelled by recognisers", "synthetic": "synthetic speech"}
-LEFT = REASONS | {"human": "a person has transcribed it", "duplicate_id": "its id was there already"}
+LEFT = REASONS | {
+    "human": "a person has transcribed it",
+    "duplicate_id": "its id was there already",
+    "held_out": "a text of a set that measures",
+    "wer": "the recogniser hears something else",
+    "not_spoken": "the voice cannot say it",
+}
+"""What the reasons of material mean, where the summary of its folder does not say it."""
 
 
 def write_rounds_report(folder: Path) -> Path:
@@ -120,15 +127,22 @@ def _heard(folder: Path, done: dict[str, Any], spare: list[int]) -> Iterable[dic
     for kind, left in done["left"].items():
         parts = sorted(here.glob("labels-*")) if kind == "pseudo" else [here / "speech"]
         rejects = {part: list(_records(part / "rejects.jsonl")) for part in parts if part.is_dir()}
+        meanings = LEFT | {k: v for part in rejects for k, v in _meanings(part / "summary.json").items()}
         reasons = []
         for reason, amounts in sorted(left.items(), key=lambda item: -item[1]["hours"]):
             clips: list[dict[str, Any]] = []
             for part, records in rejects.items():
                 of_reason = [r for r in records if r["reason"] == reason]
                 clips += clips_of(part, of_reason, EXAMPLES - len(clips), spare) if len(clips) < EXAMPLES else []
-            reasons.append({"reason": reason, "meaning": LEFT.get(reason, ""), **amounts, "examples": clips})
+            reasons.append({"reason": reason, "meaning": meanings.get(reason, ""), **amounts, "examples": clips})
         entered = clips_of(here, list(_records(here / f"{kind}.jsonl")), EXAMPLES, spare)
         yield {"round": done["number"], "kind": KINDS[kind], "entered": entered, "reasons": reasons}
+
+
+def _meanings(summary: Path) -> dict[str, str]:
+    """What the reasons of the stages mean that labelled a source."""
+    stages = json.loads(summary.read_bytes()).get("stages", []) if summary.is_file() else []
+    return {reason: each["meaning"] for stage in stages for reason, each in stage["dropped"].items() if each["meaning"]}
 
 
 def _records(path: Path) -> Iterable[dict[str, Any]]:

@@ -38,9 +38,11 @@ def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]
     if apart:
         problems += _shared(f"data.eval.{decides}", _usable(config.data.eval[decides]), learned, ALWAYS)
     if problems:
+        may = any(kind in problem for problem in problems for kind in ("speakers", "texts"))
+        meant = ", or, where that is meant, say so with `improve.may_share`" if may else ""
         raise DataError(
             f"{'; '.join(problems)}. Its figures would say nothing about new speakers and texts. Take these records "
-            "out (`exclude:` of a source), or, where that is meant, say so with `improve.may_share`."
+            f"out (`exclude:` of a source){meant}."
         )
 
 

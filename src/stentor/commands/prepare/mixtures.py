@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
 from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, is_complete, remove_journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, made_before, remove_journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import (
     JournalWriter,
     Pipeline,
@@ -51,7 +51,7 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     cuts = RecordTable(enumerate(digest.through(source.cuts())))
     settings = {"source": source.model_dump(mode="json", by_alias=True), "records": str(digest)}
     manifest = options.to / "manifest.jsonl"
-    if is_complete(options.to, settings, "mixtures"):
+    if made_before(options.to, settings, "mixtures") is not None:
         return
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.segments import named, run_pass
@@ -37,6 +37,7 @@ def learn(
 ) -> tuple[LabelStage, SelectStage, dict[str, Any]]:
     """The stages with what the labelled records show, and facts about these for the summary. Raises DataError where
     there are too few of them."""
+    refuse_few((each.cut for each in work), "--labelled", "leave it out")
     worker = SegmentsWorker(named([label, *filters]), in_files=False)
     journal = run_pass(worker, work, options, {**settings, "pass": "labelled"}, "labelled records")
     lines = journal.lines(each.id for each in work)
@@ -62,6 +63,17 @@ def learn(
     }
     pace = fit_pace([cut for cut in _cuts(work) if text_of(cut)])
     return label, select.informed(ErrorModel(outcomes, select.seed), pace), facts
+
+
+def refuse_few(cuts: Iterable[Cut | UnusableRecord], place: str, mend: str) -> None:
+    """Raise DataError, with the place of these labelled records and another mend, where too few have a text: this is
+    known before any model listens to them."""
+    texts = [not isinstance(cut, UnusableRecord) and bool((text_of(cut) or "").strip()) for cut in cuts]
+    if sum(texts) < LEAST:
+        raise DataError(
+            f"{sum(texts)} of {len(texts):,} records of {place} have a text; {LEAST} are needed to choose a threshold "
+            f"for labels: give more, or {mend}."
+        )
 
 
 def _labelled(work: Work, line: dict[str, Any]) -> Iterator[Labelled]:

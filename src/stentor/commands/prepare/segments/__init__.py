@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, is_complete, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects
 from stentor.commands.prepare.segments.summary import print_summary, summarize_corpus
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
@@ -50,10 +50,9 @@ def prepare_segments(options: SegmentsOptions) -> None:
     work, records = recordings(options.data)
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
     settings = {"stages": sections, "audio": options.audio, "records": records}
-    if is_complete(options.to, settings, "segments"):
-        remove_journals(options.to)
-        return
-    if not make_corpus(options, stages, work, settings)["segments"]:
+    summary = made_before(options.to, settings, "segments") or make_corpus(options, stages, work, settings)
+    refuse_unusable(summary)
+    if not summary["segments"]:
         raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
 
 
@@ -64,6 +63,11 @@ def recordings(data: str) -> tuple[RecordTable[Work], str]:
     return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
 
 
+def refuse_unusable(summary: dict[str, Any]) -> None:
+    """Raise DataError when over 1 % of the recordings of a corpus, made now or before, cannot be used."""
+    refuse_rejects([each["message"] for each in summary["unusable"]], summary["recordings"])
+
+
 def make_corpus(
     options: Any,
     stages: Sequence[NamedStage],
@@ -72,8 +76,8 @@ def make_corpus(
     more: Callable[[], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
     """Take recordings through stages and write all files; the summary, to which `more` adds after the last stage.
-    Raises `Stopped`, and DataError when over 1 % of the recordings cannot be used."""
-    corpus, count = Corpus(options.to), len(work)
+    Raises `Stopped`."""
+    corpus = Corpus(options.to)
     passes = _passes(stages, options.audio)
     for number, in_pass in enumerate(passes, 1):
         audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
@@ -88,10 +92,9 @@ def make_corpus(
     with atomic_path(page) as part:
         part.write_text(render(options.to, summary, [stage for _, stage in stages], records, corpus.rejects), "utf-8")
     write_json(options.to / "summary.json", {**summary, "settings": settings})
-    remove_journals(options.to)
+    _remove_journals(options.to)
     print_summary(summary)
     print(f"written: {options.to / 'manifest.jsonl'} and {page}", flush=True)
-    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], count)
     return summary
 
 
@@ -100,7 +103,7 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.start, cut.duration, audio_path(cut)]
 
 
-def remove_journals(folder: Path) -> None:
+def _remove_journals(folder: Path) -> None:
     for path in folder.glob("pass-*.jsonl.part"):
         path.unlink()
 

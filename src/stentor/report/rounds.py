@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor import __version__
+from stentor.data.atomic_write import atomic_path
 from stentor.metrics.format import figure, interval, label, percent
 from stentor.report.corpus import BUDGET, clips_of
 from stentor.report.curves import Curve
@@ -32,9 +33,8 @@ def write_rounds_report(folder: Path) -> Path:
     """Write `report.html` into the folder of `stentor improve`, from its results.json and its rounds' folders; answers
     its path."""
     path = folder / "report.html"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(render(folder, json.loads((folder / "results.json").read_bytes())), encoding="utf-8")
-    temporary.replace(path)
+    with atomic_path(path) as part:
+        part.write_text(render(folder, json.loads((folder / "results.json").read_bytes())), encoding="utf-8")
     return path
 
 

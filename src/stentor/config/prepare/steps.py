@@ -6,14 +6,13 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny
 
-from stentor.config.prepare.base import Preparation, options_of
+from stentor.config.prepare.base import ClusterPlace, Place, Preparation, options_of
 from stentor.data.storage import StoragePath
 from stentor.inference.segments.base import Stage
 from stentor.inference.segments.hallucinations import HallucinationsStage
 from stentor.inference.segments.label import Decoding
 from stentor.inference.segments.vad import VadStage
 from stentor.models.codecs.base import Codec
-from stentor.section import Section
 from stentor.sources.base import Source
 
 
@@ -45,24 +44,6 @@ class CorpusStep(Preparation):
 
         option = [f"{key}={inline(value)}" for key, value in self.settings.items()]
         return {**super().options(), "source": self.from_, "option": option}
-
-
-class Place(Section):
-    """Where a step is done."""
-
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-
-
-class ClusterPlace(Place):
-    """Where a step is done that a Ray cluster can do as well."""
-
-    ray: str | None = None
-    """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
-    gpus_per_worker: float | None = Field(None, ge=0)
-    """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
-    jobs: int | None = Field(None, ge=1)
-    """Processes. Null: one for each device; on a cluster what it offers."""
 
 
 class DataStep(Place, Preparation):

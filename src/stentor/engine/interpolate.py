@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.engine import ema
+from stentor.data.atomic_write import atomic_path
+from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import write_divided
 from stentor.engine.section import Interpolate
 from stentor.engine.sharding import own_shards
@@ -98,8 +99,8 @@ def _write(trainer: Trainer, folder: Path) -> None:
     try:
         shards = own_shards(ema.trained_tensors(model), {name for name, _ in model.named_buffers()})
         write_divided(temporary, shards, trainer.rank, trainer.communicator.world)
-    except Exception as caught:  # safetensors has an error of its own for a full disk
-        if not isinstance(caught, OSError) and type(caught).__name__ != "SafetensorError":
+    except Exception as caught:
+        if not checkpoint.is_of_disk(caught):
             raise
         error = str(caught)
     if failed := next(filter(None, trainer.communicator.gather(error)), None):
@@ -207,8 +208,8 @@ def scored(trainer: Trainer, name: str, assign: Callable[[], None], sets: Sequen
 
 
 def _replace(path: Path, content: dict[str, Any]) -> None:
-    (temporary := path.with_suffix(".tmp")).write_text(json.dumps(content))
-    temporary.replace(path)
+    with atomic_path(path) as part:
+        part.write_text(json.dumps(content))
 
 
 def greedy_soup(trainer: Trainer, stored: Sequence[StoredTensors]) -> StoredTensors:

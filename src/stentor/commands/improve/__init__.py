@@ -24,7 +24,7 @@ from stentor.commands.improve.leaks import refuse_leaks
 from stentor.commands.improve.material import Known, full_path, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
-from stentor.commands.prepare.journal import write_json
+from stentor.commands.prepare.journal import read_jsonl, write_json
 from stentor.commands.prepare.labels.labelled import refuse_few
 from stentor.commands.prepare.run import prepare_run
 from stentor.config.improve import Improve, MixRatio
@@ -244,8 +244,7 @@ class _Rounds:
 
     def _predictions(self, number: int) -> dict[str, Prediction]:
         path = round_folder(self.folder, number) / "run" / "predictions" / f"{self.decides}.jsonl"
-        with path.open(encoding="utf-8") as lines:
-            return {p.id: p for p in (Prediction(**json.loads(line)) for line in lines)}
+        return {record["id"]: Prediction(**record) for record in read_jsonl(path)}
 
     # What is told ---------------------------------------------------------------------------------------------------
 

@@ -172,6 +172,14 @@ def test_what_is_refused(run_file, corpus, attempt, override, code, message):
     assert answered == code and message in text
 
 
+def test_a_round_that_nothing_enters_is_not_trained(run_file, attempt, tmp_path):
+    options = ["improve.speech=null", "improve.labels.max_error=0.0001", "train.steps=2"]
+    for _ in range(2):
+        code, text = attempt("improve", run_file, *options)
+        assert code == 3 and "Nothing enters round 1" in text
+    assert len(results_of(tmp_path)["rounds"]) == 1 and not (tmp_path / "runs" / "run" / "round-1" / "run").exists()
+
+
 def test_a_run_file_without_a_test_set_is_refused(run_file, attempt):
     run_file.write_text(run_file.read_text().replace("  test: {", "  eval: {"))
     code, text = attempt("improve", run_file)

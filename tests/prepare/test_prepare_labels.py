@@ -220,7 +220,7 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
         (["--decoding", "speed=5"], 2, "speed"),
         (["--filter", "hallucination"], 2, "unknown type 'hallucination'"),
         (["--hours", 0], 2, "hours"),
-        (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 labelled records have a text and pass"),
+        (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 records of --labelled have a text"),
         (["--labelled", "{place}/nothing.jsonl"], 3, "nothing.jsonl"),
     ],
 )

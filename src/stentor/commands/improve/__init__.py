@@ -40,7 +40,7 @@ from stentor.data.storage import is_remote
 from stentor.dataloading.mixing import DropCounter, read_pools
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger
-from stentor.errors import ConfigError, without_secrets
+from stentor.errors import ConfigError, DataError, without_secrets
 from stentor.inference.load import find_export
 from stentor.metrics.format import figure, interval, label, percent
 from stentor.report.rounds import write_rounds_report
@@ -150,6 +150,12 @@ class _Rounds:
         if best is not None:
             model = str(round_folder(self.folder, best.number) / "run" / "export")
             material, made, left = self._material(folder, number, model)
+            if not material.kinds():
+                raise DataError(
+                    f"Nothing enters round {number}: no label and no synthetic speech was kept; {folder} says why. "
+                    "Allow more (`improve.labels.max_error`, `improve.speech.max_wer`) or give more, and delete that "
+                    "folder."
+                )
             entered |= made
             mix, sweep = self._ratio(folder, number, material, model)
         plain = self._config(number, material, mix, best)

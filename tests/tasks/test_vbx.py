@@ -98,12 +98,9 @@ def test_a_chain_carries_a_doubtful_voice():
     x = np.concatenate([np.repeat(means, 10, 0), [means[1], [0.1, 0.0], means[1]]])
     initial = np.array([0] * 10 + [1] * 10 + [1, 0, 1])
     phi = np.full(2, 8.0)
-    single = vbx(x, phi, initial, np.arange(23), FA, FB, 0.99)
-    chained = vbx(x, phi, initial, np.array([*range(20), 20, 20, 20]), FA, FB, 0.99)
-    assert (
-        single.posterior.argmax(1)[21] == single.posterior.argmax(1)[0]
-        and chained.posterior.argmax(1)[21] == chained.posterior.argmax(1)[10]
-    )
+    chains = np.arange(23), np.array([*range(20), 20, 20, 20])
+    single, chained = (vbx(x, phi, initial, each, FA, FB, 0.99).posterior.argmax(1) for each in chains)
+    assert single[21] == single[0] and chained[21] == chained[10]
 
 
 def test_the_space_has_unit_covariance_within_speakers_and_a_diagonal_one_between():

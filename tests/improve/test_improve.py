@@ -151,7 +151,7 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("data.test.dev.path={unlabelled}", 3, "10 of 16 ids"),
         ("improve.labels.labelled={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "with `improve.labels.labelled`"),
         ("improve.speech.references={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "`improve.speech.references`"),
-        ("data.eval={few: {type: jsonl, path: '{unlabelled}', limit: 3}}", 3, "3 of 3 records of `data.eval.few`"),
+        ("data.eval={few: {type: text, texts: [one, two]}}", 3, "2 of 2 records of `data.eval.few` have a text"),
         ("improve.labels.models=[none]", 2, "'improve.labels.models.0': There is no model none"),
         ("improve.speech.recognizer=none", 2, "'improve.speech.recognizer': There is no model none"),
         ("improve=null", 2, "has no section `improve:`"),

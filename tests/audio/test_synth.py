@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -163,3 +164,28 @@ def test_checking_a_voice_does_not_load_torch_or_the_synthesiser():
         "assert not {'torch', 'soxr', 'soundfile'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_speaks_is_not_lost(number, monkeypatch):
+    """It comes while espeak hands over audio, where an exception would be swallowed with that part of it."""
+    take = synth._Library._take
+    parts = []
+
+    def taken(self, wave, count, events):
+        parts.append(signal.raise_signal(number))
+        return take(self, wave, count, events)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(synth._Library, "_take", taken)
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            say("a text that is spoken in several parts, " * 3, voice="en-us", speed=170, pitch=50)
+        assert signal.getsignal(number) is stop and len(parts) > 1
+    finally:
+        signal.signal(number, before)
+    monkeypatch.undo()
+    assert len(say("one", voice="en-us", speed=170, pitch=50).audio)

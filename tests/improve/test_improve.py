@@ -116,6 +116,15 @@ def test_a_stop_at_any_step_changes_nothing(straight, run_file, attempt, tmp_pat
     assert [r["entered"] for r in stopped] == [r["entered"] for r in whole]
 
 
+def test_texts_that_may_be_shared_are_spoken(run_file, here, corpus, tmp_path):
+    """Where the test set's texts are all that there is to say, as with digits."""
+    here(
+        "improve", run_file, f"improve.speech.data={{type: jsonl, path: '{corpus}/dev.jsonl'}}", "improve.unlabelled=[]"
+    )
+    done = results_of(tmp_path)["rounds"][1]
+    assert done["entered"]["synthetic"]["records"] > 0 and "held_out" not in done["left"]["synthetic"]
+
+
 def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
     options = [f"data.eval={{mine: {{type: jsonl, path: '{corpus}/dev.jsonl', limit: 2}}}}", "data.test.dev.skip=2"]
     options += ["improve.start=best", "improve.then={train: {steps: 3}}", "improve.sweep_share=0.4"]
@@ -140,6 +149,11 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
     [
         ("improve.may_share=[]", 3, "`data.test.dev` shares 4 of 4 texts with `data.train`"),
         ("data.test.dev.path={unlabelled}", 3, "10 of 16 ids"),
+        ("improve.labels.labelled={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "with `improve.labels.labelled`"),
+        ("improve.speech.references={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "`improve.speech.references`"),
+        ("data.eval={few: {type: text, texts: [one, two]}}", 3, "2 of 2 records of `data.eval.few` have a text"),
+        ("improve.labels.models=[none]", 2, "'improve.labels.models.0': There is no model none"),
+        ("improve.speech.recognizer=none", 2, "'improve.speech.recognizer': There is no model none"),
         ("improve=null", 2, "has no section `improve:`"),
         ("improve.test=other", 2, "'improve.test': names no set of `data.test` (dev)"),
         ("improve.sweep=[{human: 1}]", 2, "ratios are never chosen on a test set"),
@@ -150,11 +164,20 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("improve.then={train: {stepz: 3}}", 2, "unknown key 'train.stepz'"),
     ],
 )
-def test_what_is_refused(run_file, attempt, override, code, message):
-    answered, text = attempt(
-        "improve", run_file, override.replace("{unlabelled}", f"{run_file.parent}/unlabelled.jsonl")
-    )
+def test_what_is_refused(run_file, corpus, attempt, override, code, message):
+    places = {"{unlabelled}": f"{run_file.parent}/unlabelled.jsonl", "{corpus}": str(corpus)}
+    for name, place in places.items():
+        override = override.replace(name, place)
+    answered, text = attempt("improve", run_file, override)
     assert answered == code and message in text
+
+
+def test_a_round_that_nothing_enters_is_not_trained(run_file, attempt, tmp_path):
+    options = ["improve.speech=null", "improve.labels.max_error=0.0001", "train.steps=2"]
+    for _ in range(2):
+        code, text = attempt("improve", run_file, *options)
+        assert code == 3 and "Nothing enters round 1" in text
+    assert len(results_of(tmp_path)["rounds"]) == 1 and not (tmp_path / "runs" / "run" / "round-1" / "run").exists()
 
 
 def test_a_run_file_without_a_test_set_is_refused(run_file, attempt):

@@ -20,7 +20,8 @@ from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.transformer import Layers, Transformer
 from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Residual, ScaleNorm
-from stentor.models.transformer.modeling import Heads, Stack, TransformerModel, valid
+from stentor.models.transformer.modeling import Heads, TransformerModel, valid
+from stentor.models.transformer.stack import Stack
 from stentor.tasks.base import Task
 from tiny_configs import WAVE
 

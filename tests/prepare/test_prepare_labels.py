@@ -190,6 +190,7 @@ def test_an_error_that_cannot_be_had(place, tmp_path, recogniser, capsys):
     assert not kept and len(rejects) == 120 and summary["selection"]["min_confidence"] is None
     message = " ".join(capsys.readouterr().err.split())
     assert "No label was kept" in message and "No threshold keeps an error of 0.01 %" in message
+    labels(place, tmp_path / "a", "--max-error", 0.0001, code=3)  # that it was made before makes it no better
 
 
 def test_without_labelled_records_it_says_what_it_does_not_know(place, tmp_path, recogniser, capsys):
@@ -220,7 +221,7 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
         (["--decoding", "speed=5"], 2, "speed"),
         (["--filter", "hallucination"], 2, "unknown type 'hallucination'"),
         (["--hours", 0], 2, "hours"),
-        (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 labelled records have a text and pass"),
+        (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 records of --labelled have a text"),
         (["--labelled", "{place}/nothing.jsonl"], 3, "nothing.jsonl"),
     ],
 )

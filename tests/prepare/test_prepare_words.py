@@ -183,7 +183,7 @@ def test_data_that_changed_are_aligned_again(corpus, ctc_model, tmp_path):
 
 def test_a_part_of_another_command_is_refused(corpus, ctc_model, tmp_path):
     to = tmp_path / "a.jsonl"
-    (tmp_path / "a.jsonl.part").write_text('{"settings": {"data": "other.jsonl", "engine": "whisper"}}\n')
+    (tmp_path / "a.jsonl.part").write_text('{"settings": {"data": "other.jsonl", "engine": "whisper"}}\n{"id": "1"}\n')
     with pytest.raises(
         ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'"
     ) as raised:

@@ -1,4 +1,4 @@
-"""Normalisers: Whisper's, and the American spelling table of our own."""
+"""Normalisers: Whisper's, and its table of American spellings."""
 
 import json
 
@@ -9,7 +9,7 @@ from stentor.text.normalize import characters, language_code, normalize, words
 from stentor.text.spelling import american
 
 
-def test_whisper_english_is_transformers_own_with_our_spellings():
+def test_whisper_english_is_transformers_own_with_its_spellings():
     from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
     text = "Mr. O'Neill won't pay twenty-one dollars (he said) — uh, $5 [noise] for the colour grey!"

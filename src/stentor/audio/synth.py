@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stentor.audio.signals import signals_later
 from stentor.errors import ConfigError
 
 RATE = 16000
@@ -317,7 +318,8 @@ class _Library:
         self.lib.espeak_SetParameter(_SPEED, int(speed), 0)
         self.lib.espeak_SetParameter(_PITCH, int(pitch), 0)
         encoded = text.encode()
-        self.lib.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None)
+        with signals_later():
+            self.lib.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None)
         return np.concatenate(self.chunks) if self.chunks else np.zeros(0, np.int16)
 
     def phonemes_in(self, token: str) -> int:

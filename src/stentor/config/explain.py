@@ -103,7 +103,8 @@ class _Explainer:
         elif kind == "unknown_type":
             place = self.root.at((*path, "type"))
             name, known = detail["ctx"]["name"], detail["ctx"]["known"]
-            text = f"unknown type '{name}' for '{key}'{guess(name, known)}; known: {', '.join(known)}"
+            where = f" for '{key}'" if key else ""
+            text = f"unknown type '{name}'{where}{guess(name, known)}; known: {', '.join(known)}"
         elif kind in ("value_error", "assertion_error"):
             error = detail["ctx"]["error"]
             if isinstance(error, ConfigConflict):

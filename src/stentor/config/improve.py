@@ -50,7 +50,7 @@ class Improve(Section):
     """How they are labelled, and which labels are kept. `labelled` null: the set `eval`, where there is one."""
     speech: SpeechKeys | None = None
     """What is spoken, and how: the keys of a step `speech`; `recognizer: best` is the best model so far. Texts of the
-    sets `eval` and `test` are not spoken. Null: no synthetic speech."""
+    sets `eval` and `test` are not spoken, unless `may_share` has `texts`. Null: no synthetic speech."""
     mix: MixRatio | None = MixRatio()
     """Ratio of human, pseudo-labelled and synthetic items. Null: each record as often as the others."""
     sweep: list[MixRatio] = []

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types as bounds
+from pydantic.fields import FieldInfo
 
 from stentor.config.schema_walk import is_open
 from stentor.section import Section, alternatives
@@ -68,6 +69,8 @@ def _members(annotation: Any) -> list[tuple[Any, list[Any]]]:
     """The members of a union, each with the bounds that apply to it."""
     if get_origin(annotation) is Annotated:
         inside, *metadata = get_args(annotation)
+        # Of a member or an element the bounds are still in its `Field`.
+        metadata = [part for m in metadata for part in (m.metadata if isinstance(m, FieldInfo) else [m])]
         return [(kind, [*limits, *metadata]) for kind, limits in _members(inside)]
     if list(alternatives(annotation)) == [annotation]:
         return [(annotation, [])]

@@ -77,6 +77,11 @@ def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]],
     return target
 
 
+def is_of_disk(error: BaseException) -> bool:
+    """Whether the disk refused: safetensors has an error of its own for a full one."""
+    return isinstance(error, OSError) or type(error).__name__ == "SafetensorError"
+
+
 @contextlib.contextmanager
 def _writing(parent: Path, step: int) -> Iterator[None]:
     """What goes wrong inside removes the temporary folder, and what the disk refuses is said in one sentence."""
@@ -84,8 +89,7 @@ def _writing(parent: Path, step: int) -> Iterator[None]:
         yield
     except Exception as error:
         shutil.rmtree(temporary(parent, step), ignore_errors=True)
-        # safetensors reports a full disk as its own error, with the system's message inside.
-        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+        if not is_of_disk(error):
             raise
         newest = next(iter(existing(parent)), None)
         fallback = f"the newest complete checkpoint is {newest.name}" if newest else "there is no earlier checkpoint"

@@ -164,7 +164,7 @@ def _portable(error: Exception | None) -> Exception | None:
     """An error as another process can have it."""
     if error is None or isinstance(error, StentorError):
         return error
-    if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+    if checkpoint.is_of_disk(error):
         return OSError(str(error))
     return StentorError(f"another process could not write its part of the checkpoint ({type(error).__name__}: {error})")
 

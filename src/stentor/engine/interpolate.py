@@ -18,12 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.engine import ema
+from stentor.data.atomic_write import atomic_path
+from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import write_divided
 from stentor.engine.section import Interpolate
 from stentor.engine.sharding import own_shards
 from stentor.engine.tensor_files import MeanTensors, StoredTensors
 from stentor.errors import ConfigError, StentorError
+from stentor.metrics.format import figure
 
 if TYPE_CHECKING:
     from stentor.config.schema import Config
@@ -98,8 +100,8 @@ def _write(trainer: Trainer, folder: Path) -> None:
     try:
         shards = own_shards(ema.trained_tensors(model), {name for name, _ in model.named_buffers()})
         write_divided(temporary, shards, trainer.rank, trainer.communicator.world)
-    except Exception as caught:  # safetensors has an error of its own for a full disk
-        if not isinstance(caught, OSError) and type(caught).__name__ != "SafetensorError":
+    except Exception as caught:
+        if not checkpoint.is_of_disk(caught):
             raise
         error = str(caught)
     if failed := next(filter(None, trainer.communicator.gather(error)), None):
@@ -166,7 +168,7 @@ def _search(trainer: Trainer, section: Interpolate, assign: Callable[[float], No
     candidates = [row for row in rows if row["kept"]]
     totals = [sign * sum(row["values"][n] for n in choose) for row in candidates]
     best = candidates[min(range(len(candidates)), key=lambda i: (math.isnan(totals[i]), totals[i]))]
-    figures = ", ".join(f"{name} {value:.4g}" for name, value in best["values"].items())
+    figures = ", ".join(f"{name} {figure(metric, value)}" for name, value in best["values"].items())
     trainer.say(f"Interpolation: of {len(rows)} ratios {best['ratio']:g} is chosen ({metric}: {figures}).")
     if not best["ratio"]:
         trainer.say("Warning: no ratio is better than the weights that training began with; the export holds those.")
@@ -207,14 +209,14 @@ def scored(trainer: Trainer, name: str, assign: Callable[[], None], sets: Sequen
 
 
 def _replace(path: Path, content: dict[str, Any]) -> None:
-    (temporary := path.with_suffix(".tmp")).write_text(json.dumps(content))
-    temporary.replace(path)
+    with atomic_path(path) as part:
+        part.write_text(json.dumps(content))
 
 
 def greedy_soup(trainer: Trainer, stored: Sequence[StoredTensors]) -> StoredTensors:
     """The mean of the best checkpoints, best first, that do not make it worse on the first evaluation set. All ranks
     call; the model is left with the weights that were tried last."""
-    model, mode = trainer.bundle.model, trainer.task.main_metric()[1]
+    model, (metric, mode) = trainer.bundle.model, trainer.task.main_metric()
     random, first = ema.random_buffers(model), trainer.evals[0].name
     steps = [best["step"] for best in trainer.progress.best]
     chosen, value = [0], trainer.progress.best[0]["value"]
@@ -226,5 +228,6 @@ def greedy_soup(trainer: Trainer, stored: Sequence[StoredTensors]) -> StoredTens
         trainer.event("soup", steps=[steps[i] for i in (*chosen, number)], value=new, taken=is_better)
         if is_better:
             chosen, value = [*chosen, number], new
-    trainer.say(f"Greedy soup of the steps {', '.join(str(steps[i]) for i in chosen)}: {first} {value:.4g}.")
+    listed = ", ".join(str(steps[i]) for i in chosen)
+    trainer.say(f"Greedy soup of the steps {listed}: {metric} of {first} {figure(metric, value)}.")
     return MeanTensors([stored[i] for i in chosen], random)

@@ -39,9 +39,12 @@ def write_json(path: Path, value: Any) -> None:
 
 def export_folder(name: str) -> Path:
     """The folder of the key `model.init`. Raises ConfigError when it is no export."""
-    if not (Path(name) / "config.json").exists():
-        raise ConfigError(f"model.init: {name} is not an export folder (it has no config.json).")
-    return Path(name)
+    folder = Path(name)
+    if not (folder / "config.json").exists():
+        inside = folder / "export"
+        hint = f"; did you mean {inside}?" if (inside / "config.json").exists() else "."
+        raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json){hint}")
+    return folder
 
 
 def standalone(family: Any) -> Any:

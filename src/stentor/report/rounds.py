@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor import __version__
+from stentor.data.atomic_write import atomic_path
 from stentor.metrics.format import figure, interval, label, percent
 from stentor.report.corpus import BUDGET, clips_of
 from stentor.report.curves import Curve
@@ -18,16 +19,22 @@ from stentor.report.report import REASONS, script
 EXAMPLES = 4
 """Records to hear: of each kind that entered, and of each reason."""
 KINDS = {"human": "people's transcripts", "pseudo": "labelled by recognisers", "synthetic": "synthetic speech"}
-LEFT = REASONS | {"human": "a person has transcribed it", "duplicate_id": "its id was there already"}
+LEFT = REASONS | {
+    "human": "a person has transcribed it",
+    "duplicate_id": "its id was there already",
+    "held_out": "a text of a set that measures",
+    "wer": "the recogniser hears something else",
+    "not_spoken": "the voice cannot say it",
+}
+"""What the reasons of material mean, where the summary of its folder does not say it."""
 
 
 def write_rounds_report(folder: Path) -> Path:
     """Write `report.html` into the folder of `stentor improve`, from its results.json and its rounds' folders; answers
     its path."""
     path = folder / "report.html"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(render(folder, json.loads((folder / "results.json").read_bytes())), encoding="utf-8")
-    temporary.replace(path)
+    with atomic_path(path) as part:
+        part.write_text(render(folder, json.loads((folder / "results.json").read_bytes())), encoding="utf-8")
     return path
 
 
@@ -120,15 +127,22 @@ def _heard(folder: Path, done: dict[str, Any], spare: list[int]) -> Iterable[dic
     for kind, left in done["left"].items():
         parts = sorted(here.glob("labels-*")) if kind == "pseudo" else [here / "speech"]
         rejects = {part: list(_records(part / "rejects.jsonl")) for part in parts if part.is_dir()}
+        meanings = LEFT | {k: v for part in rejects for k, v in _meanings(part / "summary.json").items()}
         reasons = []
         for reason, amounts in sorted(left.items(), key=lambda item: -item[1]["hours"]):
             clips: list[dict[str, Any]] = []
             for part, records in rejects.items():
                 of_reason = [r for r in records if r["reason"] == reason]
                 clips += clips_of(part, of_reason, EXAMPLES - len(clips), spare) if len(clips) < EXAMPLES else []
-            reasons.append({"reason": reason, "meaning": LEFT.get(reason, ""), **amounts, "examples": clips})
+            reasons.append({"reason": reason, "meaning": meanings.get(reason, ""), **amounts, "examples": clips})
         entered = clips_of(here, list(_records(here / f"{kind}.jsonl")), EXAMPLES, spare)
         yield {"round": done["number"], "kind": KINDS[kind], "entered": entered, "reasons": reasons}
+
+
+def _meanings(summary: Path) -> dict[str, str]:
+    """What the reasons of the stages mean that labelled a source."""
+    stages = json.loads(summary.read_bytes()).get("stages", []) if summary.is_file() else []
+    return {reason: each["meaning"] for stage in stages for reason, each in stage["dropped"].items() if each["meaning"]}
 
 
 def _records(path: Path) -> Iterable[dict[str, Any]]:

@@ -32,21 +32,11 @@ def boards() -> dict[str, dict[str, BoardSet]]:
 
     facts = yaml.safe_load(resources.files(__package__).joinpath("open_asr.yaml").read_text("utf-8"))
     return {
-        board: {name: _set(board, name, {**common, **own}) for name, own in common["sets"].items()}
+        board: {name: _set(board, name, **common | own) for name, own in common.pop("sets").items()}
         for board, common in facts.items()
     }
 
 
-def _set(board: str, name: str, facts: dict[str, Any]) -> BoardSet:
-    column = facts.get("column", name)
-    return BoardSet(
-        board,
-        name,
-        facts["hub"],
-        facts.get("config", name),
-        facts.get("split", "test"),
-        facts["language"],
-        column,
-        facts.get("group", column),
-        facts.get("sessions"),
-    )
+def _set(board: str, name: str, **facts: Any) -> BoardSet:
+    usual = {"config": name, "split": "test", "column": name, "group": facts.get("column", name)}
+    return BoardSet(board, name, **usual | facts)

@@ -60,8 +60,8 @@ class Transcribe(Task):
     punctuation; `open_asr` is that of the Open ASR Leaderboard (take it with `scoring: open_asr`); `none` scores the
     texts as they are."""
     spelling: str | None = None
-    """Path of a Whisper `normalizer.json` with British and American spellings, for `whisper_english`. Null: the
-    built-in table, which is not word for word Whisper's."""
+    """Path of a Whisper `normalizer.json` with British and American spellings, for `whisper_english`. Null: Whisper's
+    own, without a few slips."""
     scoring: Literal["levenshtein", "open_asr"] = "levenshtein"
     """How word errors are counted: by the shortest edit script, or as the Open ASR Leaderboard does (with `normalizer:
     open_asr`): words written apart match the same written together. `open_asr` needs `stentor[evaluate]`."""

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from stentor.errors import ConfigError
+from stentor.text.spelling import american, pairs
 
 THOUSANDS = re.compile(r"(\d)\s+(\d{3})\b")
 """A space between groups of three digits, as in 10 000."""
@@ -23,9 +24,8 @@ def _facts() -> dict[str, Any]:
     import yaml
 
     facts = dict(yaml.safe_load(resources.files(__package__).joinpath("open_asr.yaml").read_text("utf-8")))
-    for name in ("names", "spellings"):
-        words = facts[name].split()
-        facts[name] = dict(zip(words[::2], words[1::2], strict=True))
+    facts["names"] = pairs(facts["names"])
+    facts["spellings"] = american() | pairs(facts["spellings"])
     return facts
 
 

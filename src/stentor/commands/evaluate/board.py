@@ -70,7 +70,9 @@ def evaluate_board(options: EvaluateOptions) -> str:
             answered = sorted(timed, key=lambda answer: order[answer[0].id])
             dropped.check(len(cuts) + dropped.bad, Data.model_fields["max_bad"].default, test.name)
             if not answered:
-                raise DataError(f"{test.name}: no record could be scored.")
+                raise DataError(
+                    f"{test.name}: no record could be scored; look at the copy of {test.hub}.{left_out(dropped)}"
+                )
             sessions = merge_sessions(answered) if test.sessions else answered
             rows[test] = _row(task.score([prediction for prediction, _ in sessions])["wer"], answered)
             rows[test] |= dropped.facts()

@@ -24,7 +24,8 @@ from stentor.commands.improve.leaks import refuse_leaks
 from stentor.commands.improve.material import Known, full_path, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
-from stentor.commands.prepare.journal import write_json
+from stentor.commands.prepare.journal import read_jsonl, write_json
+from stentor.commands.prepare.labels.labelled import refuse_few
 from stentor.commands.prepare.run import prepare_run
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
@@ -39,11 +40,13 @@ from stentor.data.storage import is_remote
 from stentor.dataloading.mixing import DropCounter, read_pools
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger
-from stentor.errors import ConfigError, without_secrets
+from stentor.errors import ConfigError, DataError, without_secrets
+from stentor.inference.load import find_export
 from stentor.metrics.format import figure, interval, label, percent
 from stentor.report.rounds import write_rounds_report
 from stentor.section import Section
 from stentor.sources.base import Source
+from stentor.tasks.speak.evaluator import SpeechEvaluator
 
 if TYPE_CHECKING:
     from stentor.cli.improve import ImproveOptions
@@ -109,12 +112,16 @@ class _Rounds:
 
     def _read_data(self) -> None:
         later(round_config(self.config, [], None, None), self.section.then or {})  # what is wrong with it is said now
+        _refuse_missing_models(self.section)
         data, dropped = self.config.data, DropCounter()
         self.pools = read_pools(data.train, data, dropped, "data.train", self.config.task.drop_reason)
         human = [cut for pool in self.pools for cut in pool.cuts]
         unlabelled = self.section.unlabelled
         pools = read_pools(unlabelled, data, dropped, "improve.unlabelled") if unlabelled else []
         refuse_leaks(self.config, human, [cut for pool in pools for cut in pool.cuts])
+        if unlabelled and self.apart and "labelled" not in self.section.labels.model_fields_set:
+            mend = "name others in `improve.labels.labelled` (null: the models' own probabilities choose)"
+            refuse_few(self.config.data.eval[self.decides].cuts(), f"`data.eval.{self.decides}`", mend)
         self.human = {"records": len(human), "hours": sum(c.duration for c in human) / 3600}
         self.known: Known = {}
         for cut in human:
@@ -143,6 +150,12 @@ class _Rounds:
         if best is not None:
             model = str(round_folder(self.folder, best.number) / "run" / "export")
             material, made, left = self._material(folder, number, model)
+            if not material.kinds():
+                raise DataError(
+                    f"Nothing enters round {number}: no label and no synthetic speech was kept; {folder} says why. "
+                    "Allow more (`improve.labels.max_error`, `improve.speech.max_wer`) or give more, and delete that "
+                    "folder."
+                )
             entered |= made
             mix, sweep = self._ratio(folder, number, material, model)
         plain = self._config(number, material, mix, best)
@@ -195,8 +208,9 @@ class _Rounds:
         if keys.get("recognizer") == BEST:
             keys["recognizer"] = model
         keys["seed"] = keys.get("seed", 0) + number
-        measured = [*self.config.data.eval.values(), *self.config.data.test.values()]
-        keys["exclude"] = [*keys.get("exclude", []), *measured]
+        if "texts" not in self.section.may_share:
+            measured = [*self.config.data.eval.values(), *self.config.data.test.values()]
+            keys["exclude"] = [*keys.get("exclude", []), *measured]
         return SpeechStep(**keys, to=folder / "speech", round=number)
 
     def _config(self, number: int, material: Material | None, mix: MixRatio | None, best: Round | None) -> Plain:
@@ -236,8 +250,7 @@ class _Rounds:
 
     def _predictions(self, number: int) -> dict[str, Prediction]:
         path = round_folder(self.folder, number) / "run" / "predictions" / f"{self.decides}.jsonl"
-        with path.open(encoding="utf-8") as lines:
-            return {p.id: p for p in (Prediction(**json.loads(line)) for line in lines)}
+        return {record["id"]: Prediction(**record) for record in read_jsonl(path)}
 
     # What is told ---------------------------------------------------------------------------------------------------
 
@@ -279,6 +292,19 @@ class _Rounds:
             },
         )
         write_rounds_report(self.folder)
+
+
+def _refuse_missing_models(section: Improve) -> None:
+    """Raise ConfigError where a model that labels, speaks or listens is not there, before round 0 is trained."""
+    models = {f"improve.labels.models.{number}": model for number, model in enumerate(section.labels.models)}
+    if section.speech is not None:
+        models |= {f"improve.speech.{key}": getattr(section.speech, key) for key in ("model", "recognizer")}
+    for place, model in models.items():
+        if model not in (None, BEST, *SpeechEvaluator.choices()):
+            try:
+                find_export(model)
+            except ConfigError as error:
+                raise ConfigError(f"'{place}': {error}") from None
 
 
 def _written(section: Section) -> dict[str, Any]:

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stentor.data.cut import UnusableRecord
-from stentor.dataloading.leakage import leakage
+from stentor.dataloading.leakage import KINDS, leakage
 from stentor.errors import DataError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.config.schema import Config
+    from stentor.sources.base import Source
 
 ALWAYS = ("ids", "recordings")
 """What no set may share with the data of the rounds."""
 
 
 def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]) -> None:
-    """Raise DataError where the test set shares ids, recordings, speakers or texts with the training data or with what
-    is to be labelled, or the set that decides shares ids or recordings with them."""
+    """Raise DataError where the test set shares ids, recordings, speakers or texts with the training data, with what is
+    to be labelled or with recordings whose voices are spoken in, or ids or recordings with the records that calibrate
+    the labels; and where the set that decides shares ids or recordings with what is learned from."""
     improve = config.improve
     assert improve is not None
-    test = improve.reports(config)
-    refused = {("data.test", test): [*ALWAYS, *(k for k in ("speakers", "texts") if k not in improve.may_share)]}
-    decides, apart = improve.decides(config)
+    learned = {"data.train": human, "improve.unlabelled": unlabelled}
+    if improve.speech is not None and improve.speech.references is not None:
+        learned["improve.speech.references"] = _usable(improve.speech.references)
+    test, (decides, apart) = improve.reports(config), improve.decides(config)
+    measured = _usable(config.data.test[test])
+    problems = _shared(f"data.test.{test}", measured, learned, [k for k in KINDS if k not in improve.may_share])
+    if improve.labels.labelled is not None:
+        problems += _shared(
+            f"data.test.{test}", measured, {"improve.labels.labelled": _usable(improve.labels.labelled)}, ALWAYS
+        )
     if apart:
-        refused["data.eval", decides] = [*ALWAYS]
-    problems = []
-    for (section, name), kinds in refused.items():
-        sets = config.data.test if section == "data.test" else config.data.eval
-        cuts = list(sets[name].cuts())
-        for key, data in (("data.train", human), ("improve.unlabelled", unlabelled)):
-            shared = leakage(data, {name: (c for c in cuts if not isinstance(c, UnusableRecord))})[name]
-            counts = [f"{shared[kind][0]:,} of {shared[kind][1]:,} {kind}" for kind in kinds if shared[kind][0]]
-            if counts:
-                problems.append(f"`{section}.{name}` shares {', '.join(counts)} with `{key}`")
+        problems += _shared(f"data.eval.{decides}", _usable(config.data.eval[decides]), learned, ALWAYS)
     if problems:
+        may = any(kind in problem for problem in problems for kind in ("speakers", "texts"))
+        meant = ", or, where that is meant, say so with `improve.may_share`" if may else ""
         raise DataError(
             f"{'; '.join(problems)}. Its figures would say nothing about new speakers and texts. Take these records "
-            "out (`exclude:` of a source), or, where that is meant, say so with `improve.may_share`."
+            f"out (`exclude:` of a source){meant}."
         )
+
+
+def _usable(source: Source) -> list[Cut]:
+    return [cut for cut in source.cuts() if not isinstance(cut, UnusableRecord)]
+
+
+def _shared(name: str, cuts: Sequence[Cut], learned: Mapping[str, Sequence[Cut]], kinds: Sequence[str]) -> list[str]:
+    """A sentence for each of the data that the set shares something of these kinds with."""
+    problems = []
+    for key, data in learned.items():
+        shared = leakage(data, {name: cuts})[name]
+        counts = [f"{shared[kind][0]:,} of {shared[kind][1]:,} {kind}" for kind in kinds if shared[kind][0]]
+        if counts:
+            problems.append(f"`{name}` shares {', '.join(counts)} with `{key}`")
+    return problems

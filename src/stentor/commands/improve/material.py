@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import write_jsonl
+from stentor.commands.prepare.journal import read_jsonl, write_jsonl
 from stentor.commands.prepare.run import prepare_run
 from stentor.data.storage import is_remote, join
 from stentor.errors import DataError
@@ -28,14 +27,15 @@ Known = dict[str, list[tuple[float, float]]]
 
 
 def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
-    """Do the steps that are not done; answers their folders. A step of which nothing is kept is done all the same."""
+    """Do the steps that are not done; answers their folders. A step of which nothing is kept is done all the same, and
+    recordings that cannot be used are judged by `data.max_bad`, before any round."""
     folders = []
     for step in steps:
         try:
             prepare_run([step], plugins)
         except DataError as error:
-            manifest = step.to / MANIFEST
-            if not (step.to / SUMMARY).is_file() or manifest.stat().st_size:
+            empty = (step.to / SUMMARY).is_file() and not (step.to / MANIFEST).stat().st_size
+            if not empty and not (step.type == "labels" and (step.to / SUMMARY).is_file()):
                 raise
             print(error, flush=True)
         folders.append(step.to)
@@ -51,14 +51,14 @@ def gather(folders: Iterable[Path], to: Path, known: Known) -> tuple[Amounts, di
 
     def records() -> Iterator[dict[str, Any]]:
         for folder in folders:
-            for record in _records(folder / MANIFEST):
+            for record in read_jsonl(folder / MANIFEST):
                 path = full_path(str(join(folder, record["audio_path"])))
                 reason = _refused(record, path, ids, known)
                 _count(entered if reason is None else left[reason], record)
                 if reason is None:
                     ids.add(record["id"])
                     yield {k: v for k, v in record.items() if k not in BULKY} | {"audio_path": path}
-            for record in _records(folder / REJECTS):
+            for record in read_jsonl(folder / REJECTS):
                 _count(left[record["reason"]], record)
 
     write_jsonl(to, records())
@@ -75,11 +75,6 @@ def _refused(record: dict[str, Any], path: str, ids: set[str], known: Known) -> 
     if any(start < end and begin < start + record["duration"] for begin, end in known.get(path, ())):
         return "human"
     return "duplicate_id" if record["id"] in ids else None
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def _count(amounts: Amounts, record: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ class Round:
     sweep: list[dict[str, Any]] = field(default_factory=list)
     """Ratios that were tried, with their scores on the set that decides."""
     seconds: float = 0.0
-    """What training took."""
+    """What it took, labelling and speech too; of a round that was stopped, since it went on."""
     settings: str = ""
     """Digest of the settings that it was made with."""
 

@@ -35,7 +35,8 @@ class Journal:
     Of an id that is there twice, the second line counts. A journal at an address is a folder of files with some lines
     each, since nothing can be appended there; any machine goes on from them.
 
-    Raises ConfigError when the file belongs to a command with other settings. A line that a kill cut short is removed.
+    Raises ConfigError when the file holds lines of a command with other settings. A line that a kill cut short is
+    removed.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]):
@@ -62,7 +63,8 @@ class Journal:
             return
         with open(path, "rb+") as file:
             first = file.readline()
-            if not first.endswith(b"\n"):  # killed while the header was written
+            # Killed while the header was written, or ended before anything was done: there is nothing to lose.
+            if not first.endswith(b"\n") or (first != header and not file.readline().endswith(b"\n")):
                 file.seek(0)
                 file.write(header)
                 file.truncate()
@@ -137,6 +139,21 @@ def remove_journal(path: Path) -> None:
     shutil.rmtree(work_path(path).parent, ignore_errors=True)
 
 
+def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, Any] | None:
+    """The `summary.json` of a folder, where all is made with these settings; journals that a kill left are removed.
+    Raises ConfigError when the folder holds other `what`, made with other settings."""
+    path = folder / "summary.json"
+    if not path.is_file():
+        return None
+    summary: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    if summary.get("settings") != settings:
+        raise ConfigError(f"{folder} holds other {what}: give another folder as --to, or delete it.")
+    for journal in folder.glob("*.jsonl.part"):
+        remove_journal(journal)
+    print(f"{folder} is complete; delete it to make it anew.", flush=True)
+    return summary
+
+
 class Fingerprint:
     """As a string the number of records and a digest of them: another one when a record is added, taken away or
     changed. `describe` gives what counts of a record."""
@@ -169,3 +186,8 @@ def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:
     write_lines(path, (json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)

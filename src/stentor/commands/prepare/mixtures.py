@@ -7,7 +7,6 @@ same command goes on after a kill; at the end they are put in order under the fi
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
 from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, made_before, remove_journal, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import (
     JournalWriter,
     Pipeline,
@@ -51,11 +50,8 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     digest = Fingerprint(_description)
     cuts = RecordTable(enumerate(digest.through(source.cuts())))
     settings = {"source": source.model_dump(mode="json", by_alias=True), "records": str(digest)}
-    manifest, summary_path = options.to / "manifest.jsonl", options.to / "summary.json"
-    if manifest.is_file() and summary_path.is_file():
-        if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
-            raise ConfigError(f"{options.to} holds other mixtures: give another folder as --to, or delete it.")
-        print(f"{manifest} is complete; delete it to make it anew.", flush=True)
+    manifest = options.to / "manifest.jsonl"
+    if made_before(options.to, settings, "mixtures") is not None:
         return
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
@@ -75,7 +71,7 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     write_jsonl(manifest, records)
     write_rttm(options.to / "reference.rttm", {r["id"]: r.get("segments", []) for r in records})
     summary = {**_summary(records), "dropped": summarize(rejects)}
-    write_json(summary_path, {**summary, "settings": settings})
+    write_json(options.to / "summary.json", {**summary, "settings": settings})
     remove_journal(journal.path)
     print(
         f"{summary['records']:,} mixtures, {summary['hours']:.2f} hours, {summary['speakers']:,} speakers, "

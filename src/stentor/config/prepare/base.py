@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from stentor.data.storage import StoragePath
 from stentor.section import Choice, Section
 
@@ -20,8 +22,32 @@ class Preparation(Choice):
         return self.to.with_name(f"{self.to.name}.prepared.json")
 
     def options(self) -> dict[str, Any]:
-        """The options of the verb, by name."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
+        """The options of the verb, by name; sections and lists of them as they are written on the command line."""
+        return {name: _option(getattr(self, name)) for name in type(self).model_fields if name != "type"}
+
+
+class Place(Section):
+    """Where a step is done."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
+class ClusterPlace(Place):
+    """Where a step is done that a Ray cluster can do as well."""
+
+    ray: str | None = None
+    """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
+    gpus_per_worker: float | None = Field(None, ge=0)
+    """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
+    jobs: int | None = Field(None, ge=1)
+    """Processes. Null: one for each device; on a cluster what it offers."""
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_option(each) for each in value]
+    return ",".join(options_of(value)) or None if isinstance(value, Section) else value
 
 
 def options_of(section: Section) -> list[str]:

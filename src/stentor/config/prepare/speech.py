@@ -1,12 +1,12 @@
 """Step `speech` of `prepare:`: texts to synthetic speech for training a recogniser."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, SerializeAsAny
 
-from stentor.config.prepare.base import Preparation, options_of
+from stentor.config.prepare.base import ClusterPlace, Preparation
 from stentor.data.augment import Augment
-from stentor.section import IntRange, Range, Section
+from stentor.section import IntRange, Range
 from stentor.sources.base import Source
 from stentor.sources.synth import Voices
 
@@ -28,7 +28,7 @@ class SpeechAugment(Augment):
     """Seconds of silence before and after each utterance, both drawn; rooms and noise go on in it. Null: none."""
 
 
-class SpeechKeys(Section):
+class SpeechKeys(ClusterPlace):
     """What is spoken, by whom, and what of it is kept."""
 
     data: SerializeAsAny[Source] | None = None
@@ -67,14 +67,6 @@ class SpeechKeys(Section):
     """Highest word error rate of the recogniser's text; what is above is rejected. Null: 0.3."""
     seed: int = 0
     """Draws texts, voices and changes."""
-    jobs: int | None = Field(None, ge=1)
-    """Processes. Null: one; on a cluster what it offers."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    ray: str | None = None
-    """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
-    gpus_per_worker: float | None = Field(None, ge=0)
-    """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
 
 
 class SpeechStep(SpeechKeys, Preparation):
@@ -83,11 +75,3 @@ class SpeechStep(SpeechKeys, Preparation):
     type: Literal["speech"] = "speech"
     round: int = Field(0, ge=0)
     """Round of training that the speech is made for."""
-
-    def options(self) -> dict[str, Any]:
-        sections = {
-            name: (section and ",".join(options_of(section))) or None
-            for name in ("data", "references", "voices", "augment")
-            for section in [getattr(self, name)]
-        }
-        return {**super().options(), **sections, "exclude": [",".join(options_of(source)) for source in self.exclude]}

@@ -6,14 +6,13 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny
 
-from stentor.config.prepare.base import Preparation, options_of
+from stentor.config.prepare.base import ClusterPlace, Place, Preparation, options_of
 from stentor.data.storage import StoragePath
 from stentor.inference.segments.base import Stage
 from stentor.inference.segments.hallucinations import HallucinationsStage
 from stentor.inference.segments.label import Decoding
 from stentor.inference.segments.vad import VadStage
 from stentor.models.codecs.base import Codec
-from stentor.section import Section
 from stentor.sources.base import Source
 
 
@@ -47,32 +46,11 @@ class CorpusStep(Preparation):
         return {**super().options(), "source": self.from_, "option": option}
 
 
-class Place(Section):
-    """Where a step is done."""
-
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-
-
-class ClusterPlace(Place):
-    """Where a step is done that a Ray cluster can do as well."""
-
-    ray: str | None = None
-    """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
-    gpus_per_worker: float | None = Field(None, ge=0)
-    """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
-    jobs: int | None = Field(None, ge=1)
-    """Processes. Null: one for each device; on a cluster what it offers."""
-
-
 class DataStep(Place, Preparation):
     """A step that is made of records."""
 
     data: Source
     """The records."""
-
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "data": ",".join(options_of(self.data))}
 
 
 class ClusterStep(ClusterPlace, DataStep):
@@ -89,8 +67,8 @@ class SegmentsStep(ClusterStep):
     """Write each segment as a FLAC file. False: records point into the recordings."""
 
     def options(self) -> dict[str, Any]:
-        stages = [",".join(options_of(stage)) for stage in self.stages]
-        return {**super().options(), "stage": stages}
+        options = super().options()
+        return {**options, "stage": options["stages"]}
 
 
 class LabelKeys(ClusterPlace):
@@ -129,14 +107,13 @@ class LabelsStep(LabelKeys, ClusterStep):
     """Which time it is that this data is labelled; a key of the records."""
 
     def options(self) -> dict[str, Any]:
+        options = super().options()
         decodings = [d.model_dump(exclude_none=True) for d in self.decodings]
-        return {
-            **super().options(),
+        return options | {
             "model": self.models,
             "decoding": [",".join(f"{key}={value}" for key, value in keys.items()) for keys in decodings],
-            "labelled": ",".join(options_of(self.labelled)) if self.labelled else None,
-            "stage": [",".join(options_of(stage)) for stage in self.stages] or ["none"],
-            "filter": [",".join(options_of(stage)) for stage in self.filters] or ["none"],
+            "stage": options["stages"] or ["none"],
+            "filter": options["filters"] or ["none"],
         }
 
 

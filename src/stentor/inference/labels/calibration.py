@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.metrics.calibration import EDGE, fit
+from stentor.metrics.resampling import units_of
 from stentor.metrics.wer import REFERENCE, word_errors
 from stentor.metrics.word_match import match
 from stentor.text.normalize import normalize
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 RESAMPLES = 200
 """Of the labelled records, for the upper bound."""
-SPEAKERS = 10
-"""From so many on, whole speakers are resampled: records of one speaker err alike."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,7 @@ def _fit_records(outcomes: Sequence[Outcome]) -> list[float]:
 
 def _resampled(speakers: Sequence[str | None], seed: int) -> list[np.ndarray]:
     """Rows of resamples with replacement: of speakers where there are enough, else of records."""
-    names = sorted({name for name in speakers if name})
-    by_speaker = len(names) >= SPEAKERS and None not in speakers
-    groups = [[i for i, s in enumerate(speakers) if s == name] for name in names] if by_speaker else None
-    units = groups or [[i] for i in range(len(speakers))]
-    generator = np.random.default_rng(seed)
-    picks = generator.integers(len(units), size=(RESAMPLES, len(units)))
+    _, index = units_of(speakers, len(speakers))
+    units = [np.flatnonzero(index == unit) for unit in range(index.max() + 1)]
+    picks = np.random.default_rng(seed).integers(len(units), size=(RESAMPLES, len(units)))
     return [np.concatenate([units[i] for i in row]) for row in picks]

@@ -19,8 +19,8 @@ class Choice:
     kept: frozenset[int]
     seconds: float
     summary: dict[str, Any] = field(default_factory=dict)
-    """`min_confidence`, `kept_share` (of seconds), `expected_error` and its `upper` bound, and the `curve`: the same
-    figures for twenty shares."""
+    """`min_confidence`, `kept_share` (of seconds), `hours`, `expected_error` and its `upper` bound, and the `curve`:
+    the same figures for twenty shares. Where nothing is kept, no hours and errors."""
 
 
 def choose(

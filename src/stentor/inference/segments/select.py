@@ -75,11 +75,12 @@ class SelectStage(SetStage):
     def select(self, segments: Sequence[Segment]) -> list[Segment | Reject]:
         from stentor.inference.labels.calibration import ErrorModel, record_signs
         from stentor.inference.labels.threshold import choose, drawn
+        from stentor.text.normalize import words
 
         errors = (self._model or ErrorModel()).errors([record_signs(s.measures) for s in segments])
-        words = [len(s.measures["text"].split()) for s in segments]
+        lengths = [len(words(s.measures["text"], s.measures.get("language"))) for s in segments]
         seconds = [s.seconds for s in segments]
-        chosen = choose(errors, words, seconds, self.max_error, self.assurance, self.hours)
+        chosen = choose(errors, lengths, seconds, self.max_error, self.assurance, self.hours)
         self._selection = chosen.summary
         sure = [segment.measured(confidence=round(1 - error, 4)) for segment, error in zip(segments, errors[0])]
         if self.by == "random":

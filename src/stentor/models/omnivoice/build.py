@@ -30,7 +30,7 @@ from stentor.models.packing import flex, items
 from stentor.models.peft import adapt, is_adapter
 from stentor.models.pretrained import part_config, reach, set_memory_options
 from stentor.models.speech_llm.tokenizers import bpe, characters
-from stentor.models.weights_io import SECTION_FILE, check_weights, load_adapters, read_json
+from stentor.models.weights_io import SECTION_FILE, check_weights, export_folder, load_adapters, read_json
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
@@ -46,11 +46,7 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     from stentor.models.omnivoice.export import initialise, read
 
     check_terms(family.type, requirements, "codebook")
-    before = Path(family.init) if family.init else None
-    if before is not None and not (before / "config.json").exists():
-        inside = before / "export"
-        hint = f"; did you mean {inside}?" if (inside / "config.json").exists() else "."
-        raise ConfigError(f"model.init: {before} is not an export folder (it has no config.json){hint}")
+    before = export_folder(family.init) if family.init else None
     if family.source is not None:
         bundle = read(family, download(family), "model.from")
     else:

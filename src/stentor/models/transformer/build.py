@@ -9,9 +9,10 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import freeze_parameters
 from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
 from stentor.models.transformer import Transformer
-from stentor.models.transformer.modeling import Heads, StackOptions, TransformerModel
+from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
+from stentor.models.transformer.stack import StackOptions
 from stentor.models.weights_io import export_folder, load_by_name, read_weights
 
 

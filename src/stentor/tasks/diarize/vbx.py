@@ -59,11 +59,6 @@ class Speakers:
     evidence: float
     """The lower bound of the log likelihood."""
 
-    @property
-    def labels(self) -> np.ndarray:
-        """The most probable speaker of each voice, int64 [N], numbered without gaps."""
-        return np.unique(self.posterior.argmax(1), return_inverse=True)[1].reshape(-1)
-
 
 def vbx(
     voices: np.ndarray, between: np.ndarray, initial: np.ndarray, chains: np.ndarray, fa: float, fb: float, loop: float

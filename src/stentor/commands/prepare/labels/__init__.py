@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.segments import NamedStage, is_complete, make_corpus, named, recordings
+from stentor.commands.prepare.journal import made_before
+from stentor.commands.prepare.segments import NamedStage, make_corpus, named, recordings, refuse_unusable
 from stentor.config.load import inline, parse_section
 from stentor.errors import DataError
 from stentor.inference.segments.base import Stage
@@ -40,8 +41,8 @@ def prepare_labels(options: LabelsOptions) -> None:
     labelled, labelled_records = recordings(options.labelled) if options.labelled else (None, None)
     sections = [s.model_dump(mode="json", by_alias=True) for s in (*before, label, *filters, select)]
     settings = {"stages": sections, "audio": options.audio, "records": records, "labelled": labelled_records}
-    if is_complete(options.to, settings):
-        return
+    if (made := made_before(options.to, settings, "segments")) is not None:
+        return _refuse_nothing(options, made)
     facts: dict[str, Any] = {"calibrated": False, "notes": []}
     if labelled is not None:
         label, select, facts = learn(options, label, filters, select, labelled, settings)
@@ -53,7 +54,12 @@ def prepare_labels(options: LabelsOptions) -> None:
         print("\n".join(chosen["notes"]), flush=True)
         return {"selection": chosen}
 
-    summary = make_corpus(options, stages, work, settings, selection)
+    return _refuse_nothing(options, make_corpus(options, stages, work, settings, selection))
+
+
+def _refuse_nothing(options: LabelsOptions, summary: dict[str, Any]) -> None:
+    """Raise DataError when nothing was kept, or over 1 % of the recordings cannot be used."""
+    refuse_unusable(summary)
     if not summary["segments"]:
         raise DataError(f"No label was kept; {options.to / 'corpus.html'} says why. {summary['selection']['notes'][0]}")
 

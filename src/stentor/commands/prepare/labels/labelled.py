@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.segments import named, run_pass
@@ -37,6 +37,7 @@ def learn(
 ) -> tuple[LabelStage, SelectStage, dict[str, Any]]:
     """The stages with what the labelled records show, and facts about these for the summary. Raises DataError where
     there are too few of them."""
+    refuse_few((each.cut for each in work), "--labelled", "leave it out")
     worker = SegmentsWorker(named([label, *filters]), in_files=False)
     journal = run_pass(worker, work, options, {**settings, "pass": "labelled"}, "labelled records")
     lines = journal.lines(each.id for each in work)
@@ -49,18 +50,30 @@ def learn(
     hypotheses = range(len(label.models) * len(label.decodings))
     label = label.calibrated([fit_words(records, number) for number in hypotheses])
     results = [(record, label.again(record.segment)) for record in records]
-    outcomes = [outcome(record, result.measures) for record, result in results if isinstance(result, Segment)]
+    kept = [(record, result.measures) for record, result in results if isinstance(result, Segment)]
+    outcomes = [outcome(record, measures) for record, measures in kept]
     words, errors = sum(o.words for o in outcomes), sum(o.errors for o in outcomes)
     facts = {
         "calibrated": True,
         "labelled_records": len(outcomes),
-        "labelled_hours": round(sum(r.segment.seconds for r in records) / 3600, 6),
+        "labelled_hours": round(sum(r.segment.seconds for r, _ in kept) / 3600, 6),
         "labelled_words": words,
         "labelled_error": round(errors / max(words, 1), 4),
         "notes": [note for model in label.models for note in _trained_on(model, work)],
     }
     pace = fit_pace([cut for cut in _cuts(work) if text_of(cut)])
     return label, select.informed(ErrorModel(outcomes, select.seed), pace), facts
+
+
+def refuse_few(cuts: Iterable[Cut | UnusableRecord], place: str, mend: str) -> None:
+    """Raise DataError, with the place of these labelled records and another mend, where too few have a text: this is
+    known before any model listens to them."""
+    texts = [not isinstance(cut, UnusableRecord) and bool((text_of(cut) or "").strip()) for cut in cuts]
+    if sum(texts) < LEAST:
+        raise DataError(
+            f"{sum(texts)} of {len(texts):,} records of {place} have a text; {LEAST} are needed to choose a threshold "
+            f"for labels: give more, or {mend}."
+        )
 
 
 def _labelled(work: Work, line: dict[str, Any]) -> Iterator[Labelled]:

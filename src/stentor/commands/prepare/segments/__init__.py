@@ -7,7 +7,6 @@ kill."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects
 from stentor.commands.prepare.segments.summary import print_summary, summarize_corpus
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
@@ -25,7 +24,7 @@ from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path
 from stentor.data.record_table import RecordTable, Selection
 from stentor.data.storage import is_remote
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.report.corpus import render
 
@@ -51,9 +50,9 @@ def prepare_segments(options: SegmentsOptions) -> None:
     work, records = recordings(options.data)
     sections = [stage.model_dump(mode="json", by_alias=True) for _, stage in stages]
     settings = {"stages": sections, "audio": options.audio, "records": records}
-    if is_complete(options.to, settings):
-        return
-    if not make_corpus(options, stages, work, settings)["segments"]:
+    summary = made_before(options.to, settings, "segments") or make_corpus(options, stages, work, settings)
+    refuse_unusable(summary)
+    if not summary["segments"]:
         raise DataError(f"No segment was kept; {options.to / 'corpus.html'} says why.")
 
 
@@ -64,16 +63,9 @@ def recordings(data: str) -> tuple[RecordTable[Work], str]:
     return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
 
 
-def is_complete(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether the corpus of these settings is in a folder. Raises ConfigError when it holds another."""
-    summary_path = folder / "summary.json"
-    if not summary_path.is_file():
-        return False
-    if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
-        raise ConfigError(f"{folder} holds other segments: give another folder as --to, or delete it.")
-    _remove_journals(folder)
-    print(f"{folder} is complete; delete it to make it anew.", flush=True)
-    return True
+def refuse_unusable(summary: dict[str, Any]) -> None:
+    """Raise DataError when over 1 % of the recordings of a corpus, made now or before, cannot be used."""
+    refuse_rejects([each["message"] for each in summary["unusable"]], summary["recordings"])
 
 
 def make_corpus(
@@ -84,8 +76,8 @@ def make_corpus(
     more: Callable[[], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
     """Take recordings through stages and write all files; the summary, to which `more` adds after the last stage.
-    Raises `Stopped`, and DataError when over 1 % of the recordings cannot be used."""
-    corpus, count = Corpus(options.to), len(work)
+    Raises `Stopped`."""
+    corpus = Corpus(options.to)
     passes = _passes(stages, options.audio)
     for number, in_pass in enumerate(passes, 1):
         audio_folder = options.to / "audio" if options.audio and number == len(passes) else None
@@ -103,7 +95,6 @@ def make_corpus(
     _remove_journals(options.to)
     print_summary(summary)
     print(f"written: {options.to / 'manifest.jsonl'} and {page}", flush=True)
-    refuse_rejects([r["message"] for r in corpus.rejects if r["stage"] == "read"], count)
     return summary
 
 

@@ -7,14 +7,21 @@ recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the s
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
+from stentor.commands.prepare.journal import (
+    Fingerprint,
+    Journal,
+    made_before,
+    read_jsonl,
+    remove_journal,
+    write_json,
+    write_jsonl,
+)
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, format_table, refuse_rejects
 from stentor.commands.prepare.speech.texts import Text, held_out, read_texts, written_texts
 from stentor.commands.prepare.speech.voices import Spoken, assign
@@ -42,18 +49,15 @@ SETTINGS = ("model", "steps", "guidance", "normalize", "recognizer", "max_wer", 
 def prepare_speech(options: SpeechOptions) -> None:
     """Write the records, or go on where a killed command stopped. Raises ConfigError for options that do not go
     together and for a folder that holds other speech, `Stopped` at a signal, and DataError when nothing could be kept
-    or over 1 % of the texts cannot be spoken (what could be made is written all the same)."""
+    or over 1 % of the texts cannot be read or spoken (what could be made is written all the same)."""
     plan = _plan(options)
     digest = Fingerprint(_description)
     items = RecordTable(digest.through(plan.items))
     settings = {name: getattr(options, name) for name in SETTINGS}
     settings |= {"augment": plan.augment.model_dump(mode="json"), "records": str(digest)}
-    manifest, summary_path = options.to / "manifest.jsonl", options.to / "summary.json"
-    if summary_path.is_file():
-        if json.loads(summary_path.read_text("utf-8"))["settings"] != settings:
-            raise ConfigError(f"{options.to} holds other speech: give another folder as --to, or delete it.")
-        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
-        return
+    manifest = options.to / "manifest.jsonl"
+    if made_before(options.to, settings, "speech") is not None:
+        return _refuse_bad(options)
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
     _run(options, plan, items, journal)
@@ -64,16 +68,19 @@ def prepare_speech(options: SpeechOptions) -> None:
     rejects = [*plan.rejects, *(r for r in records if "reason" in r), *map(_failure, failed)]
     write_jsonl(manifest, kept)
     write_jsonl(options.to / "rejects.jsonl", rejects)
-    write_json(summary_path, {**_summary(kept, records, rejects), "settings": settings})
+    write_json(options.to / "summary.json", {**_summary(kept, records, rejects), "settings": settings})
     remove_journal(journal.path)
-    reasons = Counter(reject["reason"] for reject in rejects)
     hours = sum(record["duration"] for record in kept) / 3600
-    rows = [
-        ("kept", len(kept), f"{hours:.2f} hours"),
-        *((reason, n, "rejected") for reason, n in reasons.most_common()),
-    ]
+    rows = [("kept", len(kept), f"{hours:.2f} hours"), *((reason, n, "rejected") for reason, n in _reasons(rejects))]
     print(f"{format_table(rows)}\nwritten: {manifest}", flush=True)
-    refuse_rejects([o["message"] for o in failed], len(outcomes))
+    _refuse_bad(options)
+
+
+def _refuse_bad(options: SpeechOptions) -> None:
+    """Raise DataError when no utterance was kept, or over 1 % of the texts could not be read or spoken."""
+    kept, rejects = (list(read_jsonl(options.to / name)) for name in ("manifest.jsonl", "rejects.jsonl"))
+    messages = [reject["message"] for reject in rejects if "message" in reject]
+    refuse_rejects(messages, len(kept) + len(rejects))
     if not kept:
         raise DataError(f"No utterance was kept; {options.to / 'rejects.jsonl'} says why.")
 
@@ -96,7 +103,8 @@ class Plan:
 def _plan(options: SpeechOptions) -> Plan:
     """Raises ConfigError for options that do not go together, and DataError when there is nothing to speak."""
     if (options.data is None) == (options.language_model is None):
-        raise ConfigError("Say whose texts are spoken: DATA, or a model that writes them with --language-model.")
+        both = "" if options.data is None else " Both are given: leave one out."
+        raise ConfigError(f"Say whose texts are spoken: DATA, or a model that writes them with --language-model.{both}")
     if options.max_wer is not None and options.recognizer is None:
         raise ConfigError("--max-wer is the error of a recogniser: give one with --recognizer.")
     augment = parse_section(options.augment, SpeechAugment, "--augment") if options.augment else SpeechAugment()
@@ -115,7 +123,8 @@ def _plan(options: SpeechOptions) -> Plan:
         texts = written_texts(options)
     wanted, rejects = _chosen(texts, held_out(options.exclude))
     if not wanted:
-        raise DataError(f"There is nothing to speak: none of {len(texts):,} texts is left.")
+        counts = ", ".join(f"{n:,} {reason}" for reason, n in _reasons(rejects))
+        raise DataError(f"There is nothing to speak: none of {len(texts):,} texts is left ({counts}).")
     return Plan(assign(wanted, options), augment, rejects)
 
 
@@ -156,6 +165,11 @@ def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal
     ).run([items[i : i + GROUP_ITEMS] for i in range(0, len(items), GROUP_ITEMS)])
 
 
+def _reasons(rejects: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
+    """How often each reason occurs, the most frequent first."""
+    return Counter(reject["reason"] for reject in rejects).most_common()
+
+
 def _failure(outcome: dict[str, Any]) -> dict[str, Any]:
     return {"id": outcome["id"], "reason": outcome["dropped"], "message": outcome["message"]}
 
@@ -169,7 +183,7 @@ def _summary(
         "records": len(kept),
         "hours": round(sum(record["duration"] for record in kept) / 3600, 6),
         "speakers": len({record["speaker"] for record in kept if "speaker" in record}),
-        "rejected": dict(Counter(reject["reason"] for reject in rejects).most_common()),
+        "rejected": dict(_reasons(rejects)),
     }
     for name, records in (("wer", spoken), ("kept_wer", kept)):
         rates = [record["wer"] for record in records if "wer" in record]

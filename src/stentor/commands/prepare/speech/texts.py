@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.journal import Journal
+from stentor.commands.prepare.pipeline import refuse_rejects
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, is_spoken, language_of, text_of
 from stentor.errors import ConfigError, DataError
@@ -66,7 +67,7 @@ def written_texts(options: SpeechOptions) -> list[Text]:
     options.to.mkdir(parents=True, exist_ok=True)
     settings = {name: getattr(options, name) for name in ("language_model", "temperature", "count", "seed")}
     journal = Journal(options.to / "texts.jsonl", settings)
-    if not len(journal):
+    if len(journal) < options.count:  # a kill may have left some lines
         journal.add([{"id": f"text:{number}", "text": text} for number, text in enumerate(_sampled(options))])
     return [Text(line["id"], line["text"], options.language) for line in journal.lines(journal.offsets)]
 
@@ -89,6 +90,16 @@ def _sampled(options: SpeechOptions) -> list[str]:
 
 
 def held_out(specs: Sequence[str]) -> dict[str, str]:
-    """Of the texts of these sources, as `plain_text`, the source. Raises what the sources raise."""
-    texts = ((spec, each) for spec in specs for each in read_texts(parse_source(spec)))
-    return {plain_text(each.text): spec for spec, each in texts if isinstance(each, Text)}
+    """Of the texts of these sources, as `plain_text`, the source. Raises what the sources raise, and DataError where
+    over 1 % of a source cannot be read: its texts would be spoken."""
+    held: dict[str, str] = {}
+    for spec in specs:
+        messages, total = [], 0
+        for each in read_texts(parse_source(spec)):
+            total += 1
+            if isinstance(each, Text):
+                held[plain_text(each.text)] = spec
+            else:
+                messages.append(each.message)
+        refuse_rejects(messages, total)
+    return held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from stentor.commands.prepare.speech.texts import Text
 from stentor.config.load import parse_section, parse_source
 from stentor.config.prepare.speech import BuiltInVoices
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord, speaker_of, text_of
+from stentor.data.cut import UnusableRecord, audio_path, speaker_of, text_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 from stentor.sources.synth import dealt
@@ -86,8 +87,10 @@ def _of_model(options: SpeechOptions, most: int) -> list[Voice]:
     voices += [Voice(instruct, instruct, {"instruct": instruct}) for instruct in options.instruct]
     if options.references is not None:
         cuts: Any = (cut for cut in parse_source(options.references).cuts() if not isinstance(cut, UnusableRecord))
-        for number, cut in enumerate(islice(filter(text_of, cuts), most)):
-            path = options.to.absolute() / "references" / f"{number:06d}.flac"
+        for cut in islice(filter(text_of, cuts), most):
+            origin = repr((cut.id, audio_path(cut), cut.start, cut.duration)).encode()
+            name = hashlib.blake2b(origin, digest_size=8).hexdigest()
+            path = options.to.absolute() / "references" / f"{name}.flac"
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_path(path) as part:

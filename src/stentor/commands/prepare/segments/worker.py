@@ -64,6 +64,8 @@ def _opened(work: Work, in_files: bool) -> Opened | UnusableRecord:
     if isinstance(cut, UnusableRecord):
         return cut
     path = audio_path(cut)
+    if not cut.has_recording:
+        return UnusableRecord(cut.id, "no_file", f"{cut.id}: a text without audio; give recordings.")
     if path is None and in_files:
         message = f"{cut.id}: its audio is no part of one file, which segments could point into: take --audio."
         return UnusableRecord(cut.id, "no_file", message)

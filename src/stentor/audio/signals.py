@@ -20,10 +20,10 @@ def signals_later() -> Iterator[None]:
         for number in (signal.SIGINT, signal.SIGTERM):
             if (handler := signal.getsignal(number)) is not None:  # not of another language
                 handlers[number] = handler
-                signal.signal(number, lambda number, _: noted.append(number))
+                signal.signal(number, lambda came, _: noted.append(came))
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in noted:
-            signal.raise_signal(number)
+        for kept, handler in handlers.items():
+            signal.signal(kept, handler)
+        for came in noted:
+            signal.raise_signal(came)

@@ -223,7 +223,7 @@ def run_file(tmp_path_factory, corpus):
         "losses": {
             "rnnt": "rnnt",
             "ctc": {"type": "ctc", "weight": 0.3},
-            "times": {"type": "smooth_l1", "sigmoid": False, "weight": 0.1},
+            "times": {"type": "smooth_l1", "sigmoid": False, "weight": 0.3},
         },
         "optim": {"type": "muon", "lr": 4e-3, "muon_lr": 0.02},
         "schedule": {"type": "constant", "warmup_steps": 5},
@@ -296,9 +296,8 @@ def test_words_that_cannot_be_written_fill_the_gap(learnt, run_file):
     texts = [record["text"], " – ".join([first.upper() + ",", "2", *rest]), "2", "", "one " * 1000]
     plain, other, unknown, nothing = task.align(model.bundle, [Example("a", audio, text) for text in texts[:4]])
     assert [w["word"] for w in other] == [first.upper() + ",", "2", *rest]
-    # The gap is a token more to so small a model, which may move a word beside it: most words stay.
-    moved = [abs(a["start"] - b["start"]) for a, b in zip(other[:1] + other[2:], plain, strict=True)]
-    assert np.median(moved) <= 0.081
+    starts = [w["start"] for w in other[:1] + other[2:]]
+    assert starts == pytest.approx([w["start"] for w in plain], abs=0.081)
     gap = [other[1][key] for key in ("start", "end", "confidence")]
     assert gap == [other[0]["end"], max(other[0]["end"], other[2]["start"]), 0.0]
     assert [w["start"] for w in unknown] == [0.0] and nothing == []

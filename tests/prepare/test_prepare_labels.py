@@ -37,7 +37,7 @@ def error(name):
 
 
 def transcript(name, model, speed):
-    lot = random.Random(f"{name}{model}{speed}")
+    lot = random.Random(f"{name}{model.rsplit('/', 1)[-1]}{speed}")  # not by the folder, which is another in each run
     words = [w if lot.random() > error(name) else lot.choice(WORDS).upper() + "x" for w in truth(name)]
     if name.startswith("loop"):
         words = ["again"] * 12
@@ -133,8 +133,7 @@ def test_what_is_kept_has_the_error_that_was_wished_for(place, tmp_path, recogni
     assert len(kept) + len(rejects) == 120 and 20 < len(kept) < 100
     chosen = summary["selection"]
     error = true_error(place, kept)
-    # The bound is of the expected error: that of the hundred words that happen to be kept scatters around it.
-    assert error < 0.12 and abs(error - chosen["expected_error"]) < 0.03 and chosen["upper"] <= 0.1
+    assert error < 0.1 and abs(error - chosen["expected_error"]) < 0.03 and chosen["upper"] <= 0.1
     reasons = {r["recording"]: r["reason"] for r in rejects}
     assert reasons["loop"] == "loop" and reasons["quiet"] == "no_text"
     low = [r for r in rejects if r["reason"] == "low_confidence"]

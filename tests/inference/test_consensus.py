@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from stentor.inference.labels.consensus import Heard, align, vote
+from stentor.inference.labels.consensus import HypothesisWord, align, vote
 
 
-def hypothesis(text: str, confidence: float = 0.8) -> list[Heard]:
+def hypothesis(text: str, confidence: float = 0.8) -> list[HypothesisWord]:
     """Words of a text; `word:0.3` has a confidence of its own."""
     parts = [part.partition(":") for part in text.split()]
-    return [Heard(word, word.lower().strip(".,"), float(sure or confidence)) for word, _, sure in parts]
+    return [HypothesisWord(word, word.lower().strip(".,"), float(sure or confidence)) for word, _, sure in parts]
 
 
 def consensus(*texts: str) -> str:

@@ -14,16 +14,16 @@ def signals_later() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # where no handler runs
         yield
         return
-    noted: list[int] = []
+    arrived: list[int] = []
     handlers: dict[int, Any] = {}
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             if (handler := signal.getsignal(number)) is not None:  # not of another language
                 handlers[number] = handler
-                signal.signal(number, lambda came, _: noted.append(came))
+                signal.signal(number, lambda number, _: arrived.append(number))
         yield
     finally:
-        for kept, handler in handlers.items():
-            signal.signal(kept, handler)
-        for came in noted:
-            signal.raise_signal(came)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in arrived:
+            signal.raise_signal(number)

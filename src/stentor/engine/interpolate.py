@@ -122,8 +122,8 @@ def between(trainer: Trainer, start: StoredTensors, tuned: StoredTensors, ratio:
     zero: scaling that one alone scales what the adapter adds, so the first factor is the tuned one."""
     if ratio in (0, 1):
         return tuned if ratio else start
-    whole = ema.random_buffers(trainer.bundle.model) | {n for n in tuned if ".lora_A." in n}
-    return MeanTensors([tuned, start], whole, [ratio, 1 - ratio])
+    unaveraged = ema.random_buffers(trainer.bundle.model) | {n for n in tuned if ".lora_A." in n}
+    return MeanTensors([tuned, start], unaveraged, [ratio, 1 - ratio])
 
 
 def interpolate(trainer: Trainer) -> dict[str, Any] | None:

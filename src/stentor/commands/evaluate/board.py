@@ -93,10 +93,10 @@ def chosen(text: str) -> list[BoardSet]:
     known = boards()
     if board not in known:
         raise ConfigError(f"--board {text}: there is no board '{board}'; known are: {', '.join(known)}.")
-    wanted = names.split(",") if names else list(known[board])
-    if unknown := [name for name in wanted if name not in known[board]]:
+    chosen = names.split(",") if names else list(known[board])
+    if unknown := [name for name in chosen if name not in known[board]]:
         raise ConfigError(f"--board {text}: {board} has no set '{unknown[0]}'; it has: {', '.join(known[board])}.")
-    return [known[board][name] for name in wanted]
+    return [known[board][name] for name in chosen]
 
 
 def _usable(

@@ -149,14 +149,14 @@ class _Rounds:
         material, mix = None, None
         if best is not None:
             model = str(round_folder(self.folder, best.number) / "run" / "export")
-            material, made, left = self._material(folder, number, model)
+            material, sources, left = self._material(folder, number, model)
             if not material.kinds():
                 raise DataError(
                     f"Nothing enters round {number}: no label and no synthetic speech was kept; {folder} says why. "
                     "Allow more (`improve.labels.max_error`, `improve.speech.max_wer`) or give more, and delete that "
                     "folder."
                 )
-            entered |= made
+            entered |= sources
             mix, sweep = self._ratio(folder, number, material, model)
         plain = self._config(number, material, mix, best)
         results = train_run(plain, folder / "run", self.options.processes)

@@ -20,7 +20,7 @@ NOTHING = 0.7
 
 
 @dataclass(frozen=True)
-class Heard:
+class HypothesisWord:
     """A word of a hypothesis."""
 
     written: str
@@ -31,7 +31,7 @@ class Heard:
     """From 0 to 1."""
 
 
-Slot = tuple[Heard | None, ...]
+Slot = tuple[HypothesisWord | None, ...]
 """The word of each hypothesis at one place; None where it has none."""
 
 
@@ -39,7 +39,7 @@ Slot = tuple[Heard | None, ...]
 class Vote:
     """The word that won a slot."""
 
-    word: Heard
+    word: HypothesisWord
     """As that of its voters writes it who is surest."""
     confidence: float
     """Mean confidence of its voters."""
@@ -47,7 +47,7 @@ class Vote:
     """Of the hypotheses that have it."""
 
 
-def align(hypotheses: Sequence[Sequence[Heard]]) -> list[Slot]:
+def align(hypotheses: Sequence[Sequence[HypothesisWord]]) -> list[Slot]:
     """The hypotheses in slots, in the order of their words. The first one's words are the slots that the others are
     aligned with, so it should be the best one."""
     slots: list[Slot] = []
@@ -61,7 +61,7 @@ def vote(slots: Sequence[Slot]) -> tuple[list[Vote], float]:
     included (1 where there are none). Of equal scores that of the earliest hypothesis wins."""
     words, shares = [], []
     for slot in slots:
-        voters: dict[str | None, list[Heard]] = {}
+        voters: dict[str | None, list[HypothesisWord]] = {}
         for word in slot:
             voters.setdefault(word.key if word else None, []).extend([word] if word else [])
         counts = {key: len(each) or slot.count(None) for key, each in voters.items()}
@@ -73,7 +73,7 @@ def vote(slots: Sequence[Slot]) -> tuple[list[Vote], float]:
     return words, sum(shares) / len(shares) if shares else 1.0
 
 
-def _merged(slots: Sequence[Slot], words: Sequence[Heard], number: int) -> list[Slot]:
+def _merged(slots: Sequence[Slot], words: Sequence[HypothesisWord], number: int) -> list[Slot]:
     """The slots of `number` hypotheses with the words of one more, at the least cost. Where several ways cost the same,
     a pair comes before a word alone, and that before a slot alone."""
     passing = [KNOWN_GAP if None in slot else GAP for slot in slots]

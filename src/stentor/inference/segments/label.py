@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from stentor.inference.labels.consensus import Heard, align, vote
+from stentor.inference.labels.consensus import HypothesisWord, align, vote
 from stentor.inference.segments.agreement import difference
 from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
 from stentor.inference.segments.transcribe import transcribed
@@ -90,10 +90,10 @@ class LabelStage(Stage):
     def judge(self, segment: Segment, hypotheses: Sequence[dict[str, Any]]) -> Segment | Reject:
         """The segment with the consensus of what was heard in it. Hypotheses: `{"model", "text", "words"}`, perhaps
         with `language`; `words` are `[word, sign, ...]`."""
-        found = [h["language"] for h in hypotheses if h.get("language")]
-        language = segment.measures.get("language") or max(found, key=found.count, default=None)
-        heard = [self._heard(i, h["words"], language) for i, h in enumerate(hypotheses)]
-        votes, agreement = vote(align(heard))
+        languages = [h["language"] for h in hypotheses if h.get("language")]
+        language = segment.measures.get("language") or max(languages, key=languages.count, default=None)
+        word_lists = [self._words(i, h["words"], language) for i, h in enumerate(hypotheses)]
+        votes, agreement = vote(align(word_lists))
         text = hypotheses[0]["text"] if agreement == 1 else joined(v.word.written for v in votes)
         named = [
             {
@@ -101,7 +101,7 @@ class LabelStage(Stage):
                 "wer": round(difference(text, h["text"], language), 4),
                 "confidence": round(fmean(w.confidence for w in words) if words else 0.0, 4),
             }
-            for h, words in zip(hypotheses, heard)
+            for h, words in zip(hypotheses, word_lists)
         ]
         labelled = segment.measured(
             text=text,
@@ -121,14 +121,14 @@ class LabelStage(Stage):
         hypotheses = [{**h, "words": s} for h, s in zip(segment.measures["hypotheses"], segment.measures["signs"])]
         return self.judge(segment, hypotheses)
 
-    def _heard(self, number: int, words: Sequence[Sequence[Any]], language: str | None) -> list[Heard]:
+    def _words(self, number: int, words: Sequence[Sequence[Any]], language: str | None) -> list[HypothesisWord]:
         from stentor.text.normalize import normalize
 
-        heard = [
-            Heard(word, normalize(word, "whisper_basic", language), self._confidence(number, signs))
+        words_of_text = [
+            HypothesisWord(word, normalize(word, "whisper_basic", language), self._confidence(number, signs))
             for word, *signs in words
         ]
-        return [word for word in heard if word.key]
+        return [word for word in words_of_text if word.key]
 
     def _confidence(self, number: int, signs: Sequence[float]) -> float:
         from stentor.metrics.calibration import confidence

@@ -121,18 +121,18 @@ def _plan(options: SpeechOptions) -> Plan:
         texts = list(read_texts(source))
     else:
         texts = written_texts(options)
-    wanted, rejects = _chosen(texts, held_out(options.exclude))
-    if not wanted:
+    chosen, rejects = _chosen(texts, held_out(options.exclude))
+    if not chosen:
         counts = ", ".join(f"{n:,} {reason}" for reason, n in _reasons(rejects))
         raise DataError(f"There is nothing to speak: none of {len(texts):,} texts is left ({counts}).")
-    return Plan(assign(wanted, options), augment, rejects)
+    return Plan(assign(chosen, options), augment, rejects)
 
 
 def _chosen(
     texts: Sequence[Text | UnusableRecord], excluded: dict[str, str]
 ) -> tuple[list[Text], list[dict[str, Any]]]:
     """The texts that may be spoken; the others as rejects."""
-    wanted, rejects = [], []
+    chosen, rejects = [], []
     for text in texts:
         if isinstance(text, UnusableRecord):
             rejects.append({"id": text.id, "reason": text.reason, "message": text.message})
@@ -141,8 +141,8 @@ def _chosen(
         elif (spec := excluded.get(plain_text(text.text))) is not None:
             rejects.append({"id": text.id, "text": text.text, "reason": "held_out", "value": spec})
         else:
-            wanted.append(text)
-    return wanted, rejects
+            chosen.append(text)
+    return chosen, rejects
 
 
 def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal: Journal) -> None:

@@ -71,10 +71,10 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
 
     def process(self, group: Sequence[Spoken]) -> tuple[list[Outcome], list[UnusableRecord]]:
         clips, rejects = divided(self._built_in(group) if self.lines is None else self._by_model(self.lines, group))
-        heard: list[str | None] = [None] * len(clips)
+        recognized: list[str | None] = [None] * len(clips)
         if self.judge is not None and clips:
-            heard = self.judge([c.audio for c in clips], clips[0].rate, [c.spoken.language for c in clips])
-        return [self._record(clip, text) for clip, text in zip(clips, heard, strict=True)], rejects
+            recognized = self.judge([c.audio for c in clips], clips[0].rate, [c.spoken.language for c in clips])
+        return [self._record(clip, text) for clip, text in zip(clips, recognized, strict=True)], rejects
 
     def _built_in(self, group: Sequence[Spoken]) -> Iterator[Clip | UnusableRecord]:
         from stentor.audio.synth import RATE, say
@@ -88,10 +88,10 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
             yield self._clip(spoken, speech.audio, RATE, speech.words)
 
     def _by_model(self, lines: LinesWorker, group: Sequence[Spoken]) -> Iterator[Clip | UnusableRecord]:
-        wanted = {spoken.index: spoken for spoken in group}
+        by_number = {spoken.index: spoken for spoken in group}
         records = [_line(spoken) for spoken in group]
         for line, speech in lines.speak(records):
-            spoken = wanted[line.number]
+            spoken = by_number[line.number]
             if isinstance(speech, ConfigError):
                 raise speech
             if isinstance(speech, StentorError):
@@ -117,7 +117,7 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
         times = [{k: round(w[k] / speed + before / rate, 5) for k in ("start", "end")} for w in words]
         return Clip(spoken, audio, rate, [{"word": w["word"], **t} for w, t in zip(words, times)])
 
-    def _record(self, clip: Clip, heard: str | None) -> RecordWithFiles:
+    def _record(self, clip: Clip, recognized: str | None) -> RecordWithFiles:
         spoken = clip.spoken
         path = f"audio/{spoken.index // FOLDER_ITEMS:04d}/{spoken.index:07d}.flac"
         known = {
@@ -131,9 +131,9 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
         if clip.words:
             record["words"] = clip.words
         record |= {**self.labels, "labelled_by": self.labels.get("labelled_by", [spoken.voice.name])}
-        if heard is not None:
-            wer = round(error_rate(spoken.text, heard, spoken.language), 4)
-            record |= {"confidence": max(0.0, round(1 - wer, 4)), "wer": wer, "recognized": heard}
+        if recognized is not None:
+            wer = round(error_rate(spoken.text, recognized, spoken.language), 4)
+            record |= {"confidence": max(0.0, round(1 - wer, 4)), "wer": wer, "recognized": recognized}
             if wer > self.max_wer:
                 record |= {"reason": "wer", "value": wer, "threshold": self.max_wer}
         return RecordWithFiles(record, {self.folder / path: encode(clip.audio, clip.rate, spoken.id)})
@@ -154,13 +154,13 @@ def speaking_options(options: Any) -> SimpleNamespace:
     return SimpleNamespace(**dict.fromkeys(unset), **named, compile=False, raw=False)
 
 
-def error_rate(text: str, heard: str, language: str | None) -> float:
+def error_rate(text: str, recognized: str, language: str | None) -> float:
     """Errors of the recogniser's text per word of the text; of the normalisers that read numbers as words and as
     digits, the one by which they agree better counts, since recognisers write either."""
     from stentor.metrics.wer import rate, word_errors
     from stentor.text.normalize import normalize
 
     return min(
-        rate(word_errors([(normalize(text, name, language), normalize(heard, name, language))], language))
+        rate(word_errors([(normalize(text, name, language), normalize(recognized, name, language))], language))
         for name in ("whisper_basic", "whisper_english")
     )

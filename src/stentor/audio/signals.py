@@ -17,7 +17,7 @@ def signals_later() -> Iterator[None]:
     arrived: list[int] = []
     handlers: dict[int, Any] = {}
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (int(signal.SIGINT), int(signal.SIGTERM)):
             if (handler := signal.getsignal(number)) is not None:  # not of another language
                 handlers[number] = handler
                 signal.signal(number, lambda number, _: arrived.append(number))

@@ -150,9 +150,11 @@ def test_rejects_are_counted_by_reason(capsys):
 
 
 def test_a_journal_of_other_settings_is_refused(tmp_path):
-    Journal(tmp_path / "a.part", {"seed": 1})
+    Journal(tmp_path / "a.part", {"seed": 3})  # it ended before anything was done
+    Journal(tmp_path / "a.part", {"seed": 1}).add([{"id": "a"}])
     with pytest.raises(ConfigError, match="seed was 1 and is 2"):
         Journal(tmp_path / "a.part", {"seed": 2})
+    assert len(Journal(tmp_path / "a.part", {"seed": 1})) == 1
     (tmp_path / "a.part").write_bytes(b'{"sett')  # killed while it was begun
     assert len(Journal(tmp_path / "a.part", {"seed": 2})) == 0
     digests = [Fingerprint(lambda number: number) for _ in range(2)]

@@ -134,7 +134,8 @@ class LabelsOptions:
     to: Path = Option("Folder for manifest.jsonl, rejects.jsonl, summary.json and corpus.html.", REQUIRED, output=True)
     model: list[str] = Option("A recogniser: run folder, export or Hub id, the best one first. Repeat it.", REQUIRED)
     decoding: list[str] = Option(
-        "KEY=VALUE,...: a way of decoding with each model (beams, temperature, speed), the best one first. Repeat it.",
+        "KEY=VALUE,...: a way of decoding with each model (beams, temperature, speed, language_model), the best one "
+        "first. Repeat it.",
         [],
     )
     labelled: str | None = Option(

@@ -19,6 +19,7 @@ from stentor.cli.options import (
     Option,
     verb,
 )
+from stentor.data.storage import StoragePath
 
 
 @verb(app, "transcribe", "stentor.commands.transcribe:transcribe_files")
@@ -42,6 +43,8 @@ class TranscribeOptions:
     prompt: str | None = Option("Text that is said to come before, for Whisper models: its style is taken up.")
     hotwords: str | None = Option("Names and terms that may be heard, with commas.")
     hotword_strength: float | None = Option("Favour them token by token, this much each (default 1.5).")
+    language_model: StoragePath | None = Option("File of texts, one a line, whose n-grams have a say while decoding.")
+    language_model_weight: float | None = Option("How much the language model counts (default 0.5).")
     beams: int | None = Option("Hypotheses kept while decoding (default 1: greedy).", min=1)
     temperature: float | None = Option("Lowest sampling temperature (default 0: the most probable text).", min=0.0)
     channel: int | None = Option(CHANNEL, min=0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 
+from stentor.data.storage import as_path
 from stentor.errors import ConfigError
 from stentor.models.base import Family
 from stentor.tasks.transcribe import Transcribe
@@ -34,6 +36,20 @@ def with_search(
         raise ConfigError("Beams search for the most probable text, a temperature samples: leave out one of them.")
     checks = task.checks.model_copy(update={"temperatures": temperatures})
     return task.model_copy(update={"checks": checks, "beams": task.beams if beams is None else beams})
+
+
+def with_language_model(task: Transcribe, family: Family, texts: str | Path | None, weight: float | None) -> Transcribe:
+    """The task with other texts, or another weight, of its language model. None: the task's own. Raises ConfigError
+    where the family cannot listen to one, or there is none to weigh."""
+    if weight is not None and not (math.isfinite(weight) and weight > 0):
+        raise ConfigError(f"The weight of a language model must be above 0, not {weight}.")
+    if weight is not None and not (texts or task.language_model):
+        raise ConfigError("A weight of the language model needs its texts: name a file, or leave the weight out.")
+    update = {"language_model": None if texts is None else as_path(texts), "language_model_weight": weight}
+    task = task.model_copy(update={k: v for k, v in update.items() if v is not None})
+    if conflict := task.incompatible_with(family):
+        raise ConfigError("{}: {}.".format(*conflict))
+    return task
 
 
 def with_translation(task: Transcribe, family: Family, translate: bool | None) -> Transcribe:

@@ -5,12 +5,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from stentor.data.batch import Example
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.decoding_options import hints, with_hotwords, with_search, with_translation
+from stentor.inference.decoding_options import hints, with_hotwords, with_language_model, with_search, with_translation
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
@@ -93,6 +94,10 @@ class Transcriber:
     are favoured token by token where not."""
     hotword_strength: float | None = None
     """Favour them token by token whatever the model reads, this much each (see the task's `hotword_strength`)."""
+    language_model: str | Path | None = None
+    """Path of texts, one sentence a line, whose n-grams have a say while decoding. None: the task's."""
+    language_model_weight: float | None = None
+    """How much (see the task's `language_model_weight`)."""
     translate: bool | None = None
     """Write a translation, with models that translate. None: as the model was trained."""
     beams: int | None = None
@@ -156,6 +161,7 @@ class Transcriber:
         self.task = with_translation(self.task, family, self.translate)
         self.task = with_search(self.task, family, self.beams, self.temperature)
         self.task, names = with_hotwords(self.task, family, self.hotwords, self.hotword_strength)
+        self.task = with_language_model(self.task, family, self.language_model, self.language_model_weight)
         context, self.prompt = hints(family, self.context, self.prompt, names, self.on_warning)
         self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)

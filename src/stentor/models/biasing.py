@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stentor.errors import ConfigError
 
@@ -40,6 +40,21 @@ class _Node:
     """Whether a word may go on after the phrase."""
     earned: tuple[float, float] = (0.0, 0.0)
     """What stays when it breaks off: as a new word begins, and as the word goes on."""
+
+
+class Bias(Protocol):
+    """What is added to the scores of the next token, after a state that stands for what was written; it begins at
+    `START`."""
+
+    def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
+        """What each token adds to the log-probabilities `like` [N, V] after these states, [N, V]; `greedy` where no
+        other hypotheses are followed."""
+
+    def advance(self, state: int, token: int) -> int:
+        """The state after another token."""
+
+    def withdrawn(self, state: int) -> float:
+        """What a hypothesis loses that ends in a state."""
 
 
 class Biasing:
@@ -142,12 +157,12 @@ def _spaced(character: str) -> bool:
     return unicodedata.category(character) != "Lo"
 
 
-def favour(log_probs: Tensor, bias: Biasing | None, states: Sequence[int], greedy: bool = False) -> Tensor:
+def favour(log_probs: Tensor, bias: Bias | None, states: Sequence[int], greedy: bool = False) -> Tensor:
     """Log-probabilities [N, V] with the bonuses of tokens after these states; as they are without a `bias`."""
     return log_probs if bias is None else log_probs + bias.rows(states, log_probs, greedy)
 
 
-def advance(bias: Biasing | None, state: int, token: int) -> int:
+def advance(bias: Bias | None, state: int, token: int) -> int:
     """The state after another token; the same without a `bias`."""
     return state if bias is None else bias.advance(state, token)
 
@@ -170,7 +185,13 @@ def biasing(processor: Any, phrases: tuple[str, ...], strength: float) -> Biasin
 
 
 def _spelled(processor: Any, phrase: str) -> str:
-    for variant in (phrase, phrase.lower(), phrase.upper()):
-        if processor.decode(processor.ids(variant)).strip().casefold() == phrase.casefold():
+    return letter_case(processor, phrase)(phrase)
+
+
+def letter_case(processor: Any, phrase: str) -> Callable[[str], str]:
+    """How the model writes what is spelled as this phrase: as it stands, in small letters or in capitals. Raises
+    ConfigError where it has no letters for it."""
+    for variant in (str, str.lower, str.upper):
+        if processor.decode(processor.ids(variant(phrase))).strip().casefold() == phrase.casefold():
             return variant
-    raise ConfigError(f"The model has no letters for '{phrase}': write it as it is spoken, or leave it out (hotwords).")
+    raise ConfigError(f"The model has no letters for '{phrase}': write it as it is spoken, or leave it out.")

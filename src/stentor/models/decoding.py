@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stentor.models.biasing import START, Biasing, advance, favour
+from stentor.models.biasing import START, Bias, advance, favour
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +107,7 @@ def search(
     temperature: float = 0.0,
     generators: list[torch.Generator] | None = None,
     states: list[list[Tensor]] | None = None,
-    bias: Biasing | None = None,
+    bias: Bias | None = None,
 ) -> list[Result]:
     """Token ids (end token left out) and their log-probabilities under the model, for each row of a decoder.
 
@@ -186,7 +186,7 @@ def answer(
     return [answers[0] for answers in best]
 
 
-def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: Biasing | None) -> list[list[Result]]:
+def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: Bias | None) -> list[list[Result]]:
     """The best answers to each row, `beams` at most."""
     import torch
 

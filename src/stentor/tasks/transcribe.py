@@ -28,6 +28,7 @@ from pydantic import Field, PrivateAttr
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
+from stentor.data.storage import StoragePath
 from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
@@ -79,6 +80,11 @@ class Transcribe(Task):
     hotword_strength: float = Field(1.5, gt=0)
     """How much: what each token of a hotword adds to its log-probability. Too much writes them where they are not
     said."""
+    language_model: StoragePath | None = None
+    """Path of texts, one sentence a line, whose n-grams have a say while decoding (shallow fusion): they show which
+    words there are where little transcribed speech does. For the models that favour hotwords, and not beside them."""
+    language_model_weight: float = Field(0.5, gt=0)
+    """How much: what the log-probability of a token in these texts counts beside the recogniser's."""
     checks: Checks = Checks()
     """Signs of made-up answers, and decoding again when there is one."""
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
@@ -88,6 +94,10 @@ class Transcribe(Task):
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
         if self.hotwords and "hotwords" not in family.decoding_options():
             return "hotwords", f"a model of the family {family.type} cannot favour words: leave them out"
+        if self.language_model and "hotwords" not in family.decoding_options():
+            return "language_model", f"a model of the family {family.type} cannot listen to it: leave it out"
+        if self.language_model and self.hotwords:
+            return "hotwords", "only one of hotwords and a language model has a say: leave out the other"
         if not self.translate or family.translates():
             return None
         return "translate", f"a model of the family {family.type} with these settings writes only what is said: {_MEND}"
@@ -174,6 +184,7 @@ class Transcribe(Task):
 
         from stentor.data.trained_speech import with_room
         from stentor.models.biasing import biasing
+        from stentor.models.ngram import language_model
 
         processor: Any = bundle.processor
         model: Any = bundle.model
@@ -196,6 +207,8 @@ class Transcribe(Task):
             options["spans"] = spans
         if self.hotwords:
             options["bias"] = biasing(processor, tuple(self.hotwords), self.hotword_strength)
+        elif self.language_model:
+            options["bias"] = language_model(processor, self.language_model, self.language_model_weight)
         if getattr(model, "no_speech_id", None) is not None:
             options["no_speech"] = no_speech
         with torch.no_grad(), bundle.cache_encoder():

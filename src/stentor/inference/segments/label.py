@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from stentor.data.storage import StoragePath
 from stentor.inference.labels.consensus import HypothesisWord, align, vote
 from stentor.inference.segments.agreement import difference
 from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
@@ -31,10 +32,15 @@ class Decoding(Section):
     speed: float = Field(1.0, ge=0.5, le=2)
     """Play the audio so much faster, as on a tape: 0.9 and 1.1 sound like other speakers."""
 
+    language_model: StoragePath | None = None
+    """Path of texts, one sentence a line, whose n-grams have a say while decoding (the task's `language_model`)."""
+    language_model_weight: float | None = Field(None, gt=0)
+    """How much. Null: as the model's task has it."""
+
     def options(self) -> dict[str, Any]:
         """As `transcribed` takes them."""
         temperature = None if self.temperature is None else [self.temperature]
-        return {"beams": self.beams, "temperature": temperature, "speed": self.speed}
+        return {**self.model_dump(), "temperature": temperature}
 
 
 class LabelStage(Stage):

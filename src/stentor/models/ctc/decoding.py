@@ -8,9 +8,11 @@ from math import exp, inf, log1p
 
 from torch import Tensor
 
-from stentor.models.biasing import START, Biasing
+from stentor.models.biasing import START, Bias
 from stentor.models.decoding import Result
 
+MARGIN = 12.0
+"""Classes whose log-probability is so much below that of the frame's best one go on from no prefix."""
 BIASED = 8
 """Least beams where phrases are favoured: what is favoured shows only after some frames."""
 
@@ -20,7 +22,7 @@ def decode(
     frames: Tensor,
     blank: int,
     beams: int = 1,
-    bias: Biasing | None = None,
+    bias: Bias | None = None,
     best: list[list[Result]] | None = None,
 ) -> list[Result]:
     """Classes of each item without repeats and blanks, each with the log-probability at the frame that is surest of it,
@@ -60,7 +62,8 @@ class _Prefix:
     values: tuple[float, ...] = ()
     """The largest log-probability of each class."""
     state: int = START
-    """Where it is in the favoured phrases."""
+    """Where it is in the favoured phrases, or was before its last class while that is `unread`."""
+    unread: bool = False
     bonus: float = 0.0
     """What they earned."""
     blank: float = -inf
@@ -73,7 +76,7 @@ class _Prefix:
         return _add(self.blank, self.label)
 
 
-def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> list[Result]:
+def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> list[Result]:
     """The best prefixes, the likeliest first."""
     prefixes: dict[tuple[int, ...], _Prefix] = {(): _Prefix(blank=0.0)}
     best, classes = log_probs.topk(min(4 * beams, log_probs.shape[1]))
@@ -81,9 +84,12 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> 
     for frame, row, candidates in zip(log_probs.tolist(), best.tolist(), classes.tolist()):
         following: dict[tuple[int, ...], _Prefix] = {}
         for ids, prefix in prefixes.items():
+            if bias and prefix.unread:
+                prefix.state, prefix.unread = bias.advance(prefix.state, ids[-1]), False
             if bias and prefix.state not in bonuses:
                 bonuses[prefix.state] = bias.rows([prefix.state], log_probs)[0].tolist()
-            same = following.setdefault(ids, _Prefix(prefix.values, prefix.state, prefix.bonus))
+            same = following.setdefault(ids, _Prefix(prefix.values, prefix.state, False, prefix.bonus))
+            same.state, same.unread = prefix.state, False
             same.blank = _add(same.blank, prefix.total + frame[blank])
             if ids:
                 again = frame[ids[-1]]
@@ -91,14 +97,13 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> 
                 same.values = (*prefix.values[:-1], max(prefix.values[-1], again))
             for value, c in zip(row, candidates):
                 before = prefix.blank if ids and c == ids[-1] else prefix.total
-                if c == blank or before == -inf:
+                if c == blank or before == -inf or value < row[0] - MARGIN:
                     continue
                 longer = following.get((*ids, c))
                 if longer is None:
-                    longer = _Prefix((*prefix.values, value), prefix.state, prefix.bonus)
+                    longer = _Prefix((*prefix.values, value), prefix.state, True, prefix.bonus)
                     if bias:
                         longer.bonus += bonuses[prefix.state][c]
-                        longer.state = bias.advance(prefix.state, c)
                     following[(*ids, c)] = longer
                 longer.label = _add(longer.label, before + value)
         ranked = sorted(following.items(), key=lambda entry: -entry[1].total - entry[1].bonus)
@@ -106,7 +111,10 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Biasing | None) -> 
 
     def final(ids: tuple[int, ...]) -> float:
         prefix = prefixes[ids]
-        return prefix.total + prefix.bonus - (bias.withdrawn(prefix.state) if bias else 0.0)
+        if bias is None:
+            return prefix.total
+        state = bias.advance(prefix.state, ids[-1]) if prefix.unread else prefix.state
+        return prefix.total + prefix.bonus - bias.withdrawn(state)
 
     return [(list(ids), list(prefixes[ids].values)) for ids in sorted(prefixes, key=final, reverse=True)]
 

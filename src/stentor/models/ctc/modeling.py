@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.biasing import Biasing
+from stentor.models.biasing import Bias
 from stentor.models.ctc.decoding import decode
 from stentor.models.decoding import Result
 from stentor.models.rescoring import ctc_log_probs
@@ -80,7 +80,7 @@ class CTCModel(HearsChunks, nn.Module):
         inputs: dict[str, Tensor],
         max_new_tokens: list[int],
         beams: int = 1,
-        bias: Biasing | None = None,
+        bias: Bias | None = None,
         best: list[list[Result]] | None = None,
         **_: Any,
     ) -> list[Result]:

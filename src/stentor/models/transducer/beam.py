@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from stentor.models.biasing import START, Biasing, advance, favour
+from stentor.models.biasing import START, Bias, advance, favour
 
 if TYPE_CHECKING:
     from stentor.models.transducer.modeling import TransducerModel
@@ -58,7 +58,7 @@ class Arc(NamedTuple):
 class Item:
     """Search in one item: hypotheses at the frames ahead by their tokens, and those that are at the present one."""
 
-    def __init__(self, frames: int, limit: int, beams: int, bias: Biasing | None = None):
+    def __init__(self, frames: int, limit: int, beams: int, bias: Bias | None = None):
         self.frames, self.limit, self.beams, self.bias = frames, limit, beams, bias
         self.ahead: dict[int, dict[tuple[int, ...], Hypothesis]] = {0: {(): Hypothesis(0.0, 0.0, 0)}}
         self.present: list[Hypothesis] = []
@@ -143,12 +143,7 @@ class Memory:
 
 @torch.no_grad()
 def search(
-    model: TransducerModel,
-    states: Tensor,
-    frames: Tensor,
-    limits: Sequence[int],
-    beams: int,
-    bias: Biasing | None = None,
+    model: TransducerModel, states: Tensor, frames: Tensor, limits: Sequence[int], beams: int, bias: Bias | None = None
 ) -> list[list[Hypothesis]]:
     """The best hypotheses, `beams` at most, for each item of encoded frames [B, T, J], of which items have `frames`
     [B]; at most `limits` tokens for each, `beams` hypotheses followed. An item gets what it would get alone. `bias`
@@ -182,7 +177,7 @@ def search(
 
 
 def _arcs(
-    model: TransducerModel, logits: Tensor, beams: int, bias: Biasing | None, states: Sequence[int]
+    model: TransducerModel, logits: Tensor, beams: int, bias: Bias | None, states: Sequence[int]
 ) -> list[list[Arc]]:
     """Of each row of logits [N, V], with durations [N, V + D]: blank and the best tokens, each with its jumps. `states`
     are those of the rows in the favoured phrases."""

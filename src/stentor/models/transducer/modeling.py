@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from stentor.losses.transducer.best_path import best_path
 from stentor.losses.transducer.lattice import Lattice
-from stentor.models.biasing import Biasing
+from stentor.models.biasing import Bias
 from stentor.models.decoding import Result
 from stentor.models.rescoring import IGNORED
 from stentor.models.speech_llm.encoders import Geometry
@@ -97,7 +97,7 @@ class TransducerModel(EncoderCache):
         max_new_tokens: list[int],
         beams: int = 1,
         spans: list[list[tuple[float, float]]] | None = None,
-        bias: Biasing | None = None,
+        bias: Bias | None = None,
         best: list[list[Result]] | None = None,
         **_: Any,
     ) -> list[tuple[list[int], list[float]]]:

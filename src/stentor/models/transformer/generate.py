@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stentor.models.biasing import Biasing
+from stentor.models.biasing import Bias
 from stentor.models.ctc.decoding import decode
 from stentor.models.decoding import Result, answer
 from stentor.models.transformer.modeling import TransformerModel, valid
@@ -48,7 +48,7 @@ def generate(
     max_new_tokens: int | list[int],
     eos_ids: set[int],
     beams: int = 1,
-    bias: Biasing | None = None,
+    bias: Bias | None = None,
     best: list[list[Result]] | None = None,
     **options: Any,
 ) -> list[Result]:

@@ -255,7 +255,13 @@ def test_ssl_front_end(tmp_path):
 
 
 def test_words_are_written_from_a_frozen_whisper(tmp_path):
-    whisper = {"model_type": "whisper", "num_mel_bins": 80, "d_model": 16, "encoder_layers": 1, "max_source_positions": 60}
+    whisper = {
+        "model_type": "whisper",
+        "num_mel_bins": 80,
+        "d_model": 16,
+        "encoder_layers": 1,
+        "max_source_positions": 60,
+    }
     config = whisper | {"encoder_attention_heads": 2, "encoder_ffn_dim": 16}
     section = {"type": "transformer", "kind": "encoder", "shared": SMALL, "text": {"type": "words"}}
     texts = ["two one", "one one two"]
@@ -419,7 +425,11 @@ WRONG = [
     ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder may only look back"),
     ("language", DECODER + "decoder: {conv_kernel: 5}", "5: 'model.decoder.conv_kernel': only encoders have"),
     ("language", DECODER + "embedding: 8", "5: 'model.embedding': only a model of the kind encoder"),
-    ("language", DECODER + "text: {type: words}", "5: 'model.text.type': only a model of the kind encoder writes whole"),
+    (
+        "language",
+        DECODER + "text: {type: words}",
+        "5: 'model.text.type': only a model of the kind encoder writes whole",
+    ),
     ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone hears no audio"),
     ("transcribe", "embeding: 8", r"4: unknown key 'model.embeding' \(did you mean 'embedding'\?\)"),
 ]

@@ -274,7 +274,7 @@ def test_impossible_ssl_settings():
         SSL()
     with pytest.raises(ValidationError, match="model_type"):
         SSL(config={"hidden_size": 16})
-    with pytest.raises(ConfigError, match="model.ssl: bert encoders are not supported; known are whisper"):
+    with pytest.raises(ConfigError, match=r"model\.ssl: bert encoders are not supported; known are whisper"):
         geometry_of(SSL(config={"model_type": "bert"}))
     with pytest.raises(ConfigError, match=r"model\.ssl\.config: wavlm has no 'hiden_size'"):
         geometry_of(SSL(config={"model_type": "wavlm", "hiden_size": 16}))

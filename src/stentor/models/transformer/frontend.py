@@ -24,7 +24,7 @@ class SSL(PretrainedSection):
     config: TransformersConfig = None
     """Build it untrained from a transformers config, such as `{model_type: wavlm, hidden_size: 144}`."""
     freeze: bool = True
-    """Leave it as it was pretrained, but for the mix of its layers. When it is trained as well, give it a learning rate of its own, about a tenth,
-    by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
+    """Leave it as it was pretrained; the mix of its layers is trained all the same. When it is trained as well, give it
+    a learning rate of its own, about a tenth, by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
     normalize: bool | None = None
     """Bring each clip of raw audio to zero mean and unit variance. Null: as it was pretrained."""

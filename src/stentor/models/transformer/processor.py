@@ -36,7 +36,8 @@ class TransformerProcessor(FeatureCache):
 
     Inputs of the audio: `features` float32 [B, T, size], zero at padding, with `lengths` int64 [B] in output frames;
     for a pretrained encoder `features` are its input (see `EncoderInputs.features`) with `lengths` in its steps. Output
-    frame i is the time from i to i + 1 times `frame_seconds`. Clips shorter than a frame of the features count as one: silence is added.
+    frame i is the time from i to i + 1 times `frame_seconds`. Clips shorter than a frame of the features count as one:
+    silence is added.
 
     Of texts: `tokens` int64 [B, U], which begin with the start token, and `targets` int64 [B, U], which end with the
     end token and are -100 at padding. Without audio (a language model) these are all there is.
@@ -168,8 +169,8 @@ class TransformerProcessor(FeatureCache):
         if needed <= frames:
             return None
         return "text_too_long", (
-            f"{name}: its text of {len(classes)} signs needs {needed} frames, and {samples / self.sample_rate:.2f} s of "
-            f"audio give {frames}: do text and audio belong together? If so, lower `model.features.subsample`."
+            f"{name}: its text of {len(classes)} signs needs {needed} frames, and {samples / self.sample_rate:.2f} s "
+            f"of audio give {frames}: do text and audio belong together? If so, lower `model.features.subsample`."
         )
 
     # Stored features

@@ -254,6 +254,41 @@ def test_ssl_front_end(tmp_path):
     assert torch.equal(again.model.label_frames(**batch.inputs).logits, together.logits)
 
 
+def test_words_are_written_from_a_frozen_whisper(tmp_path):
+    whisper = {
+        "model_type": "whisper",
+        "num_mel_bins": 80,
+        "d_model": 16,
+        "encoder_layers": 1,
+        "max_source_positions": 60,
+    }
+    config = whisper | {"encoder_attention_heads": 2, "encoder_ffn_dim": 16}
+    section = {"type": "transformer", "kind": "encoder", "shared": SMALL, "text": {"type": "words"}}
+    texts = ["two one", "one one two"]
+    needs = TaskRequirements("transcribe", ("ctc",), lambda: iter(texts))
+    torch.manual_seed(0)
+    bundle = Transformer.model_validate({**section, "ssl": {"config": config}}).build(needs)
+    model, processor = bundle.model, bundle.processor
+    assert processor.ctc.units == ["one", "two"] and processor.ids("two one") == [2, 1]
+    assert processor.decode([1, 1, 2]) == "one one two" and processor.max_seconds == 1.2
+    assert not any(p.requires_grad or name.endswith("mix") for name, p in model.frontend.named_parameters())
+    batch = processor.collate([Example(e.id, e.audio, text=t) for e, t in zip(clips(1.0, 0.6, 1.3), [*texts, "one"])])
+    assert [reason for _, reason, _ in batch.dropped] == ["too_long"] and batch.counts == {"ctc": 5}
+    assert batch.inputs["ctc_targets"].tolist() == [2, 1, 1, 1, 2]
+    model.eval()
+    inputs = processor.collate(clips(1.0, 0.6), labels=False).inputs
+    hidden, frames = model.encode(**inputs)
+    alone, _ = model.encode(**processor.collate(clips(1.0, 0.6)[1:], labels=False).inputs)
+    assert frames.tolist() == [50, 30]
+    torch.testing.assert_close(hidden[1, :30], alone[0], atol=1e-5, rtol=1e-4)
+    Loss.model_validate("ctc").sum(**model(**batch.inputs)["ctc"]).backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    bundle.family.save(bundle, model.state_dict(), tmp_path)
+    again = Transformer.load(tmp_path)
+    assert again.processor.ctc.units == ["one", "two"]
+    assert torch.equal(again.model.encode(**inputs)[0], hidden)
+
+
 # Text -----------------------------------------------------------------------------------------------------------------
 
 DECODERS = [
@@ -347,7 +382,7 @@ def test_an_encoder_spells_by_ctc():
         inputs, max_new_tokens=[9], eos_ids={0}, beams=1, temperature=0.0, generator=None
     )
     assert ids == [1, 1, 2, 3] and log_probs == pytest.approx([-0.1] * 4)
-    assert processor.ctc.characters[:3] == " eg" and processor.decode(ids) == "eg"
+    assert processor.ctc.units[:3] == " eg" and processor.decode(ids) == "eg"
     ((ids, _),) = model.generate(inputs, max_new_tokens=[9], eos_ids={0}, beams=2)
     assert ids == [1, 1, 2, 3]
 
@@ -390,6 +425,11 @@ WRONG = [
     ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder may only look back"),
     ("language", DECODER + "decoder: {conv_kernel: 5}", "5: 'model.decoder.conv_kernel': only encoders have"),
     ("language", DECODER + "embedding: 8", "5: 'model.embedding': only a model of the kind encoder"),
+    (
+        "language",
+        DECODER + "text: {type: words}",
+        "5: 'model.text.type': only a model of the kind encoder writes whole",
+    ),
     ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone hears no audio"),
     ("transcribe", "embeding: 8", r"4: unknown key 'model.embeding' \(did you mean 'embedding'\?\)"),
 ]
@@ -491,7 +531,7 @@ def test_a_tokenizer_made_before_stays(tmp_path):
     section = {"type": "transformer", "kind": "encoder_decoder", "shared": SMALL, "features": FEATURES}
     after = Family.model_validate({**section, "init": str(tmp_path)}).build(needs)
     assert after.processor.tokenizer.get_vocab() == before.processor.tokenizer.get_vocab()
-    assert after.processor.ctc.characters == before.processor.ctc.characters
+    assert after.processor.ctc.units == before.processor.ctc.units
     assert torch.equal(after.model.tokens.weight, before.model.tokens.weight)
 
 

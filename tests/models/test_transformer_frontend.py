@@ -221,7 +221,7 @@ def test_padding_never_changes_what_an_ssl_encoder_hears(kind, norm, tmp_path):
         config={"model_type": kind, "feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer", **TINY}
     )
     shape = geometry_of(section)
-    processor = TransformerProcessor(wave=shape)
+    processor = TransformerProcessor(shape=shape)
     torch.manual_seed(0)
     front = front_end(section, shape).eval()
     lengths = [16000, 5000, 300]
@@ -236,7 +236,7 @@ def test_padding_never_changes_what_an_ssl_encoder_hears(kind, norm, tmp_path):
             expected, _ = front(alone["features"], alone["lengths"])
         assert (hidden[i, : frames[i]] - expected[0]).abs().max() < 2e-5 and not hidden[i, frames[i] :].any()
     processor.save(tmp_path)
-    assert TransformerProcessor.load(tmp_path).wave == shape
+    assert TransformerProcessor.load(tmp_path).pretrained.shape == shape
 
 
 def test_the_mix_of_layers_is_learnt():
@@ -274,9 +274,8 @@ def test_impossible_ssl_settings():
         SSL()
     with pytest.raises(ValidationError, match="model_type"):
         SSL(config={"hidden_size": 16})
-    whisper = SSL(config={"model_type": "whisper"})
-    with pytest.raises(ConfigError, match="whisper encoders are not supported, only wav2vec2"):
-        geometry_of(whisper)
+    with pytest.raises(ConfigError, match=r"model\.ssl: bert encoders are not supported; known are whisper"):
+        geometry_of(SSL(config={"model_type": "bert"}))
     with pytest.raises(ConfigError, match=r"model\.ssl\.config: wavlm has no 'hiden_size'"):
         geometry_of(SSL(config={"model_type": "wavlm", "hiden_size": 16}))
 

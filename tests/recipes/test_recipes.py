@@ -31,6 +31,7 @@ SLOW = (
     "english_voice",
     "english_voice_adapt",
     "omnivoice_finetune",
+    "digits_ctc_left_out",
     "digits_whisper_left_out",
     "diarize_typical",
     "librispeech_whisper",
@@ -234,7 +235,7 @@ def tiny_model(model) -> list[str]:
             parts = [p for p in SMALL if (origin := getattr(model, p).source) is not None and not Path(origin).is_dir()]
             characters = ["model.tokenizer=characters"] if "llm" in parts else []
             return [*(f"model.{part}={SMALL[part]}" for part in parts), *characters]
-        case "transformer" if model.ssl is not None:
+        case "transformer" if model.ssl is not None and not Path(model.ssl.source).is_dir():
             return ["model.ssl.from=null", f"model.ssl.config={WAVE}", "task.windows.embedding=null"]
         case "ctc":
             return ["model.from=null", f"model.config={WAVE}"]

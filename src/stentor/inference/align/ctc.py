@@ -209,7 +209,7 @@ class SpeechLLMCTC:
         self.rate, self.longest = processor.sample_rate, processor.max_seconds
         self.hop = round(self.rate / processor.shape.frame_rate)
         self.device = next(model.parameters()).device
-        self._alphabet = Alphabet({c: i + 1 for i, c in enumerate(processor.ctc.characters)})
+        self._alphabet = Alphabet({c: i + 1 for i, c in enumerate(processor.ctc.units)})
         self.decode = processor.ctc.decode
         self.spell = self._alphabet.spell
 

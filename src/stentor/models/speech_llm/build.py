@@ -44,7 +44,7 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     tokenizer = before.tokenizer if before and tokenizer_type else _tokenizer(family, texts)
     ctc = None
     if family.ctc:
-        ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
+        ctc = before.ctc.units if before and before.ctc else alphabet(texts())
     shape = encoder_geometry(family.encoder, encoder_config)
     stride = factor(shape.frame_rate, family.projector.rate)
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
@@ -220,14 +220,14 @@ def encoder_geometry(section: EncoderSection, config: Any) -> Geometry:
     """The geometry of the section's encoder with its transformers config."""
     check_streaming(section.streaming, config, "model.encoder.streaming")
     log_mel = section.log_mel or (None if section.streaming is None else "fixed")
-    return geometry(config, section.window, _normalize(section, config), log_mel)
+    return geometry(config, section.window, normalizes(section, config), log_mel)
 
 
 def encoder_part(section: EncoderSection, config: Any, loaded: set[str] | None = None) -> tuple[Any, bool]:
     """The encoder of the section (see `adjust`), and whether its weights were read from its base: not where they are
     among those `loaded` afterwards."""
-    from_base = section.source is not None and _lacks(loaded, "encoder", lambda: _new_encoder(config))
-    encoder = _load_encoder(section, config) if from_base else _new_encoder(config)
+    from_base = section.source is not None and _lacks(loaded, "encoder", lambda: new_encoder(config))
+    encoder = load_encoder(section, config) if from_base else new_encoder(config)
     return adjust(encoder, section.source is not None, section.streaming), from_base
 
 
@@ -236,7 +236,7 @@ def made_tokenizer(section: TokenizerSection, lines: Iterable[str]) -> Any:
     return characters(lines) if section.type == "characters" else bpe(lines, section.size)
 
 
-def _normalize(part: Any, config: Any) -> bool | None:
+def normalizes(part: Any, config: Any) -> bool | None:
     """Whether a pretrained wave encoder wants normalised audio, where its preprocessor_config.json says so."""
     if part.source is None or config.model_type not in WAVE:
         return None
@@ -272,7 +272,8 @@ def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
     return made_tokenizer(family.tokenizer, lines())
 
 
-def _new_encoder(config: Any) -> nn.Module:
+def new_encoder(config: Any) -> nn.Module:
+    """An untrained encoder."""
     from transformers import AutoModel
 
     if config.model_type == "whisper":
@@ -283,7 +284,8 @@ def _new_encoder(config: Any) -> nn.Module:
     return AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
 
 
-def _load_encoder(section: EncoderSection, config: Any) -> nn.Module:
+def load_encoder(section: Any, config: Any, where: str = "model.encoder") -> nn.Module:
+    """The encoder of a section's pretrained model, of which `config` is the encoder's."""
     from transformers import AutoModel
     from transformers.models.parakeet.modeling_parakeet import ParakeetEncoder
     from transformers.models.whisper.modeling_whisper import WhisperModel
@@ -298,4 +300,4 @@ def _load_encoder(section: EncoderSection, config: Any) -> nn.Module:
             )
         return AutoModel.from_pretrained(name, trust_remote_code=False, dtype=torch.float32, **options)
 
-    return reach(section, "model.encoder", load)
+    return reach(section, where, load)

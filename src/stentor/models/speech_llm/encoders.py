@@ -82,7 +82,11 @@ class Geometry:
 
 
 def geometry(
-    config: Any, window: str = "natural", normalize: bool | None = None, log_mel: LogMel | None = None
+    config: Any,
+    window: str = "natural",
+    normalize: bool | None = None,
+    log_mel: LogMel | None = None,
+    where: str = "model.encoder",
 ) -> Geometry:
     """The geometry of an encoder from its transformers config. Raises ConfigError for unknown kinds."""
     kind = config.model_type
@@ -114,7 +118,7 @@ def geometry(
         layer_norm = getattr(config, "feat_extract_norm", "layer") == "layer"
         return Geometry("wave", convs, normalize=layer_norm if normalize is None else normalize)
     raise ConfigError(
-        f"model.encoder: {kind} encoders are not supported; known are whisper, parakeet_encoder, {', '.join(WAVE)}."
+        f"{where}: {kind} encoders are not supported; known are whisper, parakeet_encoder, {', '.join(WAVE)}."
     )
 
 

@@ -93,7 +93,7 @@ def write_config(bundle: Bundle, folder: Path) -> None:
         "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
         "bases": bases,
-        "ctc_alphabet": bundle.processor.ctc.characters if bundle.processor.ctc else None,
+        "ctc_alphabet": bundle.processor.ctc.units if bundle.processor.ctc else None,
         **{f"{name}_config": json.loads(config.to_json_string(use_diff=False)) for name, config in parts.items()},
     }
     write_json(folder / "config.json", facts)

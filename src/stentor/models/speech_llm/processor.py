@@ -277,7 +277,7 @@ class SpeechLLMProcessor(EncoderInputs):
             "encoder": asdict(self.shape),
             "factor": self.factor,
             "prompt": self.prompt.model_dump(),
-            "ctc_alphabet": self.ctc.characters if self.ctc else None,
+            "ctc_alphabet": self.ctc.units if self.ctc else None,
             "made": self.tokenizer_type,
             "token_rate": self.token_rate,
             "pad_id": self.pad_id,

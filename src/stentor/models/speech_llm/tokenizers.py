@@ -77,20 +77,29 @@ def padding_id(tokenizer: Any) -> int:
     return (named or list(special.values()) or [0 if eos != 0 else 1])[0]
 
 
-class CTCAlphabet:
-    """Characters with their CTC classes: 0 is blank, the i-th character is i + 1."""
+def words_of_texts(texts: Iterable[str]) -> list[str]:
+    """All words of the texts, in order of code point. Raises ConfigError when there are none."""
+    words = {word for text in texts for word in text.split()}
+    if not words:
+        raise ConfigError("model: the training transcripts are empty: no words can be taken from them.")
+    return sorted(words)
 
-    def __init__(self, characters: str):
-        self.characters = characters
-        self._ids = {c: i + 1 for i, c in enumerate(characters)}
+
+class CTCAlphabet:
+    """Characters (a string) or words (a list) with their CTC classes: 0 is blank, the i-th unit is i + 1."""
+
+    def __init__(self, units: str | list[str]):
+        self.units = units
+        self.by_words = not isinstance(units, str)
+        self._ids = {unit: i + 1 for i, unit in enumerate(units)}
 
     def __len__(self) -> int:
         """Number of classes, blank included."""
-        return len(self.characters) + 1
+        return len(self.units) + 1
 
     def encode(self, text: str) -> list[int]:
-        """Classes of the characters that the alphabet has; others are left out."""
-        return [self._ids[c] for c in text if c in self._ids]
+        """Classes of the units that the alphabet has; others are left out."""
+        return [self._ids[unit] for unit in (text.split() if self.by_words else text) if unit in self._ids]
 
     def decode(self, classes: Iterable[int]) -> str:
         """Text of a path of classes per frame: repeats merged, then blanks removed (Graves et al. 2006)."""
@@ -103,7 +112,7 @@ class CTCAlphabet:
 
     def spell(self, classes: Iterable[int]) -> str:
         """Text of classes without repeats and blanks."""
-        return "".join(self.characters[c - 1] for c in classes)
+        return (" " if self.by_words else "").join(self.units[c - 1] for c in classes)
 
 
 def ctc_frames(classes: list[int]) -> int:

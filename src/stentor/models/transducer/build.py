@@ -29,7 +29,7 @@ def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     config = part_config(family.encoder, "model.encoder")
     ctc = None
     if family.ctc:
-        ctc = before.ctc.characters if before and before.ctc else alphabet(texts())
+        ctc = before.ctc.units if before and before.ctc else alphabet(texts())
     # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
     tokenizer = before.tokenizer if before else made_tokenizer(family.tokenizer or TokenizerSection(), texts())
     processor = TransducerProcessor(tokenizer, encoder_geometry(family.encoder, config), ctc)

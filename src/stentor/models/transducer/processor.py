@@ -130,7 +130,7 @@ class TransducerProcessor(EncoderInputs):
             "processor_class": type(self).__name__,
             "sampling_rate": SAMPLE_RATE,
             "encoder": asdict(self.shape),
-            "ctc_alphabet": self.ctc.characters if self.ctc else None,
+            "ctc_alphabet": self.ctc.units if self.ctc else None,
             "trained_speech": asdict(self.trained_speech),
         }
         write_json(folder / FILE, facts)

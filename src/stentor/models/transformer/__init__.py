@@ -69,8 +69,9 @@ class Layers(Section):
 class TrainedTokenizer(Section):
     """The tokenizer of what is written, made from the training texts."""
 
-    type: Literal["characters", "bpe"] = "characters"
-    """`characters`: one token for each character. `bpe`: byte-level subwords."""
+    type: Literal["characters", "bpe", "words"] = "characters"
+    """`characters`: one token for each character. `bpe`: byte-level subwords. `words`: one for each word, for small
+    vocabularies such as digits or commands; for the CTC head of an encoder alone."""
     size: int = Field(500, ge=260)
     """Vocabulary size of `bpe`, special tokens included."""
 
@@ -93,9 +94,9 @@ class Transformer(Family):
     streaming: Streaming | None = None
     """Train it to hear a recording while it comes, chunk by chunk. Null: it hears recordings as a whole."""
     ssl: SSL | None = None
-    """A pretrained self-supervised model that the encoder reads in place of `features`. Null: none."""
+    """A pretrained encoder whose frames are read in place of `features`. Null: none."""
     text: TrainedTokenizer = TrainedTokenizer()
-    """The tokenizer, where text is written."""
+    """The tokenizer, where text is written. A CTC head spells characters, that of an encoder alone perhaps `words`."""
     embedding: int | None = Field(None, ge=2)
     """Size of a speaker embedding for each frame, beside its labels. Null: none."""
     fixed_projection: bool = False
@@ -120,6 +121,8 @@ class Transformer(Family):
             raise ConfigConflict("ssl", "a decoder alone hears no audio: leave it out")
         if self.streaming is not None:
             self._check_streaming()
+        if self.kind != "encoder" and self.text.type == "words":
+            raise ConfigConflict("text.type", "only a model of the kind encoder writes whole words: take `bpe`")
         if self.kind != "encoder" and self.embedding is not None:
             raise ConfigConflict("embedding", "only a model of the kind encoder labels frames: leave it out")
         return self
@@ -127,7 +130,7 @@ class Transformer(Family):
     def _check_streaming(self) -> None:
         conflicts = {
             "kind": self.kind != "encoder" and "only a model of the kind encoder can",
-            "ssl": self.ssl is not None and "self-supervised models hear recordings as a whole: leave it out",
+            "ssl": self.ssl is not None and "pretrained encoders hear recordings as a whole: leave it out",
             "features.normalize": self.features.normalize not in ("fixed", "none") and "write `fixed`",
             "features.dither": self.features.dither > 0 and "leave it out",
         }

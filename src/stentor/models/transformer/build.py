@@ -7,7 +7,7 @@ from typing import Any
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.peft import freeze_parameters
-from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
+from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters, words_of_texts
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
@@ -61,21 +61,26 @@ def _processor(
     ctc = tokenizer = None
     terms = requirements.terms if requirements.classes is None else ()  # a model that labels frames writes nothing
     if "ctc" in terms:
-        ctc = before.ctc.characters if before is not None and before.ctc is not None else alphabet(texts())
+        known = before is not None and before.ctc is not None and before.ctc.by_words == (family.text.type == "words")
+        ctc = before.ctc.units if known else _ctc_units(family, texts())
     if "text" in terms:
         known = before is not None and before.tokenizer is not None and before.tokenizer_type == family.text.type
         tokenizer = before.tokenizer if before is not None and known else _tokenizer(family, texts)
     return processor_for(family, tokenizer, ctc)
 
 
-def processor_for(family: Transformer, tokenizer: Any, ctc: str | None) -> TransformerProcessor:
-    """The processor of a family's settings, with a tokenizer and the characters of a CTC head where there are any."""
+def _ctc_units(family: Transformer, texts: Iterable[str]) -> str | list[str]:
+    return words_of_texts(texts) if family.text.type == "words" else alphabet(texts)
+
+
+def processor_for(family: Transformer, tokenizer: Any, ctc: str | list[str] | None) -> TransformerProcessor:
+    """The processor of a family's settings, with a tokenizer and the units of a CTC head where there are any."""
     if family.kind == "decoder":
         return TransformerProcessor(tokenizer=tokenizer, tokenizer_type=family.text.type)
-    wave = geometry_of(family.ssl) if family.ssl is not None else None
-    features = family.features if wave is None else None
+    shape = geometry_of(family.ssl) if family.ssl is not None else None
+    features = family.features if shape is None else None
     kind = family.text.type if tokenizer is not None else None
-    return TransformerProcessor(features, wave, tokenizer, kind, ctc)
+    return TransformerProcessor(features, shape, tokenizer, kind, ctc)
 
 
 def _tokenizer(family: Transformer, texts: Callable[[], Iterable[str]]) -> Any:
@@ -92,8 +97,8 @@ def assemble(
         processor.max_seconds = family.encoder.max_positions * processor.frame_seconds
     frontend = None
     if family.ssl is not None:
-        assert processor.wave is not None
-        frontend = front_end(family.ssl, processor.wave, ssl_config)
+        assert processor.pretrained is not None
+        frontend = front_end(family.ssl, processor.pretrained.shape, ssl_config)
     model = TransformerModel(
         family.encoder,
         family.decoder,

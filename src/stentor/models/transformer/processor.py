@@ -19,9 +19,10 @@ from stentor.data.cut import text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import DataError
-from stentor.models.collate import SHORTEST, audio_batch, num_samples, pad_shortest, spec_augment
+from stentor.models.collate import num_samples, spec_augment, split_usable
 from stentor.models.features import Features
 from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
+from stentor.models.speech_llm.inputs import EncoderInputs
 from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
 from stentor.models.streaming import Streaming, drawn_chunks
 from stentor.models.transformer.feature_cache import FeatureStore
@@ -34,30 +35,32 @@ class TransformerProcessor(FeatureCache):
     """Features (or raw audio for an SSL encoder), tokens and targets of the family `transformer`.
 
     Inputs of the audio: `features` float32 [B, T, size], zero at padding, with `lengths` int64 [B] in output frames;
-    with an SSL encoder `features` [B, samples] with `lengths` in samples. Output frame i is the time from i to i + 1
-    times `frame_seconds`. Clips shorter than a frame of the features count as one: silence is added.
+    for a pretrained encoder `features` are its input (see `EncoderInputs.features`) with `lengths` in its steps. Output
+    frame i is the time from i to i + 1 times `frame_seconds`. Clips shorter than a frame of the features count as one:
+    silence is added.
 
     Of texts: `tokens` int64 [B, U], which begin with the start token, and `targets` int64 [B, U], which end with the
     end token and are -100 at padding. Without audio (a language model) these are all there is.
     """
 
-    max_seconds: float | None = None
     streaming: Streaming | None = None
     """How clips are heard in training; it is in the config of an export, not in the processor's file."""
 
     def __init__(
         self,
         features: Features | None = None,
-        wave: Geometry | None = None,
+        shape: Geometry | None = None,
         tokenizer: Any = None,
         tokenizer_type: str | None = None,
-        ctc: str | None = None,
+        ctc: str | list[str] | None = None,
         token_rate: float | None = None,
     ):
-        """`features`: settings of the features; `wave`: of the raw audio for an SSL encoder, in their place; neither:
-        a language model. `tokenizer`: a fast transformers tokenizer of the type `characters` or `bpe`; None
-        where no text is written. `ctc`: the characters of a CTC head. `token_rate`: most tokens per second of audio."""
-        self.features, self.wave, self.tokenizer, self.tokenizer_type = features, wave, tokenizer, tokenizer_type
+        """`features`: settings of the features; `shape`: of a pretrained encoder, in their place; neither: a
+        language model. `tokenizer`: a fast transformers tokenizer of the type `characters` or `bpe`; None
+        where no text is written. `ctc`: the units of a CTC head. `token_rate`: most tokens per second of audio."""
+        self.features, self.tokenizer, self.tokenizer_type = features, tokenizer, tokenizer_type
+        self.pretrained = EncoderInputs(None, shape) if shape is not None else None
+        self.max_seconds = self.pretrained.max_seconds if self.pretrained is not None else None
         self.sample_rate = features.sampling_rate if features is not None else SAMPLE_RATE
         self.ctc = CTCAlphabet(ctc) if ctc is not None else None
         self.token_rate = token_rate or (25.0 if tokenizer_type == "characters" else 8.0)
@@ -73,7 +76,7 @@ class TransformerProcessor(FeatureCache):
     @property
     def has_audio(self) -> bool:
         """Whether there is audio: False for a language model."""
-        return self.features is not None or self.wave is not None
+        return self.features is not None or self.pretrained is not None
 
     @property
     def size(self) -> int:
@@ -83,15 +86,15 @@ class TransformerProcessor(FeatureCache):
     @property
     def frame_seconds(self) -> float:
         """Seconds from one output frame to the next."""
-        if self.wave is not None:
-            return 1 / self.wave.frame_rate
+        if self.pretrained is not None:
+            return 1 / self.pretrained.shape.frame_rate
         assert self.features is not None
         return self.features.frame_seconds
 
     def frames(self, samples: int) -> int:
         """Output frames of a clip of so many samples: one at least."""
-        if self.wave is not None:
-            return int(self.wave.frames(max(samples, SHORTEST)))
+        if self.pretrained is not None:
+            return self.pretrained.frames(samples)
         assert self.features is not None
         return self.features.frames(samples)
 
@@ -135,7 +138,7 @@ class TransformerProcessor(FeatureCache):
     def spell_classes(self, classes: Sequence[int]) -> str:
         """Text of CTC classes that were merged already."""
         assert self.ctc is not None
-        return "".join(self.ctc.characters[i - 1] for i in classes)
+        return self.ctc.spell(classes)
 
     def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
         """(reason, sentence) for a record that cannot be trained on: it has letters that the tokenizer lacks, or more
@@ -151,15 +154,23 @@ class TransformerProcessor(FeatureCache):
             )
         return self._too_much_text(cut.id, text, round(cut.duration * self.sample_rate))
 
+    def _drop_reason(self, example: Example, spells: bool) -> tuple[str, str] | None:
+        """Why an item cannot be used, and in words."""
+        too_long = self.pretrained.too_long(example) if self.pretrained is not None else None
+        if too_long or not spells:
+            return too_long
+        return self._too_much_text(example.id, example.text or "", num_samples(example))
+
     def _too_much_text(self, name: str, text: str, samples: int) -> tuple[str, str] | None:
         if self.ctc is None:
             return None
-        needed, frames = ctc_frames(self.ctc.encode(text)), self.frames(samples)
+        classes, frames = self.ctc.encode(text), self.frames(samples)
+        needed = ctc_frames(classes)
         if needed <= frames:
             return None
         return "text_too_long", (
-            f"{name}: its text of {len(text)} signs needs {needed} frames, and {samples / self.sample_rate:.2f} s of "
-            f"audio give {frames}: do text and audio belong together? If so, lower `model.features.subsample`."
+            f"{name}: its text of {len(classes)} signs needs {needed} frames, and {samples / self.sample_rate:.2f} s "
+            f"of audio give {frames}: do text and audio belong together? If so, lower `model.features.subsample`."
         )
 
     # Stored features
@@ -185,13 +196,8 @@ class TransformerProcessor(FeatureCache):
         if packed:
             raise DataError("The family transformer knows no packed batches: leave out `data.layout: packed`.")
         writes, spells = labels and self.tokenizer is not None, labels and self.ctc is not None
-        dropped = []
-        if spells:
-            for example in examples:
-                if reason := self._too_much_text(example.id, example.text or "", num_samples(example)):
-                    dropped.append((example.id, *reason))
-            left_out = {name for name, _, _ in dropped}
-            examples = [e for e in examples if e.id not in left_out]
+        usable, dropped = split_usable(examples, [self._drop_reason(e, spells) for e in examples], labels)
+        examples = [examples[i] for i in usable]
         if not examples:
             return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
         inputs: dict[str, Tensor] = {}
@@ -225,9 +231,8 @@ class TransformerProcessor(FeatureCache):
 
     def audio_inputs(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """`features` and `lengths` (see the class); of SpecAugment on raw audio the time stripes become silence."""
-        if self.wave is not None:
-            clips = [pad_shortest(e.audio) for e in examples]
-            return audio_batch(clips, examples, self.wave.normalize), torch.tensor(list(map(len, clips)))
+        if self.pretrained is not None:
+            return self.pretrained.features(examples)
         rows = [torch.from_numpy(self._frames(e)) for e in examples]
         return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
@@ -256,9 +261,9 @@ class TransformerProcessor(FeatureCache):
             "processor_class": type(self).__name__,
             "sampling_rate": self.sample_rate,
             "features": self.features.model_dump(exclude={"store", "store_bits"}) if self.features else None,
-            "wave": asdict(self.wave) if self.wave else None,
+            "wave": asdict(self.pretrained.shape) if self.pretrained else None,
             "made": self.tokenizer_type,
-            "ctc_alphabet": self.ctc.characters if self.ctc else None,
+            "ctc_alphabet": self.ctc.units if self.ctc else None,
             "token_rate": self.token_rate,
             "writes": self.tokenizer is not None,
             "trained_speech": asdict(self.trained_speech),
@@ -271,10 +276,9 @@ class TransformerProcessor(FeatureCache):
         from transformers import PreTrainedTokenizerFast
 
         config = read_json(folder / FILE)
-        wave = config["wave"]
         processor = cls(
             Features(**config["features"]) if config["features"] else None,
-            Geometry(**{**wave, "convs": tuple(map(tuple, wave["convs"]))}) if wave else None,
+            Geometry.of_export(config["wave"]) if config["wave"] else None,
             PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False) if config["writes"] else None,
             config["made"],
             config["ctc_alphabet"],

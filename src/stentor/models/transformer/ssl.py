@@ -1,4 +1,4 @@
-"""SSL front-end: a self-supervised encoder of transformers, with a learnt mix of its layers."""
+"""SSL front-end: a pretrained encoder of transformers; of one that reads raw audio a learnt mix of its layers."""
 
 from __future__ import annotations
 
@@ -7,38 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.errors import ConfigError
-from stentor.models.pretrained import part_config, reach
-from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, geometry, wave_layers
+from stentor.models.pretrained import part_config
+from stentor.models.speech_llm.build import load_encoder, new_encoder, normalizes
+from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry, wave_layers
 from stentor.models.transformer.frontend import SSL
 
 
 def geometry_of(section: SSL) -> Geometry:
     """Lengths, frame rate and normalisation of the encoder.
 
-    Raises ConfigError when its config cannot be had, and for kinds that read no raw audio.
+    Raises ConfigError when its config cannot be had, and for kinds that are not served.
     """
     config = part_config(section, "model.ssl")
-    if config.model_type not in WAVE:
-        raise ConfigError(f"model.ssl: {config.model_type} encoders are not supported, only {', '.join(WAVE)}.")
-    normalize = section.normalize
-    if normalize is None and section.source is not None:
-        from transformers import AutoFeatureExtractor
-
-        try:
-            extractor = AutoFeatureExtractor.from_pretrained(
-                section.source, trust_remote_code=False, revision=section.revision or "main"
-            )
-            normalize = getattr(extractor, "do_normalize", None)  # extractors of other kinds have no such attribute
-        except (OSError, ValueError):  # it has no preprocessor_config.json: the encoder's config decides
-            pass
-    return geometry(config, normalize=normalize)
+    normalize = normalizes(section, config) if section.normalize is None else section.normalize
+    return geometry(config, normalize=normalize, where="model.ssl")
 
 
 def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None = None) -> FrontEnd:
     """The front-end of a section. `saved_config` is the `config` of an exported one, whose weights are about to be
     loaded: then nothing is fetched. Raises ConfigError when the model cannot be had."""
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
 
     if saved_config is not None:
         settings = dict(saved_config)
@@ -46,31 +34,28 @@ def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None
     else:
         config = part_config(section, "model.ssl")
     config.layerdrop = 0.0  # every layer is used in each step
-    if saved_config is None and section.source is not None:
-        options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
-        encoder = reach(
-            section,
-            "model.ssl",
-            lambda name, revision: AutoModel.from_pretrained(name, trust_remote_code=False, **options, **revision),
-        )
-    else:
-        encoder = AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
+    fetched = saved_config is None and section.source is not None
+    encoder = load_encoder(section, config, "model.ssl") if fetched else new_encoder(config)
     return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze)
 
 
 class FrontEnd(nn.Module):
-    """The layers of an encoder, mixed with the softmax of learnt weights (Yang et al. 2021, SUPERB).
+    """The layers of an encoder that reads raw audio, mixed with the softmax of learnt weights (Yang et al. 2021,
+    SUPERB); of one that reads a log-mel (Whisper, Parakeet) the output of the last layer.
 
     Frozen, the encoder stays in evaluation mode and gets no gradients; only the mix learns.
     """
 
     encoder: Any
+    mix: Any
 
     def __init__(self, encoder: Any, shape: Geometry, frozen: bool):
         super().__init__()
         self.encoder, self.shape, self.frozen = encoder, shape, frozen
-        self.mix = nn.Parameter(torch.zeros(int(encoder.config.num_hidden_layers) + 1))
-        """A weight for the layers' input and for each layer; equal at first."""
+        self.mix = None
+        if shape.kind == "wave":
+            self.mix = nn.Parameter(torch.zeros(int(encoder.config.num_hidden_layers) + 1))
+            """A weight for the layers' input and for each layer; equal at first."""
         if frozen:
             encoder.requires_grad_(False)
 
@@ -85,11 +70,14 @@ class FrontEnd(nn.Module):
         return dict(self.encoder.config.to_diff_dict()) | {"model_type": self.encoder.config.model_type}
 
     def forward(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Frames [B, T, size], zero at padding, and their lengths [B], of audio [B, samples] and lengths in samples.
+        """Frames [B, T, size], zero at padding, and their lengths [B], of audio [B, samples] or log-mel [B, mels, T]
+        and lengths in the same steps.
 
         A clip's frames do not depend on the batch.
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            if self.mix is None:
+                return encode(self.encoder, self.shape, audio, lengths)
             layers, frames = wave_layers(self.encoder, self.shape, audio, lengths)
         weights = self.mix.softmax(0)
         return torch.stack([layer * w for layer, w in zip(layers, weights, strict=True)]).sum(0), frames

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from stentor.errors import ConfigError
 from stentor.models.pretrained import part_config
 from stentor.models.speech_llm.build import load_encoder, new_encoder, normalizes
 from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry, wave_layers
+from stentor.models.transformer.frame_store import FrameStore
 from stentor.models.transformer.frontend import SSL
 
 
@@ -33,10 +36,13 @@ def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None
         config = AutoConfig.for_model(settings.pop("model_type"), **settings)
     else:
         config = part_config(section, "model.ssl")
+    if section.store is not None and shape.kind == "wave":
+        raise ConfigError("model.ssl.store: only frames of Whisper and Parakeet are stored: leave it out.")
     config.layerdrop = 0.0  # every layer is used in each step
     fetched = saved_config is None and section.source is not None
     encoder = load_encoder(section, config, "model.ssl") if fetched else new_encoder(config)
-    return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze)
+    store = section.store if saved_config is None else None  # it concerns the run
+    return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze, store)
 
 
 class FrontEnd(nn.Module):
@@ -49,8 +55,11 @@ class FrontEnd(nn.Module):
     encoder: Any
     mix: Any
 
-    def __init__(self, encoder: Any, shape: Geometry, frozen: bool):
+    def __init__(self, encoder: Any, shape: Geometry, frozen: bool, store: Path | None = None):
+        """`store`: a folder where the frames of a frozen encoder are kept."""
         super().__init__()
+        self.store_folder = store
+        self._store: FrameStore | None = None
         self.encoder, self.shape, self.frozen = encoder, shape, frozen
         self.mix = None
         if shape.kind == "wave":
@@ -77,10 +86,17 @@ class FrontEnd(nn.Module):
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             if self.mix is None:
-                return encode(self.encoder, self.shape, audio, lengths)
+                return self._encode(audio, lengths)
             layers, frames = wave_layers(self.encoder, self.shape, audio, lengths)
         weights = self.mix.softmax(0)
         return torch.stack([layer * w for layer, w in zip(layers, weights, strict=True)]).sum(0), frames
+
+    def _encode(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        if self.store_folder is None:
+            return encode(self.encoder, self.shape, audio, lengths)
+        if self._store is None:  # now that the weights are loaded
+            self._store = FrameStore(self.store_folder, self.encoder.state_dict())
+        return self._store.frames(audio, lengths, lambda *clips: encode(self.encoder, self.shape, *clips))
 
     def train(self, mode: bool = True) -> FrontEnd:
         super().train(mode)

@@ -148,7 +148,7 @@ def _hypothesis(model: str, decoding: Decoding, transcript: Transcript) -> dict[
     words = [word for part in transcript.segments for word in _signs(part["tokens"])]
     return {
         "model": model,
-        **decoding.model_dump(exclude_defaults=True),
+        **decoding.model_dump(mode="json", exclude_defaults=True),
         "language": transcript["language"],
         "text": transcript.text.strip(),
         "words": words,

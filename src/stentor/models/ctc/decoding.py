@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import exp, inf, log1p
+from dataclasses import dataclass, field
+from math import inf
 
+import numpy as np
 from torch import Tensor
 
 from stentor.models.biasing import START, Bias
 from stentor.models.decoding import Result
 
-MARGIN = 12.0
-"""Classes whose log-probability is so much below that of the frame's best one go on from no prefix."""
 BIASED = 8
 """Least beams where phrases are favoured: what is favoured shows only after some frames."""
 
@@ -57,69 +56,100 @@ def merge(path: Sequence[int], values: Sequence[float], blank: int) -> Result:
 
 @dataclass
 class _Prefix:
-    """What was written up to a frame."""
+    """What was written up to a frame: a node of a tree, of which `classes` leads to the root."""
 
-    values: tuple[float, ...] = ()
-    """The largest log-probability of each class."""
-    state: int = START
-    """Where it is in the favoured phrases, or was before its last class while that is `unread`."""
-    unread: bool = False
-    bonus: float = 0.0
-    """What they earned."""
-    blank: float = -inf
-    """Log-probability of all its paths that end in blank."""
-    label: float = -inf
-    """That of those which end in its last class."""
+    parent: _Prefix | None
+    last: int
+    """Its last class."""
+    state: int
+    """Where it is in what is favoured."""
+    bonus: float
+    """What it earned there."""
+    value: float = -inf
+    """The largest log-probability of the last class."""
+    before: float = -inf
+    """That of the parent's, when this one began."""
+    children: dict[int, _Prefix] = field(default_factory=dict)
 
-    @property
-    def total(self) -> float:
-        return _add(self.blank, self.label)
+    def classes(self) -> Result:
+        """Its classes with their values."""
+        ids: list[int] = []
+        values: list[float] = []
+        node, value = self, self.value
+        while node.parent is not None:
+            ids.append(node.last)
+            values.append(value)
+            node, value = node.parent, node.before
+        return ids[::-1], values[::-1]
+
+
+class _Beam:
+    """The best prefixes at a frame, with the log-probability of all paths of each that end in blank, and of those that
+    end in its last class."""
+
+    def __init__(self, blank: int, classes: int, bias: Bias | None, like: Tensor):
+        self.blank, self.bias, self.like = blank, bias, like
+        self.prefixes = [_Prefix(None, blank, START, 0.0)]
+        self.ends_in_blank, self.ends_in_last = np.zeros(1), np.full(1, -inf)
+        self._rows: dict[int, np.ndarray] = {}  # what each class earns after a state
+        self._nothing = np.zeros(classes)
+
+    def advance(self, frame: np.ndarray, beams: int) -> None:
+        """Read a frame [V], and keep the best `beams` prefixes."""
+        last = np.array([prefix.last for prefix in self.prefixes])
+        bonus = np.array([prefix.bonus for prefix in self.prefixes])
+        earned = np.stack([self._earned(prefix.state) for prefix in self.prefixes])
+        total = np.logaddexp(self.ends_in_blank, self.ends_in_last)
+        longer = np.repeat(total[:, None], len(frame), 1)
+        longer[np.arange(len(last)), last] = self.ends_in_blank  # a class twice wants a blank between
+        longer += frame
+        longer[:, self.blank] = -inf
+        in_blank, in_last = total + frame[self.blank], self.ends_in_last + frame[last]
+        place = {id(prefix): i for i, prefix in enumerate(self.prefixes)}
+        for i, prefix in enumerate(self.prefixes):
+            prefix.value = max(prefix.value, float(frame[prefix.last]))
+            if (source := place.get(id(prefix.parent))) is not None:  # longer by this class, it is this prefix
+                in_last[i] = np.logaddexp(in_last[i], longer[source, prefix.last])
+                longer[source, prefix.last] = -inf
+        scores = np.concatenate([np.logaddexp(in_blank, in_last) + bonus, (longer + bonus[:, None] + earned).ravel()])
+        best = np.argsort(-scores, kind="stable")[:beams]
+        best = best[scores[best] > -inf]
+        stays, (sources, classes) = best < len(last), np.divmod(best - len(last), len(frame))
+        chosen = np.where(stays, best, 0)
+        self.ends_in_blank = np.where(stays, in_blank[chosen], -inf)
+        self.ends_in_last = np.where(stays, in_last[chosen], longer[sources, classes])
+        self.prefixes = [
+            self.prefixes[i] if stay else self._child(self.prefixes[source], int(c), float(frame[c]))
+            for i, stay, source, c in zip(best, stays, sources, classes)
+        ]
+
+    def ranking(self) -> list[_Prefix]:
+        """The prefixes, the best one first, without what those lose that end here."""
+        lost = [self.bias.withdrawn(prefix.state) if self.bias else 0.0 for prefix in self.prefixes]
+        bonus = np.array([prefix.bonus for prefix in self.prefixes]) - lost
+        scores = np.logaddexp(self.ends_in_blank, self.ends_in_last) + bonus
+        return [self.prefixes[i] for i in np.argsort(-scores, kind="stable")]
+
+    def _earned(self, state: int) -> np.ndarray:
+        if self.bias is None:
+            return self._nothing
+        if state not in self._rows:
+            self._rows[state] = self.bias.rows([state], self.like)[0].double().cpu().numpy()
+        return self._rows[state]
+
+    def _child(self, parent: _Prefix, c: int, value: float) -> _Prefix:
+        child = parent.children.get(c)
+        if child is None:
+            state = self.bias.advance(parent.state, c) if self.bias else START
+            child = _Prefix(parent, c, state, parent.bonus + float(self._earned(parent.state)[c]))
+            parent.children[c] = child
+        child.value, child.before = value, parent.value
+        return child
 
 
 def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> list[Result]:
-    """The best prefixes, the likeliest first."""
-    prefixes: dict[tuple[int, ...], _Prefix] = {(): _Prefix(blank=0.0)}
-    best, classes = log_probs.topk(min(4 * beams, log_probs.shape[1]))
-    bonuses: dict[int, list[float]] = {}  # of each class, after each state
-    for frame, row, candidates in zip(log_probs.tolist(), best.tolist(), classes.tolist()):
-        following: dict[tuple[int, ...], _Prefix] = {}
-        for ids, prefix in prefixes.items():
-            if bias and prefix.unread:
-                prefix.state, prefix.unread = bias.advance(prefix.state, ids[-1]), False
-            if bias and prefix.state not in bonuses:
-                bonuses[prefix.state] = bias.rows([prefix.state], log_probs)[0].tolist()
-            same = following.setdefault(ids, _Prefix(prefix.values, prefix.state, False, prefix.bonus))
-            same.state, same.unread = prefix.state, False
-            same.blank = _add(same.blank, prefix.total + frame[blank])
-            if ids:
-                again = frame[ids[-1]]
-                same.label = _add(same.label, prefix.label + again)
-                same.values = (*prefix.values[:-1], max(prefix.values[-1], again))
-            for value, c in zip(row, candidates):
-                before = prefix.blank if ids and c == ids[-1] else prefix.total
-                if c == blank or before == -inf or value < row[0] - MARGIN:
-                    continue
-                longer = following.get((*ids, c))
-                if longer is None:
-                    longer = _Prefix((*prefix.values, value), prefix.state, True, prefix.bonus)
-                    if bias:
-                        longer.bonus += bonuses[prefix.state][c]
-                    following[(*ids, c)] = longer
-                longer.label = _add(longer.label, before + value)
-        ranked = sorted(following.items(), key=lambda entry: -entry[1].total - entry[1].bonus)
-        prefixes = dict(ranked[:beams])
-
-    def final(ids: tuple[int, ...]) -> float:
-        prefix = prefixes[ids]
-        if bias is None:
-            return prefix.total
-        state = bias.advance(prefix.state, ids[-1]) if prefix.unread else prefix.state
-        return prefix.total + prefix.bonus - bias.withdrawn(state)
-
-    return [(list(ids), list(prefixes[ids].values)) for ids in sorted(prefixes, key=final, reverse=True)]
-
-
-def _add(a: float, b: float) -> float:
-    """log(exp(a) + exp(b))."""
-    high, low = max(a, b), min(a, b)
-    return high if low == -inf else high + log1p(exp(low - high))
+    """The best prefixes of log-probabilities [T, V], the likeliest first."""
+    beam = _Beam(blank, log_probs.shape[1], bias, log_probs[:1])
+    for frame in log_probs.double().cpu().numpy():
+        beam.advance(frame, beams)
+    return [prefix.classes() for prefix in beam.ranking()]

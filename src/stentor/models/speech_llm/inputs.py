@@ -25,8 +25,8 @@ class EncoderInputs:
     """How clips are heard in training and while they come; it is in the config of an export, not in the processor's
     file."""
 
-    def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | None = None):
-        """`tokenizer`: a fast transformers tokenizer; `ctc`: the characters of the CTC head, None without one."""
+    def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | list[str] | None = None):
+        """`tokenizer`: a fast transformers tokenizer; `ctc`: the units of the CTC head, None without one."""
         self.tokenizer, self.shape = tokenizer, shape
         self.ctc = CTCAlphabet(ctc) if ctc is not None else None
         self._mel: Any = None

@@ -51,7 +51,7 @@ class SpeechLLMProcessor(EncoderInputs):
         shape: Geometry,
         factor: int,
         prompt: PromptSection,
-        ctc: str | None = None,
+        ctc: str | list[str] | None = None,
         tokenizer_type: str | None = None,
         token_rate: float | None = None,
     ):

@@ -34,7 +34,7 @@ class TransducerProcessor(EncoderInputs):
     times = False
     """Whether the model has a head for word times."""
 
-    def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | None = None):
+    def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | list[str] | None = None):
         super().__init__(tokenizer, shape, ctc)
         self.trained_speech = TrainedSpeech()
 

@@ -58,19 +58,19 @@ def _processor(
 ) -> TransformerProcessor:
     """The processor; tokenizer and alphabet of an earlier stage stay, whose weights have a row for each token."""
     texts = requirements.texts or (lambda: iter(()))
-    ctc = tokenizer = None
+    tokenizer = None
+    ctc: str | list[str] | None = None
     terms = requirements.terms if requirements.classes is None else ()  # a model that labels frames writes nothing
     if "ctc" in terms:
-        known = before is not None and before.ctc is not None and before.ctc.by_words == (family.text.type == "words")
-        ctc = before.ctc.units if known else _ctc_units(family, texts())
+        earlier, by_words = None if before is None else before.ctc, family.text.type == "words"
+        if earlier is not None and earlier.by_words == by_words:
+            ctc = earlier.units
+        else:
+            ctc = words_of_texts(texts()) if by_words else alphabet(texts())
     if "text" in terms:
         known = before is not None and before.tokenizer is not None and before.tokenizer_type == family.text.type
         tokenizer = before.tokenizer if before is not None and known else _tokenizer(family, texts)
     return processor_for(family, tokenizer, ctc)
-
-
-def _ctc_units(family: Transformer, texts: Iterable[str]) -> str | list[str]:
-    return words_of_texts(texts) if family.text.type == "words" else alphabet(texts)
 
 
 def processor_for(family: Transformer, tokenizer: Any, ctc: str | list[str] | None) -> TransformerProcessor:

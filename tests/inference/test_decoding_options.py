@@ -11,7 +11,7 @@ import soundfile
 from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.decoding_options import hints, with_hotwords, with_search
+from stentor.inference.decoding_options import hints, with_hotwords, with_language_model, with_search
 from stentor.inference.load import load
 from stentor.models.base import Family
 from stentor.tasks.transcribe import Transcribe
@@ -116,6 +116,22 @@ def test_hotwords_are_favoured_by_their_tokens_where_nothing_can_be_said():
         with_hotwords(task, ctc(), "Boz", 0.0)
     with pytest.raises(ConfigError, match="needs hotwords: name some"):
         with_hotwords(task, ctc(), None, 1.0)
+
+
+def test_texts_of_a_language_model(tmp_path):
+    task = with_language_model(Transcribe(), ctc(), "texts.txt", 0.3)
+    assert (task.language_model, task.language_model_weight) == (Path("texts.txt"), 0.3)
+    assert with_language_model(task, ctc(), None, None) == task
+    assert with_language_model(task, ctc(), None, 0.7).language_model_weight == 0.7
+    for texts, weight, message in ((None, 0.3, "needs its texts"), ("texts.txt", 0.0, "must be above 0, not 0")):
+        with pytest.raises(ConfigError, match=message):
+            with_language_model(Transcribe(), ctc(), texts, weight)
+    with pytest.raises(ConfigError, match="only one of hotwords and a language model has a say"):
+        with_language_model(Transcribe(hotwords=["Boz"]), ctc(), "texts.txt", None)
+    deaf = Family.model_validate({"type": "seq2seq", "config": WHISPER})
+    object.__setattr__(deaf, "decoding_options", lambda: frozenset({"beams"}))
+    with pytest.raises(ConfigError, match="the family seq2seq cannot listen to it: leave it out"):
+        with_language_model(Transcribe(), deaf, "texts.txt", None)
 
 
 def test_hints_without_a_place():

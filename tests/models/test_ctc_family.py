@@ -206,6 +206,19 @@ def test_a_batch_is_searched_as_its_clips_alone(options):
     assert [o["log_prob"] for o in together] == pytest.approx([o["log_prob"] for o in alone], abs=1e-3)
 
 
+def test_a_language_model_has_a_say_clip_by_clip(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("TWO ONE TWO\nTWO TWO ONE\n" * 20)
+    bundle = build(texts=("one two three",))
+    options = {"language_model": str(path), "language_model_weight": 3.0, "beams": 20}
+    task = Task.model_validate({"type": "transcribe", **options})
+    together = [output["text"] for output in task.predict(bundle, examples())]
+    assert together == [task.predict(bundle, [example])[0]["text"] for example in examples()]
+    assert {word for text in together for word in text.split()} <= {"one", "two"}
+    plain = [o["text"] for o in Task.model_validate({"type": "transcribe"}).predict(bundle, examples())]
+    assert together != plain
+
+
 def test_texts_are_written_with_what_the_alphabet_has():
     small = spelling(from_transcripts(["ab cé"]))
 

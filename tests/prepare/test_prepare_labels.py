@@ -320,11 +320,15 @@ def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper):
         write(folder / f"{name}.flac", np.concatenate([x for clip in clips for x in (clip, pause)]), 16000)
     model, to = tmp_path / "runs" / "tiny", tmp_path / "a"
     command = ["prepare", "labels", str(folder), "--to", str(to), "--model", str(model), "--max-error", "1"]
-    command += ["--decoding", "beams=1", "--decoding", "speed=1.1", "--filter", "none", "--device", "cpu"]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(r["text"] for r in rows(corpus / "train.jsonl")))
+    command += ["--decoding", f"language_model={texts},language_model_weight=0.01", "--decoding", "speed=1.1"]
+    command += ["--filter", "none", "--device", "cpu"]
     assert main([*command, "--stage", "vad,seconds=[0.3,20]"]) == 0
     kept, lost = rows(to / "manifest.jsonl"), rows(to / "rejects.jsonl")
     assert len(kept) > 4 and all(r["text"] and 0 < r["confidence"] < 1 and 0 < r["agreement"] <= 1 for r in kept)
     assert {r["text"][0] for r in kept} <= set("otfsi") and len({r["start"] for r in kept}) > 3
+    assert all([h.get("language_model") for h in r["hypotheses"]] == [str(texts), None] for r in kept)
     seconds = sum(r["duration"] for r in [*kept, *lost])
     summary = json.loads((to / "summary.json").read_text())
     assert seconds == pytest.approx(3600 * summary["recorded_hours"], abs=0.01)

@@ -223,6 +223,7 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
         (["--hours", 0], 2, "hours"),
         (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 records of --labelled have a text"),
         (["--labelled", "{place}/nothing.jsonl"], 3, "nothing.jsonl"),
+        (["--to", "{place}/data.jsonl"], 2, "data.jsonl is a file: give a folder as --to"),
     ],
 )
 def test_mistakes(place, tmp_path, recogniser, capsys, options, code, message):

@@ -63,7 +63,7 @@ def test_what_is_stored_is_what_the_source_makes(spec, tmp_path, capsys):
     assert summary["speakers"] == 2 and summary["speakers_per_record"] == {"2": 6} and summary["speech_hours"] > 0
     assert "6 mixtures, 0.01 hours, 2 speakers" in capsys.readouterr().out
     prepare(spec(), tmp_path / "out")
-    assert "is complete; delete it" in capsys.readouterr().out
+    assert "is complete; another --to" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="holds other mixtures"):
         prepare(spec(7), tmp_path / "out")
 

@@ -141,16 +141,18 @@ def remove_journal(path: Path) -> None:
 
 def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, Any] | None:
     """The `summary.json` of a folder, where all is made with these settings; journals that a kill left are removed.
-    Raises ConfigError when the folder holds other `what`, made with other settings."""
+    Raises ConfigError when the folder holds other `what`, made with other settings, or is a file."""
+    if folder.is_file():
+        raise ConfigError(f"{folder} is a file: give a folder as --to.")
     path = folder / "summary.json"
     if not path.is_file():
         return None
     summary: dict[str, Any] = json.loads(path.read_text("utf-8"))
     if summary.get("settings") != settings:
-        raise ConfigError(f"{folder} holds other {what}: give another folder as --to, or delete it.")
+        raise ConfigError(f"{folder} holds other {what}: give another folder as --to.")
     for journal in folder.glob("*.jsonl.part"):
         remove_journal(journal)
-    print(f"{folder} is complete; delete it to make it anew.", flush=True)
+    print(f"{folder} is complete; another --to makes it anew.", flush=True)
     return summary
 
 

@@ -61,7 +61,7 @@ class GruCtc(Family):
             )
         if self.init is not None:
             before = GruCtc.load(Path(self.init))
-            bundle = self._assemble(before.processor.alphabet.characters)
+            bundle = self._assemble(before.processor.alphabet.units)
             try:
                 bundle.model.load_state_dict(before.model.state_dict())
             except RuntimeError:
@@ -153,14 +153,14 @@ class GruCtcProcessor:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Characters of classes that `generate` has already merged."""
-        return "".join(self.alphabet.characters[i - 1] for i in ids)
+        return "".join(self.alphabet.units[i - 1] for i in ids)
 
     def max_new_tokens(self, seconds: float) -> int:
         """At most one character per output frame."""
         return frames_after(round(seconds * 100))
 
     def save(self, folder: Path) -> None:
-        settings = {"mels": self.mel.n_mels, "characters": self.alphabet.characters}
+        settings = {"mels": self.mel.n_mels, "characters": self.alphabet.units}
         (folder / self.file).write_text(json.dumps(settings, indent=1, ensure_ascii=False), encoding="utf-8")
 
 

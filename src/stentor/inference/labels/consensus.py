@@ -2,7 +2,9 @@
 
 Fiscus 1997, "A post-processing system to yield reduced word error rates: recognizer output voting error reduction
 (ROVER)". Hypotheses are aligned with the slots of those before them, one after another; a slot holds a word of each
-hypothesis, or nothing; a word's score is made of its share of the votes and of the mean confidence of its voters.
+hypothesis, or nothing; a word's score is made of its share of the votes and of the mean confidence of its voters. Of two
+hypotheses, where votes are always equal, the first one's words stand and the second one says how far they agree: the
+surer one is often the one that has heard less of a language model.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def vote(slots: Sequence[Slot]) -> tuple[list[Vote], float]:
             voters.setdefault(word.key if word else None, []).extend([word] if word else [])
         counts = {key: len(each) or slot.count(None) for key, each in voters.items()}
         sure = {k: sum(w.confidence for w in each) / len(each) if each else NOTHING for k, each in voters.items()}
-        best = max(voters, key=lambda key: VOTES * counts[key] / len(slot) + (1 - VOTES) * sure[key])
+        scores = {key: VOTES * counts[key] / len(slot) + (1 - VOTES) * sure[key] for key in voters}
+        best = next(iter(voters)) if len(slot) == 2 else max(voters, key=scores.__getitem__)
         shares.append(counts[best] / len(slot))
         if best is not None:
             words.append(Vote(max(voters[best], key=lambda word: word.confidence), sure[best], shares[-1]))

@@ -34,7 +34,8 @@ class Source(Choice):
     """Channel, from 0, of recordings that name none (key `channel`), such as one side of a telephone call. Null: the
     mean of all."""
     where: dict[str, Any] = {}
-    """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`."""
+    """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`. A number matches
+    the text that writes it, too."""
     exclude: dict[str, Any] = {}
     """Leave out records whose field has this value, or one of these values."""
     skip: int = Field(0, ge=0)
@@ -143,8 +144,7 @@ class Source(Choice):
             raise violation(self, "records", YIELDS, record)
         self.set_defaults(record)
         for (_, key), values in (unmatched or {}).items():
-            if values and (value := field_of(record, key)) in values:
-                values.remove(value)
+            values[:] = [value for value in values if not _matches(field_of(record, key), value)] if values else []
         return all(_matches(field_of(record, key), value) for key, value in self.where.items()) and not any(
             _matches(field_of(record, key), value) for key, value in self.exclude.items()
         )
@@ -168,7 +168,10 @@ TightSource = Annotated[SerializeAsAny[Source], AfterValidator(lambda source: so
 
 
 def _matches(value: Any, allowed: Any) -> bool:
-    return value in allowed if isinstance(allowed, list) else value == allowed
+    """A number matches the text that writes it, which YAML and the command line read as a number."""
+    if isinstance(allowed, list):
+        return any(_matches(value, each) for each in allowed)
+    return value == allowed or (isinstance(value, str) and isinstance(allowed, int | float) and value == str(allowed))
 
 
 UNEVEN = 10

@@ -56,8 +56,10 @@ def imports() -> None:
         module = ".".join(("stentor", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
         if not module.endswith("__main__") and not any(part in module for part in LEFT_OUT):
             importlib.import_module(module)
+    from stentor.cli import build
     from stentor.report.drawings import environment
 
+    build()
     pages = environment()
     for page in pages.list_templates(extensions=["html"]):
         pages.get_template(page)

@@ -28,13 +28,19 @@ PARTS = (
     "accelerate.utils",
     "lhotse.cut",
     "peft",
+    "rapidfuzz",
     "scipy.optimize",
+    "scipy.signal",
     "soundfile",
     "torch.distributed.fsdp",
     "torch.nn.attention.flex_attention",
     "torch.utils.data",
     "torch.utils.tensorboard",
-    *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen2", "qwen3", "wav2vec2", "whisper")),
+    "transformers.tokenization_mistral_common",
+    *(
+        f"transformers.models.{name}.modeling_{name}"
+        for name in ("llama", "qwen2", "qwen3", "voxtral", "wav2vec2", "whisper")
+    ),
 )
 """What commands import besides Stentor's own modules."""
 LEFT_OUT = (".templates", "stentor.studio.")
@@ -50,6 +56,13 @@ def imports() -> None:
         module = ".".join(("stentor", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
         if not module.endswith("__main__") and not any(part in module for part in LEFT_OUT):
             importlib.import_module(module)
+    from stentor.cli import build
+    from stentor.report.drawings import environment
+
+    build()
+    pages = environment()
+    for page in pages.list_templates(extensions=["html"]):
+        pages.get_template(page)
     for name in PARTS:
         with contextlib.suppress(ImportError):  # of an extra that is not installed: a command that wants it says so
             importlib.import_module(name)

@@ -1,6 +1,7 @@
 """The house rules that a reader cannot check by eye: every import goes down, and what the engine may not know."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "stentor"
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+"""Nodes that imports lie in: never an expression."""
 FLOORS = (
     "__main__",
     "cli",
@@ -46,24 +49,21 @@ def floor_of(path: Path) -> str:
     return parts[0] if len(parts) > 1 else path.stem
 
 
+@functools.cache
 def imports(path: Path) -> list[str]:
     """Modules that a file imports, anywhere in it, except under `if TYPE_CHECKING:`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
-        for node in ast.walk(block)
-    }
-    names = []
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
+    names: list[str] = []
+    blocks: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while blocks:
+        node = blocks.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             continue
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
+        blocks += [part for part in ast.iter_child_nodes(node) if isinstance(part, STATEMENTS)]
     return names
 
 

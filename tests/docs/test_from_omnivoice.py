@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 
 from conversion_page import KEY, columns, is_unknown, mistakes, rows, text_of
 from stentor.cli import build
@@ -59,7 +58,7 @@ def test_a_key_that_does_not_exist_would_be_noticed(run, wrong):
 
 
 def options(*verbs: str) -> set[str]:
-    command = typer.main.get_command(build())
+    command = build()
     for verb in verbs:
         command = command.commands[verb]
     return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}

@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import typer
 
 from conversion_page import columns, is_unknown, mistakes, text_of
 from stentor.cli import build
@@ -153,7 +152,7 @@ def test_every_setting_that_is_converted_is_told(tmp_path):
 
 def verb(words: list[str]):
     """The command that the words call, and what is left of them; None where they call none."""
-    command = typer.main.get_command(build())
+    command = build()
     for i, word in enumerate(words):
         if not hasattr(command, "commands"):
             return command, words[i:]
@@ -180,7 +179,7 @@ def test_every_command_and_option_that_is_named_exists():
 
 
 def commands():
-    pending = [typer.main.get_command(build())]
+    pending = [build()]
     while pending:
         command = pending.pop()
         pending += getattr(command, "commands", {}).values()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,37 @@ from stentor.commands.doctor.finding import numbers
 from stentor.commands.doctor.hardware import _gpu
 from stentor.commands.doctor.software import requirements, within
 
+MODULE = ("-m", "stentor.commands.doctor", "--json")
+ONE_CHECK = """
+import sys
+from stentor.commands import doctor
+doctor.CHECKS = (doctor.{},)
+sys.exit(doctor.main(json_output=True))
+"""
 
-def doctor(cwd: Path, fakes: Path | None = None, module: str = "stentor.commands.doctor", **extra: str):
+
+def doctor(cwd: Path, fakes: Path | None = None, start: Sequence[str] = MODULE, **extra: str):
+    """Findings by their names."""
     path = os.pathsep.join(filter(None, [str(fakes) if fakes else "", os.environ.get("PYTHONPATH", "")]))
     base = {k: v for k, v in os.environ.items() if k not in ("HF_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH")}
-    command = [sys.executable, "-m", *module.split(), "--json"]
     done = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=300, env={**base, "PYTHONPATH": path, **extra}
+        [sys.executable, *start],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**base, "PYTHONPATH": path, **extra},
     )
     assert done.stderr == ""
     answer = json.loads(done.stdout)
     findings = {f["name"]: f for f in answer["findings"]}
     assert answer["ok"] == (done.returncode == 0) == all(f["state"] != "broken" for f in findings.values())
     return findings
+
+
+def one_check(check: str) -> tuple[str, str]:
+    """Starts the doctor with one check alone, such as `software.transformers`."""
+    return "-c", ONE_CHECK.format(check)
 
 
 def fake(folder: Path, name: str, code: str, version: str | None = None) -> None:
@@ -38,7 +57,7 @@ def fake(folder: Path, name: str, code: str, version: str | None = None) -> None
 
 def test_this_machine_through_the_command_line(tmp_path):
     (tmp_path / "token").write_text("hf_thisIsVerySecret")
-    findings = doctor(tmp_path, module="stentor doctor", HF_HOME=str(tmp_path))
+    findings = doctor(tmp_path, start=("-m", "stentor", "doctor", "--json"), HF_HOME=str(tmp_path))
     for name in ("python", "packages", "torch", "transformers", "voice", "soundfile", "machine", "disk", "model cache"):
         assert findings[name]["state"] != "broken", findings[name]
     assert findings["hub token"] == {"name": "hub token", "state": "ok", "found": "there is one", "mend": ""}
@@ -46,7 +65,7 @@ def test_this_machine_through_the_command_line(tmp_path):
 
 def test_a_cuda_torchaudio_beside_a_cpu_torch(tmp_path):
     fake(tmp_path, "torchaudio", 'raise OSError("libtorch_cuda.so: cannot open shared object file")', version="2.11.0")
-    finding = doctor(tmp_path, tmp_path)["transformers"]
+    finding = doctor(tmp_path, tmp_path, one_check("software.transformers"))["transformers"]
     assert finding["state"] == "broken"
     assert "torchaudio 2.11.0 cannot be loaded beside torch" in finding["found"]
     assert "libtorch_cuda.so" in finding["found"]
@@ -96,14 +115,14 @@ def test_without_any_package_at_all(tmp_path):
 
 def test_a_probe_that_crashes_is_an_answer(tmp_path):
     fake(tmp_path, "soundfile", "import os; os.kill(os.getpid(), 11)")
-    finding = doctor(tmp_path, tmp_path)["soundfile"]
+    finding = doctor(tmp_path, tmp_path, one_check("audio.soundfile"))["soundfile"]
     assert finding["state"] == "broken"
     assert "killed by signal 11" in finding["found"]
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that even root cannot write to")
 def test_a_folder_that_cannot_be_written_to():
-    assert doctor(Path("/proc"))["disk"]["state"] == "broken"
+    assert doctor(Path("/proc"), start=one_check("hardware.disk"))["disk"]["state"] == "broken"
 
 
 def test_versions_and_bounds():

@@ -28,3 +28,20 @@ def four(corpus, tmp_path_factory):
 def eight(corpus, tmp_path_factory):
     """A manifest with eight clips of the tiny corpus, all of a known language."""
     return manifest(corpus, tmp_path_factory.mktemp("eight"), 8 * ["en"])
+
+
+@pytest.fixture(scope="session")
+def onnx_export(tmp_path_factory):
+    """The folder of a model of the task `words`, and its ONNX export as the command writes it, which takes long."""
+    from tiny_speech_llm import spoken_for
+
+    from stentor.cli import main
+
+    folder = tmp_path_factory.mktemp("export")
+    bundle = spoken_for("whisper", "qwen2", ctc={"units": "characters"})
+    bundle.family.save_merged(bundle, folder / "model")
+    facts = {"task": {"type": "words", "checks": {"on": False}}, "data": {"eval": {}}}
+    (folder / "model" / "training_config.json").write_text(json.dumps(facts))
+    (folder / "model" / "README.md").write_text("# A model\n")
+    assert main(["export", str(folder / "model"), "--to", str(folder / "both"), "--format", "hf,onnx"]) == 0
+    return folder / "model", folder / "both" / "onnx"

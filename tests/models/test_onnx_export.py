@@ -6,14 +6,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tiny_speech_llm import TEXTS, build, examples, family
+from tiny_speech_llm import build, examples, spoken_for
 
 import stentor
 from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.data.word_units import units
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Bundle, Family
 
 MISSING = "ONNX exports need stentor[onnx]"
 onnx = pytest.importorskip("onnx", reason=MISSING)
@@ -37,19 +37,6 @@ WINDOWED = {
     },
     "window": "30s",
 }
-
-
-def spoken_for(encoder, llm, kind="attention", ctc=None):
-    """A bundle whose language model and aligner are shaken, so that they say something."""
-    torch.manual_seed(0)
-    section = family(encoder, llm, aligner={"kind": kind, "width": 16, "heads": 2}, ctc=ctc, token_rate=4.0)
-    terms = ("text", "alignment", *(["ctc"] if ctc else []))
-    bundle = section.build(TaskRequirements("words", terms, lambda: iter(TEXTS)))
-    for part in (bundle.model.aligner, bundle.model.llm):
-        for parameter in part.parameters():
-            parameter.data.add_(0.2 * torch.randn_like(parameter))
-    bundle.model.requires_grad_(False).eval()
-    return bundle
 
 
 def with_words(items):
@@ -77,21 +64,8 @@ def same(bundle: Bundle, other: Bundle, seconds) -> None:
         assert other.model.ctc_classes(**batch) == bundle.model.ctc_classes(**batch)
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """The folder of a model of the task `words`, and its ONNX export as the command writes it."""
-    folder = tmp_path_factory.mktemp("export")
-    bundle = spoken_for("whisper", "qwen2", ctc={"units": "characters"})
-    bundle.family.save_merged(bundle, folder / "model")
-    facts = {"task": {"type": "words", "checks": {"on": False}}, "data": {"eval": {}}}
-    (folder / "model" / "training_config.json").write_text(json.dumps(facts))
-    (folder / "model" / "README.md").write_text("# A model\n")
-    assert main(["export", str(folder / "model"), "--to", str(folder / "both"), "--format", "hf,onnx"]) == 0
-    return folder / "model", folder / "both" / "onnx"
-
-
-def test_the_folder_holds_what_a_runner_needs(exported):
-    model, folder = exported
+def test_the_folder_holds_what_a_runner_needs(onnx_export):
+    model, folder = onnx_export
     assert {p.name for p in folder.iterdir()} == {
         "encoder.onnx",
         "ctc.onnx",
@@ -114,21 +88,21 @@ def test_the_folder_holds_what_a_runner_needs(exported):
 
 
 @pytest.mark.parametrize("seconds", [(1.3, 0.6, 0.97), (0.02, 4.0, 2.2)])
-def test_answers_are_those_of_torch(exported, seconds):
-    model, folder = exported
+def test_answers_are_those_of_torch(onnx_export, seconds):
+    model, folder = onnx_export
     same(stentor.load(model, "cpu").bundle, stentor.load(folder, "cpu").bundle, seconds)
 
 
-def test_transcripts_are_those_of_torch(exported):
+def test_transcripts_are_those_of_torch(onnx_export):
     clip = say("three seven nine").audio
-    (a, b) = (stentor.load(folder, "cpu").transcribe(clip, 16000) for folder in exported)
+    (a, b) = (stentor.load(folder, "cpu").transcribe(clip, 16000) for folder in onnx_export)
     assert a.text == b.text and a.words
     for mine, theirs in zip([*b.words, *b.segments], [*a.words, *a.segments], strict=True):
         assert mine == {k: pytest.approx(v, abs=0.0011) if isinstance(v, float) else v for k, v in theirs.items()}
 
 
-def test_audio_is_heard_once_for_text_and_times(exported, monkeypatch):
-    loaded = stentor.load(exported[1], "cpu")
+def test_audio_is_heard_once_for_text_and_times(onnx_export, monkeypatch):
+    loaded = stentor.load(onnx_export[1], "cpu")
     calls = []
     encoder = loaded.bundle.model.encoder
     monkeypatch.setattr(loaded.bundle.model, "encoder", lambda **inputs: calls.append(1) or encoder(**inputs))
@@ -137,8 +111,8 @@ def test_audio_is_heard_once_for_text_and_times(exported, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["encoder", "llm", "aligner", "ctc"])
-def test_damaged_weights_do_not_pass(exported, tmp_path, name):
-    model, folder = exported
+def test_damaged_weights_do_not_pass(onnx_export, tmp_path, name):
+    model, folder = onnx_export
     shutil.copytree(folder, tmp_path / "bad")
     damage(tmp_path / "bad" / f"{name}.onnx")
     clips = examples((1.3, 0.6, 0.97))
@@ -157,18 +131,18 @@ def damage(path):
     onnx.save(model, path)
 
 
-def test_an_export_that_differs_is_not_kept(exported, tmp_path, monkeypatch, capsys):
+def test_an_export_that_differs_is_not_kept(onnx_export, tmp_path, monkeypatch, capsys):
     from stentor.models.speech_llm import SpeechLLM
 
     def bad(self, bundle, folder):
-        shutil.copytree(exported[1], folder, dirs_exist_ok=True)
+        shutil.copytree(onnx_export[1], folder, dirs_exist_ok=True)
         damage(folder / "llm.onnx")
 
     monkeypatch.setattr(SpeechLLM, "save_onnx", bad)
     (tmp_path / "mine.txt").write_text("keep")
     (tmp_path / "there").mkdir()
     for to in ("new", "there"):
-        assert main(["export", str(exported[0]), "--to", str(tmp_path / to), "--onnx"]) == 1
+        assert main(["export", str(onnx_export[0]), "--to", str(tmp_path / to), "--onnx"]) == 1
         assert "The ONNX export is wrong" in capsys.readouterr().err
     assert {p.name for p in tmp_path.rglob("*")} == {"mine.txt", "there"}
 
@@ -256,8 +230,8 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
         (lambda f: (f / "onnx_config.json").write_text("{"), r"onnx_config\.json cannot be read"),
     ],
 )
-def test_damaged_folders(exported, tmp_path, change, message):
-    folder = shutil.copytree(exported[1], tmp_path / "copy")
+def test_damaged_folders(onnx_export, tmp_path, change, message):
+    folder = shutil.copytree(onnx_export[1], tmp_path / "copy")
     change(folder)
     with pytest.raises(ConfigError, match=message):
         stentor.load(folder)
@@ -280,14 +254,14 @@ def edit(path, **facts):
         (["--merge"], "is an ONNX export already"),
     ],
 )
-def test_wrong_use(exported, tmp_path, capsys, options, message):
-    assert main(["export", str(exported[1]), "--to", str(tmp_path / "to"), *options]) == 2
+def test_wrong_use(onnx_export, tmp_path, capsys, options, message):
+    assert main(["export", str(onnx_export[1]), "--to", str(tmp_path / "to"), *options]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "to").exists()
 
 
-def test_it_cannot_be_trained_further(exported):
+def test_it_cannot_be_trained_further(onnx_export):
     with pytest.raises(ConfigError, match="cannot be trained"):
-        Family.choices()["speech_llm"].load(exported[1], trainable=True)
+        Family.choices()["speech_llm"].load(onnx_export[1], trainable=True)
 
 
 def test_families_without_one_say_so(tmp_path):

@@ -66,11 +66,8 @@ def exported(folder, encoder, **options):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("small") / "onnx"
-    exported(folder, "whisper")
-    (folder / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}, "data": {}}))
-    return folder
+def small(onnx_export):
+    return onnx_export[1]
 
 
 @pytest.mark.slow

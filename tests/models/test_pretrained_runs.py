@@ -34,7 +34,7 @@ FULL = {
     "fun_asr_nano": {"steps": 90, "lr": 5e-3},
 }
 ADAPTERS = {
-    "whisper": {**FULL["whisper"], "steps": 50, "lr": 1e-2},
+    "whisper": {**FULL["whisper"], "steps": 40, "lr": 1e-2},
     "voxtral": {**FULL["voxtral"], "steps": 45, "lr": 1e-2},
     "qwen3_asr": {"steps": 60, "lr": 1e-2},
     "moonshine": {**EIGHT, "lr": 1e-2},

@@ -132,3 +132,16 @@ def own_loss(bundle, items):
         row[:length] = 1
     mean = model.llm(inputs_embeds=embeds, attention_mask=mask, labels=labels).loss
     return mean * sequence.counts["text"]
+
+
+def spoken_for(encoder, llm, kind="attention", ctc=None):
+    """A bundle whose language model and aligner are shaken, so that they say something."""
+    torch.manual_seed(0)
+    section = family(encoder, llm, aligner={"kind": kind, "width": 16, "heads": 2}, ctc=ctc, token_rate=4.0)
+    terms = ("text", "alignment", *(["ctc"] if ctc else []))
+    bundle = section.build(TaskRequirements("words", terms, lambda: iter(TEXTS)))
+    for part in (bundle.model.aligner, bundle.model.llm):
+        for parameter in part.parameters():
+            parameter.data.add_(0.2 * torch.randn_like(parameter))
+    bundle.model.requires_grad_(False).eval()
+    return bundle

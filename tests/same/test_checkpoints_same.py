@@ -20,7 +20,7 @@ def files(folder, step, kind) -> list[str]:
 @pytest.mark.parametrize(
     ("family", "kinds", "counts"),
     [
-        ("voxtral", ("full",), (3, 1)),
+        ("qwen3_asr", ("full",), (3, 1)),
         *(
             pytest.param(f, ("full", "lora"), (4, 2, 3, 1), marks=pytest.mark.slow)
             for f in ("voxtral", "whisper", "ctc")
@@ -60,7 +60,7 @@ def test_every_process_writes_its_share(real_family, together):
     """Copies (DDP) are written once, spread over the processes; what is divided by those that have it."""
     runs = real_family.runs
     commands = [
-        ["train", real_family(f"share-{way}", "voxtral"), "train.steps=1", f"train.shard={way == 'fsdp'}".lower()]
+        ["train", real_family(f"share-{way}", "qwen3_asr"), "train.steps=1", f"train.shard={way == 'fsdp'}".lower()]
         for way in ("ddp", "fsdp")
     ]
     together(commands, 2)

@@ -1,5 +1,6 @@
 """Command line: each module in this folder adds its verbs to `app`; no logic lives here."""
 
+import functools
 import importlib
 import io
 import pkgutil
@@ -50,11 +51,12 @@ def verb_group(name: str, help: str, parent: typer.Typer = app) -> typer.Typer:
     return group
 
 
-def build() -> typer.Typer:
-    """The command tree of all modules in this folder."""
+@functools.cache
+def build() -> Any:
+    """The command tree of all modules in this folder, as click has it."""
     for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
         importlib.import_module(f"{__name__}.{module}")
-    return app
+    return typer.main.get_command(app)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     debug = DEBUG in arguments
     arguments = [a for a in arguments if a != DEBUG]
     try:
-        code = typer.main.get_command(build()).main(arguments, prog_name="stentor", standalone_mode=False)
+        code = build().main(arguments, prog_name="stentor", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Abort:
         return 130

@@ -6,6 +6,7 @@ Each function answers an HTML fragment whose texts are escaped. A page shows it 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,8 +110,10 @@ def script() -> str:
     return template_source(environment(), "drawn.js")
 
 
+@functools.cache
 def environment() -> Environment:
-    """Where the templates of the report and of drawings are; texts in them are escaped."""
+    """Where the templates of the report and of drawings are; texts in them are escaped. Each is compiled once in a
+    process."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from stentor.metrics.format import count, duration, figure

@@ -35,7 +35,5 @@ def _pieces() -> Template:
 
     from stentor.report.drawings import environment
 
-    pages = environment()
-    pages.loader = ChoiceLoader([PackageLoader("stentor.studio", "page"), PackageLoader("stentor.report")])
-    pages.globals |= {"say": say, "in_words": in_words}
-    return pages.get_template("run.html")
+    loader = ChoiceLoader([PackageLoader("stentor.studio", "page"), PackageLoader("stentor.report")])
+    return environment().overlay(loader=loader).get_template("run.html", globals={"say": say, "in_words": in_words})

@@ -107,11 +107,13 @@ def stand_in(path: Path, corpus: Path) -> None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
-        # The names of the real digits, and two of LibriSpeech: recipes select and leave out speakers by them. A take
+        # The names of the real digits, and two of LibriSpeech: recipes select and leave out speakers by them. Two takes
         # of the digits' training part.
         speakers = cycle(["george", "jackson", "lucas", "nicolas", "theo", "yweweler", "174", "251"])
         records = [
-            r | {"audio_path": str(corpus / r["audio_path"]), "speaker": next(speakers), "take": 5} for r in records
+            r | {"id": f"{r['id']}-{take}", "audio_path": str(corpus / r["audio_path"]), "speaker": who, "take": take}
+            for r, who in zip(records, speakers)
+            for take in (5, 40)
         ]
         path.write_text("\n".join(map(json.dumps, records)) + "\n")
 
@@ -235,7 +237,10 @@ def tiny_model(model) -> list[str]:
             characters = ["model.tokenizer=characters"] if "llm" in parts else []
             return [*(f"model.{part}={SMALL[part]}" for part in parts), *characters]
         case "transformer" if model.ssl is not None and not Path(model.ssl.source).is_dir():
-            return ["model.ssl.from=null", f"model.ssl.config={WAVE}", "task.windows.embedding=null"]
+            return [
+                *("model.ssl.from=null", f"model.ssl.config={WAVE}", "model.ssl.store=null"),
+                "task.windows.embedding=null",
+            ]
         case "ctc":
             return ["model.from=null", f"model.config={WAVE}"]
         case "omnivoice":

@@ -107,13 +107,15 @@ def stand_in(path: Path, corpus: Path) -> None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
-        # The names of the real digits, and two of LibriSpeech: recipes select and leave out speakers by them. Two takes
-        # of the digits' training part.
+        # The names of the real digits, and two of LibriSpeech: recipes select and leave out speakers by them. Two of the
+        # takes and chapters of the training parts.
         speakers = cycle(["george", "jackson", "lucas", "nicolas", "theo", "yweweler", "174", "251"])
         records = [
-            r | {"id": f"{r['id']}-{take}", "audio_path": str(corpus / r["audio_path"]), "speaker": who, "take": take}
+            r
+            | {"id": f"{r['id']}-{take}", "audio_path": str(corpus / r["audio_path"]), "speaker": who}
+            | {"take": take, "chapter": chapter}
             for r, who in zip(records, speakers)
-            for take in (5, 40)
+            for take, chapter in ((5, "128104"), (40, "141231"))
         ]
         path.write_text("\n".join(map(json.dumps, records)) + "\n")
 
@@ -224,6 +226,8 @@ def cut_down(loaded, corpus: Path) -> list[str]:
                 changes += less(f"stages.{number}.{key}", source, corpus)
     if config.model.init is not None and not Path(config.model.init).is_dir():  # of another recipe
         changes.append("model.init=null")
+    if getattr(config.task, "windows", None) is not None:
+        changes.append("task.windows.embedding=null")
     return changes + tiny_model(config.model)
 
 
@@ -237,10 +241,7 @@ def tiny_model(model) -> list[str]:
             characters = ["model.tokenizer=characters"] if "llm" in parts else []
             return [*(f"model.{part}={SMALL[part]}" for part in parts), *characters]
         case "transformer" if model.ssl is not None and not Path(model.ssl.source).is_dir():
-            return [
-                *("model.ssl.from=null", f"model.ssl.config={WAVE}", "model.ssl.store=null"),
-                "task.windows.embedding=null",
-            ]
+            return ["model.ssl.from=null", f"model.ssl.config={WAVE}", "model.ssl.store=null"]
         case "ctc":
             return ["model.from=null", f"model.config={WAVE}"]
         case "omnivoice":

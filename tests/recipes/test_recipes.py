@@ -236,8 +236,9 @@ def tiny_model(model) -> list[str]:
     match model.type:
         case "seq2seq" if not Path(model.source).is_dir():
             return ["model.from=null", "model.merges=null", f"model.config={WHISPER}", "train.interpolate=null"]
-        case "speech_llm":
-            parts = [p for p in SMALL if (origin := getattr(model, p).source) is not None and not Path(origin).is_dir()]
+        case "speech_llm" | "transducer":
+            origins = {part: getattr(getattr(model, part, None), "source", None) for part in SMALL}
+            parts = [part for part, origin in origins.items() if origin is not None and not Path(origin).is_dir()]
             characters = ["model.tokenizer=characters"] if "llm" in parts else []
             return [*(f"model.{part}={SMALL[part]}" for part in parts), *characters]
         case "transformer" if model.ssl is not None and not Path(model.ssl.source).is_dir():

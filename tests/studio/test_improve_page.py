@@ -1,5 +1,5 @@
-"""People between the rounds, in a real browser: the labels of a run of `stentor improve` become drafts, the least certain
-is corrected, and the next round learns from it. `STENTOR_SHOTS=FOLDER` keeps pictures."""
+"""People between the rounds, in a real browser: the labels of a run of `stentor improve` become drafts, the least
+certain is corrected, and the next round learns from it. `STENTOR_SHOTS=FOLDER` keeps pictures."""
 
 import json
 import os
@@ -85,6 +85,8 @@ def test_labels_are_corrected_and_the_next_round_learns_from_them(chromium, open
         page.wait("document.querySelector('#create')", "the page is there", 180)
         studio_steps.step(page, "3 Train")
         studio_steps.reach(page, "finished")
+        assert "Finished after round 1" in page.text("#status")
+        page.wait("document.querySelector('stentor-curves')", "the curves of the last training are there")
         shoot(page, "run", "#runs")
         page.click("#labels")
         page.until(lambda: any(r.get("draft") for r in voices.records()), "labels are drafts")
@@ -94,8 +96,12 @@ def test_labels_are_corrected_and_the_next_round_learns_from_them(chromium, open
         studio_steps.step(page, "3 Train")
         page.click("#round")
         page.wait(f"{STATE} !== 'finished'", "the next round runs")
+        page.wait(
+            "document.querySelector('#status').innerText.includes('Round 2 of')", "the page says which round it is"
+        )
         shoot(page, "next", "#runs")
         studio_steps.reach(page, "finished")
+        assert "Finished after round 2" in page.text("#status")
         shoot(page, "done", "#runs")
         assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
     first, second = (json.loads((job.folder / f"round-{n}" / "round.json").read_text()) for n in (1, 2))

@@ -95,6 +95,7 @@ def place(tmp_path_factory) -> Path:
     for name, ids in {
         "labelled": [f"known{i}" for i in range(60)],
         "data": [*(f"clip{i}" for i in range(118)), "loop", "quiet"],
+        "quiet": [f"quiet{i}" for i in range(30)],
     }.items():
         clip = {"audio_path": "sound.flac", "duration": 3.0}
         lines = [{"id": i, **clip, "text": " ".join(truth(i))} for i in ids]
@@ -223,6 +224,11 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
         (["--hours", 0], 2, "hours"),
         (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 records of --labelled have a text"),
         (["--labelled", "{place}/nothing.jsonl"], 3, "nothing.jsonl"),
+        (
+            ["--labelled", "{place}/quiet.jsonl"],
+            3,
+            "30 labelled records 0 got a label that passes the filters (no_text: 30",
+        ),
         (["--to", "{place}/data.jsonl"], 2, "data.jsonl is a file: give a folder as --to"),
     ],
 )

@@ -240,6 +240,18 @@ def test_mistakes(place, tmp_path, recogniser, capsys, options, code, message):
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_manifest_that_it_did_not_make_stays(place, tmp_path, recogniser, capsys):
+    mine = tmp_path / "mine" / "manifest.jsonl"
+    mine.parent.mkdir()
+    mine.write_bytes((place / "data.jsonl").read_bytes().replace(b"sound.flac", bytes(place / "sound.flac")))
+    command = ["prepare", "labels", str(mine), "--to", str(mine.parent), "--stage", "none", "--max-error", "1"]
+    before = mine.read_bytes()
+    for arguments in ([*command, "--model", str(place / "good")], ["prepare", "speech", str(mine), *command[3:5]]):
+        assert main(arguments) == 2
+        assert "holds a manifest.jsonl already, which stays" in capsys.readouterr().err
+    assert mine.read_bytes() == before and list(mine.parent.iterdir()) == [mine]
+
+
 def test_other_settings_are_refused(place, tmp_path, recogniser, capsys):
     labels(place, tmp_path / "a", "--max-error", 0.3)
     options = ["--max-error", "0.2", "--model", str(place / "good"), "--stage", "none"]

@@ -162,7 +162,7 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("stages=[{data: {train: []}}]", 2, "stages.0.data.train"),
         ("improve.labels.round=3", 2, "improve.labels.round"),
         ("improve.labels.max_errors=3", 2, "did you mean"),
-        ("improve.then={train: {stepz: 3}}", 2, "unknown key 'train.stepz'"),
+        ("improve.then={train: {stepz: 3}}", 2, "improve.then: unknown key 'train.stepz'"),
         ("improve.mix={pseudo: 0, synthetic: 0}", 2, "'improve.mix': takes nothing of what the rounds add"),
         ("improve.labels.decodings=[{language_model: none.txt}]", 3, "decodings.0.language_model': none.txt does not"),
         ("improve.labels.decodings=[{language_model: '{empty}'}]", 3, "empty.txt holds no text"),

@@ -217,7 +217,7 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--select", "best"], 2, "'by' must be 'confidence' or 'random', not 'best'"),
+        (["--select", "best"], 2, "--select must be confidence or random, not 'best'"),
         (["--decoding", "beam=4"], 2, "did you mean 'beams'"),
         (["--decoding", "speed=5"], 2, "speed"),
         (["--filter", "hallucination"], 2, "unknown type 'hallucination'"),

@@ -8,14 +8,15 @@ has `selection` besides."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from stentor.commands.prepare.journal import made_before
 from stentor.commands.prepare.segments import NamedStage, make_corpus, named, recordings, refuse_unusable
 from stentor.config.load import inline, parse_section
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Stage
 from stentor.inference.segments.label import Decoding, LabelStage
+from stentor.inference.segments.select import SelectStage
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import LabelsOptions
@@ -29,6 +30,8 @@ def prepare_labels(options: LabelsOptions) -> None:
     DataError for too few labelled records."""
     from stentor.commands.prepare.labels.labelled import learn
 
+    if options.select not in get_args(SelectStage.model_fields["by"].annotation):
+        raise ConfigError(f"--select must be confidence or random, not {options.select!r}.")
     label = LabelStage(
         models=options.model,
         decodings=[parse_section(spec, Decoding, "--decoding") for spec in options.decoding] or [Decoding()],

@@ -178,6 +178,13 @@ def test_a_draw_of_equal_hours_is_worse_and_a_vote_is_better(place, tmp_path, re
     assert all(len(r["hypotheses"]) == 1 and r["agreement"] == 1 for r in alone)
 
 
+def test_hours_bound_what_is_kept_and_are_named(place, tmp_path, recogniser, capsys):
+    kept, _, summary = labels(place, tmp_path / "a", "--max-error", 1, "--hours", 0.05)
+    assert 0 < len(kept) * 3 <= 180 and "in 0.05 hours allows" in summary["selection"]["notes"][0]
+    labels(place, tmp_path / "b", "--max-error", 1, "--hours", 1e-5, code=3)
+    assert "The surest labels last longer than 1e-05 hours" in capsys.readouterr().err
+
+
 def test_two_models(place, tmp_path, recogniser):
     kept, _, summary = labels(place, tmp_path / "a", "--model", place / "other", "--max-error", 0.3)
     names = [str(place / name) for name in ("good", "other")]

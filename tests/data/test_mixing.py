@@ -168,3 +168,5 @@ def test_nothing_left_says_why(cut, source, data):
         read_pools([empty], data(), DropCounter(), "data.train", lambda c: ("empty_text", c.id))
     with pytest.raises(DataError, match="the source is empty"):
         read_pools([source([])], data(), DropCounter(), "data.train")
+    with pytest.raises(DataError, match=r"no usable record \(no record has the speaker 1; is it spelled right\?\)"):
+        read_pools([source([cut("a")], where={"speaker": [1]})], data(), DropCounter(), "data.train")

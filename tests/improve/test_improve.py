@@ -76,6 +76,7 @@ def test_a_round_labels_speaks_mixes_and_trains(straight, here):
     assert all("round-0/run/export" in r["labelled_by"][0] and 0 <= r["confidence"] <= 1 for r in pseudo)
     config = (folder / "round-1" / "run.yaml").read_text()
     assert "weight: 2.0" in config and "synthetic.jsonl" in config and "improve: null" in config
+    assert "(improve.rounds)" in (folder / "report.html").read_text()
     assert "chosen on dev itself" in (folder / "report.html").read_text()
     assert results["best"] in (0, 1) and results["eval"] == results["rounds"][results["best"]]["eval"]
     assert json.loads(here("transcribe", folder, pseudo[0]["audio_path"], "--format", "json"))["text"] is not None
@@ -161,15 +162,20 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("stages=[{data: {train: []}}]", 2, "stages.0.data.train"),
         ("improve.labels.round=3", 2, "improve.labels.round"),
         ("improve.labels.max_errors=3", 2, "did you mean"),
-        ("improve.then={train: {stepz: 3}}", 2, "unknown key 'train.stepz'"),
+        ("improve.then={train: {stepz: 3}}", 2, "improve.then: unknown key 'train.stepz'"),
+        ("improve.mix={pseudo: 0, synthetic: 0}", 2, "'improve.mix': takes nothing of what the rounds add"),
+        ("improve.labels.decodings=[{language_model: none.txt}]", 3, "decodings.0.language_model': none.txt does not"),
+        ("improve.labels.decodings=[{language_model: '{empty}'}]", 3, "empty.txt holds no text"),
+        ("improve.labels.decodings=[{language_model_weight: 1}]", 2, "needs `language_model`"),
     ],
 )
 def test_what_is_refused(run_file, corpus, attempt, override, code, message):
-    places = {"{unlabelled}": f"{run_file.parent}/unlabelled.jsonl", "{corpus}": str(corpus)}
+    (empty := run_file.parent / "empty.txt").touch()
+    places = {"{unlabelled}": f"{run_file.parent}/unlabelled.jsonl", "{corpus}": str(corpus), "{empty}": str(empty)}
     for name, place in places.items():
         override = override.replace(name, place)
     answered, text = attempt("improve", run_file, override)
-    assert answered == code and message in text
+    assert answered == code and message in text and "Round 0" not in text
 
 
 def test_a_round_that_nothing_enters_is_not_trained(run_file, attempt, tmp_path):

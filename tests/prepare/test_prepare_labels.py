@@ -95,6 +95,7 @@ def place(tmp_path_factory) -> Path:
     for name, ids in {
         "labelled": [f"known{i}" for i in range(60)],
         "data": [*(f"clip{i}" for i in range(118)), "loop", "quiet"],
+        "quiet": [f"quiet{i}" for i in range(30)],
     }.items():
         clip = {"audio_path": "sound.flac", "duration": 3.0}
         lines = [{"id": i, **clip, "text": " ".join(truth(i))} for i in ids]
@@ -177,6 +178,13 @@ def test_a_draw_of_equal_hours_is_worse_and_a_vote_is_better(place, tmp_path, re
     assert all(len(r["hypotheses"]) == 1 and r["agreement"] == 1 for r in alone)
 
 
+def test_hours_bound_what_is_kept_and_are_named(place, tmp_path, recogniser, capsys):
+    kept, _, summary = labels(place, tmp_path / "a", "--max-error", 1, "--hours", 0.05)
+    assert 0 < len(kept) * 3 <= 180 and "in 0.05 hours allows" in summary["selection"]["notes"][0]
+    labels(place, tmp_path / "b", "--max-error", 1, "--hours", 1e-5, code=3)
+    assert "The surest labels last longer than 1e-05 hours" in capsys.readouterr().err
+
+
 def test_two_models(place, tmp_path, recogniser):
     kept, _, summary = labels(place, tmp_path / "a", "--model", place / "other", "--max-error", 0.3)
     names = [str(place / name) for name in ("good", "other")]
@@ -216,13 +224,18 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--select", "best"], 2, "'by' must be 'confidence' or 'random', not 'best'"),
+        (["--select", "best"], 2, "--select must be confidence or random, not 'best'"),
         (["--decoding", "beam=4"], 2, "did you mean 'beams'"),
         (["--decoding", "speed=5"], 2, "speed"),
         (["--filter", "hallucination"], 2, "unknown type 'hallucination'"),
         (["--hours", 0], 2, "hours"),
         (["--labelled", "{place}/labelled.jsonl,limit=10"], 3, "10 of 10 records of --labelled have a text"),
         (["--labelled", "{place}/nothing.jsonl"], 3, "nothing.jsonl"),
+        (
+            ["--labelled", "{place}/quiet.jsonl"],
+            3,
+            "30 labelled records 0 got a label that passes the filters (no_text: 30",
+        ),
         (["--to", "{place}/data.jsonl"], 2, "data.jsonl is a file: give a folder as --to"),
     ],
 )
@@ -232,6 +245,18 @@ def test_mistakes(place, tmp_path, recogniser, capsys, options, code, message):
     command += ["--model", str(place / "good"), *options]
     assert main(command) == code
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_manifest_that_it_did_not_make_stays(place, tmp_path, recogniser, capsys):
+    mine = tmp_path / "mine" / "manifest.jsonl"
+    mine.parent.mkdir()
+    mine.write_bytes((place / "data.jsonl").read_bytes().replace(b"sound.flac", bytes(place / "sound.flac")))
+    command = ["prepare", "labels", str(mine), "--to", str(mine.parent), "--stage", "none", "--max-error", "1"]
+    before = mine.read_bytes()
+    for arguments in ([*command, "--model", str(place / "good")], ["prepare", "speech", str(mine), *command[3:5]]):
+        assert main(arguments) == 2
+        assert "holds a manifest.jsonl already, which stays" in capsys.readouterr().err
+    assert mine.read_bytes() == before and list(mine.parent.iterdir()) == [mine]
 
 
 def test_other_settings_are_refused(place, tmp_path, recogniser, capsys):

@@ -107,8 +107,8 @@ def stand_in(path: Path, corpus: Path) -> None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
-        # The names of the real digits, and two of LibriSpeech: recipes select and leave out speakers by them. Two of the
-        # takes and chapters of the training parts.
+        # The names of the real digits, and two of LibriSpeech: recipes select and leave out speakers by them. Two takes
+        # and chapters of the training parts.
         speakers = cycle(["george", "jackson", "lucas", "nicolas", "theo", "yweweler", "174", "251"])
         records = [
             r

@@ -9,7 +9,7 @@ import pytest
 from stand_in import YAML, ended, starts, until
 
 from stentor.errors import ConfigError
-from stentor.studio.runs import jobs, watch
+from stentor.studio.runs import detached, jobs, watch
 from stentor.studio.runs.follow import JsonlTail, tail
 from stentor.studio.runs.jobs import Job, state
 from stentor.studio.runs.progress import progress_of
@@ -165,6 +165,55 @@ def test_labels_of_a_round_to_correct_and_the_next_round_with_what_was_corrected
     plain = jobs.start(projects, YAML.replace("first", "plain") + "improve: null\n")
     assert not plain.in_rounds and ended(plain).state == "finished"
     assert {"round", "labels"}.isdisjoint(watch.possible(plain, state(plain)))
+
+
+def test_machines_labels_are_on_neither_side_until_a_person_has_looked_at_them(voices):
+    ids = [voices.add(np.full(8000, 0.1, "float32"), 16000, text)["id"] for text in ("one", "two", "", "")]
+    before = voices.parts() and voices.sides()
+    voices.suggest({id: {"text": f"label {id}", "label_source": "pseudo", "confidence": 0.5} for id in ids[2:]})
+    assert voices.parts() and voices.sides() == before and before.keys() == set(ids[:2])
+    voices.edit(ids[2], text="three")
+    assert voices.sides().keys() == set(ids[:3])
+
+
+def test_the_next_round_learns_from_the_parts_as_they_are_now(projects, train, monkeypatch, tmp_path):
+    script = tmp_path / "improve.py"
+    script.write_text(ROUNDS)
+    monkeypatch.setattr(jobs, "IMPROVE", (sys.executable, "-S", str(script)))
+    voices = projects.create("voices", "en")
+    *_, last = [voices.add(np.full(8000, 0.1, "float32"), 16000, t)["id"] for t in ("one", "two", "three", "")]
+    parts = voices.parts()
+    job = jobs.start(projects, YAML.replace("/nowhere/train.jsonl", str(parts["train"])) + "improve: {rounds: 1}\n")
+    assert ended(job).state == "finished"
+    voices.edit(last, text="four")
+    jobs.next_round(projects, job)
+    assert ended(job).state == "finished"
+    copy = job.folder / "data" / "train" / "train.jsonl"
+    assert voices.sides()[last] in ("train", "held_out") and copy.read_bytes() == parts["train"].read_bytes()
+    assert len(copy.read_text().splitlines()) == [*voices.sides().values()].count("train")
+
+
+def test_the_page_shows_which_round_is_done_and_the_curves_of_its_training(projects):
+    folder = projects.runs / "mine"
+    for number in (9, 10):
+        (folder / f"round-{number}" / "run").mkdir(parents=True)
+        row = {"step": 4, "time": 5, "train/loss": 1.0}
+        (folder / f"round-{number}" / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (folder / "studio.json").write_text(json.dumps({"created": 1.0}))
+    job, began = Job(folder), {"time": 101.0, "event": "started", "rounds": 12, "done": 10}
+
+    def seen(code, *events):
+        (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in (began, *events)))
+        (folder / "ending.json").write_text(json.dumps({"started": 100.0, "exit": code}))
+        return state(job).sentence
+
+    assert job.training == folder / "round-10" / "run" and "stentor-curves" in watch.curves([job])
+    round_10 = {"time": 102.0, "event": "round", "round": 10}
+    assert seen(75, round_10) == "Stopped in round 10. Everything is saved: resume goes on from there."
+    assert seen(0, round_10, {"time": 103.0, "event": "finished", "step": 10}).startswith("Finished after round 10;")
+    with detached.exclusive(folder, "it lives already"):
+        assert seen(None).startswith("Getting ready")
+        assert seen(None, round_10).startswith("Round 10 of at most 12")
 
 
 @pytest.mark.slow

@@ -75,6 +75,10 @@ class Improve(Section):
             raise ConfigConflict("improve.sweep", "needs a set in `data.eval`: ratios are never chosen on a test set")
         if self.rounds and not self.unlabelled and self.speech is None:
             raise ConfigConflict("improve", "has nothing to add: give `unlabelled`, `speech` or both, or `rounds: 0`")
+        added = {"pseudo": bool(self.unlabelled), "synthetic": self.speech is not None}
+        if self.rounds and self.mix is not None and not any(getattr(self.mix, kind) for kind in added if added[kind]):
+            kinds = " and ".join(f"`{kind}`" for kind in added if added[kind])
+            raise ConfigConflict("improve.mix", f"takes nothing of what the rounds add: {kinds} must be above 0")
         if config.task.type != "transcribe":
             raise ConfigConflict("improve", f"is for the task transcribe, not {config.task.type}")
         overrides = {f"stages.{number}": stage for number, stage in enumerate(config.stages or [])}

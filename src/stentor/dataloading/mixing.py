@@ -18,7 +18,7 @@ from stentor.data.seeding import rng
 from stentor.dataloading.listing import with_counter
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
-from stentor.sources.base import Source
+from stentor.sources.base import Source, filter_warnings
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -213,7 +213,8 @@ def read_pools(
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)
     if not usable:
-        reasons = ", ".join(f"{v} {k}" for k, v in dropped.reasons.items()) or "the source is empty"
+        unmatched = [line.split(": ", 1)[1] for line in filter_warnings(list(sources), name)]
+        reasons = ", ".join([*(f"{v} {k}" for k, v in dropped.reasons.items()), *unmatched]) or "the source is empty"
         raise DataError(f"{name}: no usable record ({reasons}).")
     return pools
 

@@ -226,8 +226,8 @@ class DataSet:
         both paths.
 
         By `text` no sentence, by `speaker` no voice is on both sides. About `share` of the recordings are held out,
-        those that hash lowest. Records without text are on neither side. Raises ConfigError where one side would be
-        empty.
+        those that hash lowest. Records without text, and those whose text is a machine's label that nobody has looked
+        at, are on neither side. Raises ConfigError where one side would be empty.
         """
         train_test_split.checked(share, by)
         with locked(self.folder):
@@ -287,9 +287,10 @@ class DataSet:
         return ids
 
     def _with_text(self) -> list[Record]:
-        """What can be trained on: has a text, and names a file of this data set (a manifest may have been written by
-        hand, and a run reads whatever it names)."""
+        """What can be trained on and measured with: has a text that is no machine's label, and names a file of this
+        data set (a manifest may have been written by hand, and a run reads whatever it names)."""
         records = [r for r in self.records() if isinstance(r.get("text"), str) and r["text"].strip()]
+        records = [r for r in records if r.get("label_source") != "pseudo"]
         return [r for r in records if self._has_audio_inside(r)]
 
     def _has_audio_inside(self, record: Record) -> bool:

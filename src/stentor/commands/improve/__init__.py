@@ -36,6 +36,7 @@ from stentor.config.prepare.steps import LabelsStep
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
 from stentor.data.cut import audio_path
+from stentor.data.jsonl import open_text
 from stentor.data.storage import is_remote
 from stentor.dataloading.mixing import DropCounter, read_pools
 from stentor.engine.run_lock import run_lock
@@ -113,6 +114,7 @@ class _Rounds:
     def _read_data(self) -> None:
         later(round_config(self.config, [], None, None), self.section.then or {})  # what is wrong with it is said now
         _refuse_missing_models(self.section)
+        _refuse_language_models(self.section, self.config.task)
         data, dropped = self.config.data, DropCounter()
         self.pools = read_pools(data.train, data, dropped, "data.train", self.config.task.drop_reason)
         human = [cut for pool in self.pools for cut in pool.cuts]
@@ -305,6 +307,19 @@ def _refuse_missing_models(section: Improve) -> None:
                 find_export(model)
             except ConfigError as error:
                 raise ConfigError(f"'{place}': {error}") from None
+
+
+def _refuse_language_models(section: Improve, task: Any) -> None:
+    """Raise DataError where a language model's texts cannot be read, ConfigError where a weight has none to weigh,
+    before round 0 is trained."""
+    for number, decoding in enumerate(section.labels.decodings if section.unlabelled else ()):
+        place = f"improve.labels.decodings.{number}"
+        if decoding.language_model is not None:
+            with open_text(decoding.language_model) as file:
+                if not any(line.strip() for line in file):
+                    raise DataError(f"'{place}.language_model': {decoding.language_model} holds no text.")
+        elif decoding.language_model_weight is not None and task.language_model is None:
+            raise ConfigError(f"'{place}.language_model_weight' needs `language_model`, the file of its texts.")
 
 
 def _written(section: Section) -> dict[str, Any]:

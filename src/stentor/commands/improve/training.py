@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stentor.config.document import Mistake, Mistakes, parse
+from stentor.config.document import Mistake, Mistakes, Place, parse
 from stentor.config.improve import MixRatio
 from stentor.config.load import dump, load, load_text, resolved, stage_configs
 from stentor.config.merge import stage
@@ -59,11 +59,14 @@ def round_config(config: Config, pools: Sequence[Pool], material: Material | Non
 def later(plain: Plain, overrides: Plain) -> Plain:
     """The run file of a round with the overrides of `improve.then`, in one stage. Raises `Mistakes`."""
     mistakes: list[Mistake] = []
-    root, then = (parse(dump(part), "improve.then", 0, mistakes) for part in (plain, overrides))
-    staged = stage(root, then, Config, mistakes)
-    if mistakes:
-        raise Mistakes(mistakes)
-    return load_text(dump(staged.plain()), "improve.then").config.plain()
+    try:
+        root, then = (parse(dump(part), "improve.then", 0, mistakes) for part in (plain, overrides))
+        staged = stage(root, then, Config, mistakes)
+        if mistakes:
+            raise Mistakes(mistakes)
+        return load_text(dump(staged.plain()), "improve.then").config.plain()
+    except Mistakes as error:  # their lines are of no file that a person has written
+        raise Mistakes([replace(m, place=Place(0, 0, "improve.then")) for m in error.mistakes]) from None
 
 
 def _shares(pools: Sequence[Pool]) -> list[float]:

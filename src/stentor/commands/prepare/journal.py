@@ -141,11 +141,14 @@ def remove_journal(path: Path) -> None:
 
 def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, Any] | None:
     """The `summary.json` of a folder, where all is made with these settings; journals that a kill left are removed.
-    Raises ConfigError when the folder holds other `what`, made with other settings, or is a file."""
+    Raises ConfigError when the folder holds other `what`, made with other settings, or a manifest that no such command
+    has made, which would be written over, or is a file."""
     if folder.is_file():
         raise ConfigError(f"{folder} is a file: give a folder as --to.")
     path = folder / "summary.json"
     if not path.is_file():
+        if (folder / "manifest.jsonl").is_file() and not any(folder.glob("*.jsonl.part")):
+            raise ConfigError(f"{folder} holds a manifest.jsonl already, which stays: give another folder as --to.")
         return None
     summary: dict[str, Any] = json.loads(path.read_text("utf-8"))
     if summary.get("settings") != settings:

@@ -106,6 +106,12 @@ class Job:
         return isinstance(tree, dict) and bool(tree.get("improve"))
 
     @property
+    def training(self) -> Path:
+        """The folder whose curves and samples are shown: of a run in rounds, that of its last training."""
+        rounds = [path.parent for path in self.folder.glob("round-*/run/metrics.jsonl")]
+        return max(rounds, key=lambda path: int(path.parent.name[6:]), default=self.folder)
+
+    @property
     def yaml(self) -> str:
         return self.config.read_text(encoding="utf-8")
 
@@ -171,6 +177,9 @@ def next_round(projects: Projects, job: Job) -> None:
     _require_by_studio(job)
     with _exclusive(job.folder, job.name) as lock:
         staging = projects.tmp / f"run-{secrets.token_hex(8)}"
+        for dataset in map(projects.dataset, projects.datasets()):
+            if dataset.sides():  # what was corrected joins train.jsonl or held_out.jsonl
+                dataset.parts()
         try:
             renew(job.about.get("copies", {}), staging, job.folder)
         finally:
@@ -279,6 +288,9 @@ def _status(ending: Ending, now: RunProgress) -> RunStatus:
             return RunStatus("stopping", say("run_stopping"), step, total)
         if now.began < ending.started:  # what the files tell is of an earlier attempt
             return RunStatus("waiting", say("run_waiting"), step, total)
+        if now.rounds is not None:
+            sentence = say("run_waiting") if now.round is None else say("run_round", round=now.round, rounds=now.rounds)
+            return RunStatus("running", sentence, step, total)
         if total is not None and step >= total:
             return RunStatus("running", say("run_finishing"), step, total)
         stage = say("run_stage", stage=now.stage[0], stages=now.stage[1]) if now.stage else ""
@@ -286,10 +298,13 @@ def _status(ending: Ending, now: RunProgress) -> RunStatus:
     closed = now.closed if now.closed and now.closed.get("time", 0.0) >= ending.started else None
     state = _state_of(ending, closed)
     if state == "finished":
-        return RunStatus(state, say("run_finished"), step, total, code)
+        done = say("run_finished") if now.rounds is None else say("run_rounds_finished", round=step)
+        return RunStatus(state, done, step, total, code)
     if state == "stopped":
         saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
-        return RunStatus(state, say("run_saved" if saved else "run_stopped", step=step), step, total, code)
+        name = "run_saved" if saved else "run_stopped"
+        where = say(name, step=step) if now.rounds is None else say(f"{name}_in_round", round=now.round or 0)
+        return RunStatus(state, where, step, total, code)
     why = str(closed.get("error") or "") if code is None and closed else ""
     return RunStatus(state, why or _why(code, ending.message), step, total, code)
 

@@ -101,6 +101,10 @@ class RunProgress:
         """Steps of the present stage, once the run knows."""
         self.stage: tuple[int, int] | None = None
         """(which, of how many), for runs with several stages."""
+        self.round: int | None = None
+        """The round that is being done, or was done last, of a run in rounds."""
+        self.rounds: int | None = None
+        """Most rounds of a run in rounds; None of other runs."""
         self.began = 0.0
         """When training began or went on for the last time: seconds since 1970; 0.0 before."""
         self.closed: dict[str, Any] | None = None
@@ -121,7 +125,11 @@ class RunProgress:
         elif kind == "started":
             self.total = event["total_steps"] if isinstance(event.get("total_steps"), int) else None
             self.began = time if isinstance(time, (int, float)) else 0.0
+            self.rounds = event["rounds"] if isinstance(event.get("rounds"), int) else None
+            self.round = None
             self._ticks.clear()
+        elif kind == "round" and isinstance(event.get("round"), int):
+            self.round = event["round"]
         if isinstance(step, int):
             self.step = step
 

@@ -61,8 +61,8 @@ def sound(request: Request, projects: Projects) -> RouteResult:
 def spoken(request: Request, projects: Projects) -> RouteResult:
     """A file of speech that the run made (`samples/step-000400/SET/ID.wav`)."""
     job = _job(request, projects)
-    path = inside(job.folder, request.path_params["path"])
-    if not path.is_relative_to((job.folder / "samples").resolve()) or path.suffix != ".wav" or not path.is_file():
+    path = inside(job.training, request.path_params["path"])
+    if not path.is_relative_to((job.training / "samples").resolve()) or path.suffix != ".wav" or not path.is_file():
         raise ConfigError("There is no such recording.")
     return FileResponse(path, media_type="audio/wav", headers=_HEADERS)
 
@@ -72,7 +72,7 @@ def _job(request: Request, projects: Projects) -> Job:
 
 
 def _record(job: Job, name: str, id: str) -> dict[str, Any]:
-    followed = progress_of(job.folder)
+    followed = progress_of(job.training)
     with followed.lock:
         for (_, set_name), steps in followed.samples.items():
             for row in steps[max(steps)] if set_name == name else ():

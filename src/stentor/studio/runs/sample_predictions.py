@@ -32,9 +32,9 @@ _lock = threading.Lock()
 
 def samples(job: Job) -> str:
     """What the run answers about some held-out recordings, with what differs marked and players."""
-    followed = progress_of(job.folder)
+    followed = progress_of(job.training)
     with _lock, followed.lock:
-        key = (job.folder, followed.serial, followed.answers)
+        key = (followed.folder, followed.serial, followed.answers)
         if (html := _rendered.get(key)) is None:
             html = _rendered[key] = render("samples", _sample_sets(job, followed), UNSURE)
             while len(_rendered) > _MOST_RENDERED:
@@ -45,7 +45,7 @@ def samples(job: Job) -> str:
 def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
     """The newest answers of each set."""
     shown = []
-    normalizer = _normalizer(job.folder)
+    normalizer = _normalizer(job.training)
     for (stage, name), steps in followed.samples.items():
         if stage is not None and followed.stage and stage != str(followed.stage[0]):
             continue

@@ -108,7 +108,7 @@ def status(job: Job, now: RunStatus) -> str:
 
 def curves(shown: Sequence[Job]) -> str:
     """The curves of a run, or of several over each other."""
-    courses = [progress_of(job.folder) for job in shown]
+    courses = [progress_of(job.training) for job in shown]
     key = tuple((c.folder, c.serial) for c in courses)
     with _DRAWING:
         version = tuple(c.version for c in courses)
@@ -132,7 +132,7 @@ def memory(job: Job, now: RunStatus) -> str:
 
 
 def run_memory(job: Job) -> list[MemoryBar]:
-    followed = progress_of(job.folder)
+    followed = progress_of(job.training)
     with followed.lock:
         known = {key: followed.last(key) for key in followed.numbers.values if key.startswith("memory/")}
         busy = followed.last("gpu_utilization")

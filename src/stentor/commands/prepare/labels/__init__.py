@@ -8,14 +8,15 @@ has `selection` besides."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from stentor.commands.prepare.journal import made_before
 from stentor.commands.prepare.segments import NamedStage, make_corpus, named, recordings, refuse_unusable
 from stentor.config.load import inline, parse_section
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Stage
 from stentor.inference.segments.label import Decoding, LabelStage
+from stentor.inference.segments.select import SelectStage
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import LabelsOptions
@@ -29,6 +30,8 @@ def prepare_labels(options: LabelsOptions) -> None:
     DataError for too few labelled records."""
     from stentor.commands.prepare.labels.labelled import learn
 
+    if options.select not in get_args(SelectStage.model_fields["by"].annotation):
+        raise ConfigError(f"--select must be confidence or random, not {options.select!r}.")
     label = LabelStage(
         models=options.model,
         decodings=[parse_section(spec, Decoding, "--decoding") for spec in options.decoding] or [Decoding()],
@@ -50,7 +53,7 @@ def prepare_labels(options: LabelsOptions) -> None:
 
     def selection() -> dict[str, Any]:
         chosen = {**facts, "max_error": select.max_error, "by": select.by, **select.selection}
-        chosen["notes"] = [*_sentences(chosen, select.assurance), *facts["notes"]]
+        chosen["notes"] = [*_sentences(chosen, select.assurance, select.hours), *facts["notes"]]
         print("\n".join(chosen["notes"]), flush=True)
         return {"selection": chosen}
 
@@ -68,7 +71,7 @@ def _stages(specs: Sequence[str], option: str) -> list[Stage]:
     return [] if list(specs) == [NONE] else [parse_section(spec, Stage, option) for spec in specs]
 
 
-def _sentences(chosen: dict[str, Any], assurance: float) -> list[str]:
+def _sentences(chosen: dict[str, Any], assurance: float, hours: float | None) -> list[str]:
     """What was chosen and how far it can be believed, for people."""
     wished, curve = f"{100 * chosen['max_error']:g} %", chosen["curve"]
 
@@ -79,13 +82,19 @@ def _sentences(chosen: dict[str, Any], assurance: float) -> list[str]:
 
     if not curve:
         sentence = "No label is left to choose from."
+    elif chosen["min_confidence"] is None and hours is not None and curve[0]["upper"] <= chosen["max_error"]:
+        sentence = (
+            f"The surest labels last longer than {hours:g} hours, and labels that are equally sure are kept together "
+            "or not at all: allow more hours."
+        )
     elif chosen["min_confidence"] is None:
         sentence = (
             f"No threshold keeps an error of {wished}: of the surest labels {errors(curve[0])}. Allow a higher error, "
             "label with better models, or give more labelled records."
         )
     else:
-        sentence = f"An error of {wished} allows {100 * chosen['kept_share']:.0f} % of the seconds: {errors(chosen)}."
+        limits = f"An error of {wished} allows" if hours is None else f"An error of {wished} in {hours:g} hours allows"
+        sentence = f"{limits} {100 * chosen['kept_share']:.0f} % of the seconds: {errors(chosen)}."
     if chosen["calibrated"]:
         return [sentence]
     doubt = "This is by the models' own probabilities, which can be far too high or too low: --labelled measures them."

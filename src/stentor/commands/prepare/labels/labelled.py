@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,11 @@ def learn(
     lines = journal.lines(each.id for each in work)
     records = [record for each, line in zip(work, lines) for record in _labelled(each, line)]
     if len(records) < LEAST:
+        lost = _lost(journal.lines(each.id for each in work))
         raise DataError(
-            f"{len(records)} of {len(work):,} labelled records have a text and pass the filters; {LEAST} are needed to "
-            "choose a threshold: give more, or leave --labelled out."
+            f"Of {len(work):,} labelled records {len(records)} got a label that passes the filters{lost}; "
+            f"{LEAST} are needed to choose a threshold. Give more of them or none, filter less, or label with models "
+            "that have learned more."
         )
     hypotheses = range(len(label.models) * len(label.decodings))
     label = label.calibrated([fit_words(records, number) for number in hypotheses])
@@ -74,6 +77,18 @@ def refuse_few(cuts: Iterable[Cut | UnusableRecord], place: str, mend: str) -> N
             f"{sum(texts)} of {len(texts):,} records of {place} have a text; {LEAST} are needed to choose a threshold "
             f"for labels: give more, or {mend}."
         )
+
+
+def _lost(lines: Iterable[dict[str, Any]]) -> str:
+    """Why labelled records got none, with counts, in brackets."""
+    reasons = Counter(
+        reason
+        for line in lines
+        for reason in ([line["dropped"]] if "dropped" in line else [r["reason"] for r in line["record"]["rejects"]])
+    )
+    counts = [f"{reason}: {count:,}" for reason, count in reasons.items()]
+    silent = ", where the models write nothing" if "no_text" in reasons else ""
+    return f" ({', '.join(counts)}{silent})" if counts else ""
 
 
 def _labelled(work: Work, line: dict[str, Any]) -> Iterator[Labelled]:

@@ -302,8 +302,10 @@ def _status(ending: Ending, now: RunProgress) -> RunStatus:
         return RunStatus(state, done, step, total, code)
     if state == "stopped":
         saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
-        name = "run_saved" if saved else "run_stopped"
-        where = say(name, step=step) if now.rounds is None else say(f"{name}_in_round", round=now.round or 0)
+        if now.rounds is None:
+            where = say("run_saved" if saved else "run_stopped", step=step)
+        else:
+            where = say("run_saved_in_round" if saved else "run_stopped_in_round", round=now.round or 0)
         return RunStatus(state, where, step, total, code)
     why = str(closed.get("error") or "") if code is None and closed else ""
     return RunStatus(state, why or _why(code, ending.message), step, total, code)

@@ -34,8 +34,8 @@ class Source(Choice):
     """Channel, from 0, of recordings that name none (key `channel`), such as one side of a telephone call. Null: the
     mean of all."""
     where: dict[str, Any] = {}
-    """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`. A number matches
-    the text that writes it, too."""
+    """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`. A whole number
+    matches the text that writes it, too."""
     exclude: dict[str, Any] = {}
     """Leave out records whose field has this value, or one of these values."""
     skip: int = Field(0, ge=0)
@@ -144,7 +144,9 @@ class Source(Choice):
             raise violation(self, "records", YIELDS, record)
         self.set_defaults(record)
         for (_, key), values in (unmatched or {}).items():
-            values[:] = [value for value in values if not _matches(field_of(record, key), value)] if values else []
+            for value in _spellings(field_of(record, key)) if values else ():
+                if value in values:
+                    values.remove(value)
         return all(_matches(field_of(record, key), value) for key, value in self.where.items()) and not any(
             _matches(field_of(record, key), value) for key, value in self.exclude.items()
         )
@@ -168,12 +170,20 @@ TightSource = Annotated[SerializeAsAny[Source], AfterValidator(lambda source: so
 
 
 def _matches(value: Any, allowed: Any) -> bool:
-    """A number matches the text that writes it, which YAML and the command line read as a number."""
-    if isinstance(allowed, list):
-        return any(_matches(value, each) for each in allowed)
-    return value == allowed or (isinstance(value, str) and isinstance(allowed, int | float) and value == str(allowed))
+    allowed = allowed if isinstance(allowed, list) else [allowed]
+    return any(spelling in allowed for spelling in _spellings(value))
 
 
+def _spellings(value: Any) -> tuple[Any, ...]:
+    """A value and, of a text that is a whole number, the number as which YAML and the command line read it."""
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > DIGITS:
+        return (value,)
+    number = int(value)
+    return (value, number) if str(number) == value else (value,)  # 012 is no 12
+
+
+DIGITS = 30
+"""Most of a number in `where`; Python refuses to read thousands."""
 UNEVEN = 10
 """Parts that each shard must have when some have one more than others: a shard with less data comes to its next epoch
 earlier, so a tenth is what its records may be ahead."""

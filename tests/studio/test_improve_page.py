@@ -103,6 +103,10 @@ def test_labels_are_corrected_and_the_next_round_learns_from_them(chromium, open
         studio_steps.reach(page, "finished")
         assert "Finished after round 2" in page.text("#status")
         shoot(page, "done", "#runs")
+        page.click("#retry")
+        page.wait(
+            "document.querySelector('#command').innerText.includes('stentor improve ')", "the command is that of rounds"
+        )
         assert not page.errors and page.hosts == {"127.0.0.1"}, (page.errors, page.hosts)
     first, second = (json.loads((job.folder / f"round-{n}" / "round.json").read_text()) for n in (1, 2))
     assert [r["entered"]["human"]["records"] for r in (first, second)] == [6, 7]

@@ -148,7 +148,13 @@ def test_names_of_runs_are_valid_and_free(projects):
     assert name == "my-voice-whisper-tiny-en"
     (projects.runs / name.upper()).mkdir()
     assert settings.run_name(projects, "my-voice", OWN, "openai/whisper-tiny.en") == name + "-2"
-    assert settings.command(projects, "a b").endswith("/runs/a b/run.yaml'")
+
+
+def test_the_same_on_a_command_line_is_of_the_verb_that_the_run_file_is_for(projects):
+    file = f"'{projects.runs}/a b/run.yaml'"
+    assert settings.command(projects, "a b", "name: mine\n") == f"stentor train {file}"
+    assert settings.command(projects, "a b", "improve: {rounds: 1}\n") == f"stentor improve {file}"
+    assert settings.command(projects, None, "improve: {").startswith("stentor train ")  # half typed
 
 
 PLAN = {

@@ -97,13 +97,10 @@ class Job:
     @property
     def in_rounds(self) -> bool:
         """Whether `stentor improve` trains it."""
-        from ruamel.yaml import YAML, YAMLError
-
         try:
-            tree = YAML(typ="safe").load(self.yaml)
-        except (OSError, YAMLError):
+            return has_rounds(self.yaml)
+        except OSError:
             return False
-        return isinstance(tree, dict) and bool(tree.get("improve"))
 
     @property
     def training(self) -> Path:
@@ -120,6 +117,17 @@ class Job:
         """`created` (seconds since 1970), `retry_of` (a run's name, or not there), `copies` of a run in rounds: the
         manifests that its data was copied from, by the copy's name."""
         return read_json(self.folder / "studio.json") or {"created": (stamp(self.config) or (0, 0))[0] / 1e9}
+
+
+def has_rounds(yaml: str) -> bool:
+    """Whether a run file is for `stentor improve`; one that cannot be read is not."""
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        tree = YAML(typ="safe").load(yaml)
+    except YAMLError:
+        return False
+    return isinstance(tree, dict) and bool(tree.get("improve"))
 
 
 def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str | None = None) -> Job:

@@ -23,7 +23,7 @@ from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import name_from, read_json, read_records, same_name
 from stentor.studio.projects import Projects
 from stentor.studio.runs.availability import has_gpu, on_disk, reachable
-from stentor.studio.runs.jobs import find, jobs
+from stentor.studio.runs.jobs import find, has_rounds, jobs
 from stentor.studio.texts import say, texts
 from stentor.tasks.base import Task
 
@@ -318,6 +318,7 @@ def free_name(projects: Projects, stem: str) -> str:
     return next(name for name in names if same_name(name) not in taken)
 
 
-def command(projects: Projects, name: str | None) -> str:
-    """What a person types to do the same by hand."""
-    return shlex.join(["stentor", "train", str(projects.runs / ((name or "").strip() or "run") / "run.yaml")])
+def command(projects: Projects, name: str | None, yaml: str | None) -> str:
+    """What a person types to do the same by hand as the run file does under this name."""
+    verb = "improve" if has_rounds(yaml or "") else "train"
+    return shlex.join(["stentor", verb, str(projects.runs / ((name or "").strip() or "run") / "run.yaml")])

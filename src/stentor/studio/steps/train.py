@@ -123,7 +123,8 @@ def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) ->
 def _listen_to_start(shared: Shared, widgets: SimpleNamespace) -> None:
     yaml, name, retried, result = widgets.yaml, widgets.name, widgets.retried, widgets.plan_result
     once: dict[str, Any] = {"trigger_mode": "once"}
-    shared.on(name.change, settings.command, name, widgets.command, trigger_mode=LAST)
+    typed = [name.change, yaml.change]
+    shared.on(typed, settings.command, [name, yaml], widgets.command, trigger_mode=LAST)
     shared.on(widgets.plan.click, _planned, yaml, result, **once, concurrency_limit=1, concurrency_id="plan")
     started = [shared.started, name, retried]
     shared.on(widgets.start.click, _begin, [yaml, name, retried], started, **once, concurrency_limit=None)

@@ -1,6 +1,7 @@
 """`stentor improve` through the command line, on tiny models and the built-in voice."""
 
 import json
+import re
 import signal
 from collections import Counter
 
@@ -128,11 +129,15 @@ def test_texts_that_may_be_shared_are_spoken(run_file, here, corpus, tmp_path):
 
 def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
     options = [f"data.eval={{mine: {{type: jsonl, path: '{corpus}/dev.jsonl', limit: 2}}}}", "data.test.dev.skip=2"]
+    options += [f"data.test.more={{type: jsonl, path: '{corpus}/dev.jsonl', skip: 3}}"]
     options += ["improve.start=best", "improve.then={train: {steps: 3}}", "improve.sweep_share=0.4"]
     options += ["improve.unlabelled=[]", "improve.sweep=[{human: 1, synthetic: 3}]", "improve.rounds=0"]
     here("improve", run_file, *options)
     assert len(results_of(tmp_path)["rounds"]) == 1
-    here("improve", run_file, *options, "--more", "1")
+    told = " ".join(here("improve", run_file, *options, "--more", "1").split())
+    assert re.search(
+        r"Round 1, mine: WER .* against .*; dev: WER .*; more: WER .* The best is .*, dev: .*; more: ", told
+    )
     results = results_of(tmp_path)
     tried = results["rounds"][1]["sweep"]
     assert (results["decided_on"], results["reported_on"], len(tried)) == ("mine", "dev", 2)
@@ -142,6 +147,8 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
     run = (tmp_path / "runs" / "run" / "round-1" / "run.yaml").read_text()
     assert "round-0/run/export" in run and "steps: 3" in run and "stages: null" in run
     page = (tmp_path / "runs" / "run" / "report.html").read_text()
+    assert all(f">WER, {name}</th>" in page for name in ("mine", "dev", "more"))
+    assert re.search(r"WER by round\. mine: .*dev: .*more: ", page)
     assert "WER by ratio" in page and "dev chose nothing" in page and "<audio" in page
 
 

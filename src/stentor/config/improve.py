@@ -62,8 +62,8 @@ class Improve(Section):
     """The set of `data.eval` that says whether a round is better. Null: the first one; without any, the set `test`,
     whose figure is then too good by what was chosen on it."""
     test: str | None = None
-    """The set of `data.test` that is reported for each round and chooses nothing, where there is a set to choose on.
-    Null: the first one."""
+    """The set of `data.test` that must have nothing in common with the data of the rounds. It chooses nothing, where
+    there is a set to choose on; the others are only reported beside it. Null: the first one."""
     may_share: list[Literal["speakers", "texts"]] = []
     """What the set `test` may have in common with the data of the rounds, such as `texts` where only digits are said.
     Ids and recordings never."""

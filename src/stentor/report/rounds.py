@@ -67,17 +67,18 @@ def _metric(results: dict[str, Any]) -> str:
 
 
 def _sets(results: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys((results["decided_on"], results["reported_on"])))
+    """The set that decides and the test sets."""
+    return list(dict.fromkeys((results["decided_on"], *results["tests"])))
 
 
 def _row(results: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
     """A round as a row of the table."""
     metric = _metric(results)
-    scores = [done["eval"][name][metric] for name in _sets(results)]
+    scores = [done["eval"].get(name, {}).get(metric) for name in _sets(results)]
     change = done["change"].get(metric)
     return {
         **done,
-        "scores": [(figure(metric, score["value"]), interval(metric, score)) for score in scores],
+        "scores": [(figure(metric, s["value"]), interval(metric, s)) if s else ("", "") for s in scores],
         "changed": "" if change is None else percent(change["value"]),
         "changed_interval": "" if change is None else f"{percent(change['low'])} to {percent(change['high'])}",
         "ratio": "" if done["mix"] is None else ratio(done["mix"]),
@@ -91,8 +92,11 @@ def ratio(mix: dict[str, float]) -> str:
 
 def _by_round(results: dict[str, Any]) -> Chart:
     metric, rounds = _metric(results), results["rounds"]
-    numbers = [r["number"] for r in rounds]
-    curves = [Curve(name, numbers, [r["eval"][name][metric]["value"] for r in rounds]) for name in _sets(results)]
+    curves = []
+    for name in _sets(results):
+        measured = [(r["number"], r["eval"][name][metric]["value"]) for r in rounds if name in r["eval"]]
+        if measured:
+            curves.append(Curve(name, [x for x, _ in measured], [y for _, y in measured]))
     style = ChartStyle("round 0: human data alone", percent=True, marks=True, log=False)
     return chart(f"{label(metric)} by round", curves, style)
 

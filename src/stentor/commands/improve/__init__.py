@@ -89,6 +89,7 @@ class _Rounds:
         self.logger, self.options = logger, options
         self.decides, self.apart = section.decides(config)
         self.reports = section.reports(config)
+        self.tests = list(dict.fromkeys([self.reports, *config.data.test]))
 
     def run(self) -> None:
         prepare_run(self.config.prepare, self.options.plugin)
@@ -107,7 +108,7 @@ class _Rounds:
         assert best is not None
         self.logger.event("finished", step=rounds[-1].number, eval=best.eval, reason=why)
         self.logger.say(
-            f"{why} The best is round {best.number}, {self.reports}: {self._score_text(best, self.reports)}. See "
+            f"{why} The best is round {best.number}, {self._scores_text(best, self.tests)}. See "
             f"{self.folder / 'report.html'}; `--more 1` adds a round."
         )
 
@@ -256,18 +257,24 @@ class _Rounds:
 
     # What is told ---------------------------------------------------------------------------------------------------
 
-    def _score_text(self, done: Round, name: str) -> str:
-        metric, score = next(iter(done.eval[name].items()))
-        return f"{label(metric)} {figure(metric, score['value'])} (95 %: {interval(metric, score)})"
+    def _scores_text(self, done: Round, names: Sequence[str]) -> str:
+        """The main scores on those sets that the round was measured on."""
+        texts = []
+        for name in names:
+            if name in done.eval:
+                metric, score = next(iter(done.eval[name].items()))
+                value = f"{label(metric)} {figure(metric, score['value'])} (95 %: {interval(metric, score)})"
+                texts.append(f"{name}: {value}")
+        return "; ".join(texts)
 
     def _tell(self, done: Round) -> None:
         metric = self.config.task.main_metric()[0]
-        line = f"Round {done.number}: {self.decides} {self._score_text(done, self.decides)}"
+        line = f"Round {done.number}, {self._scores_text(done, [self.decides])}"
         if change := done.change.get(metric):
             low, high = percent(change["low"]), percent(change["high"])
             line += f", {percent(change['value'])} against the best before (95 %: {low} to {high})"
-        if self.apart:
-            line += f"; {self.reports} {self._score_text(done, self.reports)}"
+        if others := [name for name in self.tests if name != self.decides]:
+            line += f"; {self._scores_text(done, others)}"
         self.logger.say(f"{line}. {'Kept' if done.kept else 'Not kept'}.")
         self.logger.event("evaluated", step=done.number, eval=done.eval, kept=done.kept)
 
@@ -290,6 +297,7 @@ class _Rounds:
                 "ended": why,
                 "decided_on": self.decides,
                 "reported_on": self.reports,
+                "tests": self.tests,
                 "seconds": round(sum(r.seconds for r in rounds), 1),
             },
         )

@@ -1,3 +1,4 @@
+import itertools
 import re
 
 import pytest
@@ -56,6 +57,22 @@ def test_the_best_value_is_ringed():
     curve = Curve("a", [0, 50, 100], [3, 1, 2])
     assert chart("t", [curve], ChartStyle(best="min")).lines[0].best[0] == 50
     assert chart("t", [curve], ChartStyle(best="max")).lines[0].best[0] == 0
+
+
+def test_texts_beside_near_points_do_not_lie_over_one_another():
+    xs, ys = [70, 70.2, 70.4, 70.6, 95], [0.11, 0.11, 0.12, 0.11, 0.11]
+    curve = Curve("wer", xs, ys, ["1:3:0.5", "1:3:1", "1:3:2", "1:3:4", "1:3:8"])
+    labels = chart("t", [curve], ChartStyle(percent=True, log=False, unit="%")).lines[0].labels
+    assert labels[4][1] == labels[0][1] and all(0 <= bottom <= 100 for _, bottom, _ in labels)  # the last has room
+    bottoms = sorted(bottom for _, bottom, _ in labels[:4])
+    assert all(high - low > 7.9 for low, high in itertools.pairwise(bottoms))
+
+
+@pytest.mark.parametrize(
+    ("xs", "ends"), [([67, 80], (65, 80.75)), ([20, 80], (0, 84)), ([80], (0, 84)), ([80, 80], (0, 84))]
+)
+def test_an_axis_that_counts_no_steps_begins_where_the_values_do(xs, ends):
+    assert chart("t", [Curve("a", xs, xs)], ChartStyle(unit="%")).bounds[:2] == pytest.approx(ends)
 
 
 def test_stages_are_laid_end_to_end():

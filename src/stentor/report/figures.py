@@ -13,6 +13,8 @@ from typing import Any
 SIZE = 1000
 POINTS = 400
 """Most points of a curve in the page; longer curves are drawn by the mean, lowest and highest of each stretch."""
+LETTER, LINE = 3.0, 8.0
+"""Width of a letter and height of a line of the texts beside points, in percent of a narrow chart."""
 
 
 @dataclass
@@ -113,8 +115,8 @@ def chart(
     if log is None:
         log = min(ys) > 0 and max(ys) / min(ys) > 30
     low, high, values = _scale(min(ys), max(ys), zero=style.zero, log=log, percent=style.percent)
-    ends = [c.xs[-1] for curve in curves for c in (curve, curve.faint) if c]
-    x0, x1 = 0.0, 1.05 * max(0.1, *ends) if style.unit else max(1.0, *ends)
+    xs = [x for curve in curves for c in (curve, curve.faint) if c for x in (c.xs[0], c.xs[-1])]
+    x0, x1 = _x_bounds(min(xs), max(xs)) if style.unit else (0.0, max(1.0, *xs))
 
     def left(x: float) -> float:
         return (x - x0) / (x1 - x0)
@@ -146,6 +148,7 @@ def chart(
             at = (min if style.best == "min" else max)(range(len(c.ys)), key=lambda i: c.ys[i])
             line.best = (round(100 * left(c.xs[at]), 2), round(100 * up(c.ys[at]), 2))
         lines.append(line)
+    _keep_apart(lines)
     notes = [style.note] if style.note else []
     if log:
         notes.append("log scale")
@@ -204,6 +207,32 @@ def _sentence(curve: Curve, style: ChartStyle) -> str:
 
     low = min(range(len(curve.ys)), key=curve.ys.__getitem__)
     return f"{curve.name}: {point(0)}, {point(-1)}, lowest {point(low)}."
+
+
+def _x_bounds(low: float, high: float) -> tuple[float, float]:
+    """Ends of an axis that counts no steps: it begins at 0, unless all there is lies in its upper half."""
+    x0 = 0.0
+    if high / 2 < low < high:
+        step = _nice((high - low) / 4)
+        x0 = math.floor(low / step) * step
+    return x0, x0 + 1.05 * max(0.1, high - x0)
+
+
+def _keep_apart(lines: Sequence[ChartLine]) -> None:
+    """Move each text beside a point that would lie over an earlier one up or down, by lines of text."""
+    placed: list[tuple[float, float, str]] = []
+
+    def free(left: float, bottom: float, text: str) -> bool:
+        end = left + LETTER * (len(text) + 1)
+        beside = (end <= x or x + LETTER * (len(t) + 1) <= left or abs(bottom - y) >= LINE for x, y, t in placed)
+        return 0 <= bottom <= 100 and all(beside)
+
+    for line in lines:
+        for at, (left, bottom, text) in enumerate(line.labels):
+            offsets = (k * LINE for n in range(len(placed) + 1) for k in (n, -n))
+            bottom += next((offset for offset in offsets if free(left, bottom + offset, text)), 0.0)
+            line.labels[at] = (left, round(bottom, 2), text)
+            placed.append(line.labels[at])
 
 
 def _scale(

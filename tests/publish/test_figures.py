@@ -24,6 +24,19 @@ def test_axes_start_and_end_at_round_values():
     assert y1 == pytest.approx(1000 - 1000 * 0.47 / 0.6, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("values", "zero", "ends"),
+    [
+        ([0.05, 1.0], True, ("0 %", "100 %")),
+        ([1.0, 1.0], False, ("90 %", "100 %")),
+        ([0.1, 1.02], True, ("0 %", "150 %")),
+    ],
+)
+def test_shares_end_at_100_percent_unless_the_values_exceed_it(values, zero, ends):
+    drawn = chart("t", [Curve("a", [0, 1], values)], ChartStyle(percent=True, zero=zero, log=False))
+    assert (drawn.yticks[0].label, drawn.yticks[-1].label) == ends and drawn.yticks[-1].at == 100
+
+
 def test_a_wide_spread_gets_a_logarithmic_axis():
     drawn = chart("t", [Curve("a", [0, 1, 2], [100, 1, 0.01])])
     assert drawn.log

@@ -249,6 +249,7 @@ def _scale(
         if b - a > 6:
             ticks = ticks[:: math.ceil((b - a) / 6)]
         return a, b, [(t, _tick_text(t, percent)) for t in ticks]
+    most = 1.0 if percent and high <= 1.0 else math.inf
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
     if high == low:
@@ -257,7 +258,7 @@ def _scale(
     step = _nice((high - low) / 4)
     low = math.floor(low / step + 1e-9) * step
     room = 0.02 * (high - low)  # a line along the very top would hide in the frame
-    high = math.ceil((high + room) / step - 1e-9) * step
+    high = min(most, math.ceil((high + room) / step - 1e-9) * step)
     return low, high, [(t, _tick_text(t, percent)) for t in _range(low, high, step)]
 
 

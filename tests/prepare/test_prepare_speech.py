@@ -14,6 +14,7 @@ from stentor.cli import main
 from stentor.config.load import parse_source
 from stentor.data.cut import text_of, words_of
 from stentor.data.load_audio import load_audio
+from stentor.text.scripts import unread_script
 
 TEXTS = ["the lamp is on", "turn it off", "good morning, everybody!", "one two three"]
 EAR = '''
@@ -294,6 +295,35 @@ def test_languages(speech):
     (record,) = lines(speech("a", "type=text,texts=[guten Tag],language=de"))
     assert (record["language"], record["voice"].partition("+")[0]) == ("de", "de")
     speech("b", "type=text,texts=[guten Tag],language=de", "--voice", "en-us", code=2, says="--voices accents=[de]")
+
+
+def test_texts_in_a_script_that_the_voice_does_not_read_are_rejected(speech):
+    texts = "type=text,texts=[привет мир, one two, 'over α', пока]"
+    folder = speech("a", texts, "--voice", "en-us", code=3, says="2 of 4 records cannot be used")
+    assert [r["text"] for r in lines(folder)] == ["one two", "over α"]
+    first, second = lines(folder, "rejects.jsonl")
+    assert first["reason"] == second["reason"] == "script"
+    assert "the voice en-us does not read Cyrillic letters ('привет мир'): name the texts' language" in first["message"]
+    assert len(lines(speech("b", texts, "--language", "ru", "--voices", "count=1"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "script"),
+    [
+        ("привет", "en", "Cyrillic"),
+        ("привет", "uk", None),
+        ("Zoë, ＯＫ 42!", "de", None),
+        ("42", "en", None),
+        ("東京 タワー", "ja", None),
+        ("東京都庁", "ja", "CJK"),
+        ("東京都庁", "zh", None),
+        ("hello", "ja", None),
+        ("नमस्ते दुनिया", "hi", None),
+        ("नमस्ते दुनिया", "en", "Devanagari"),
+    ],
+)
+def test_scripts(text, language, script):
+    assert unread_script(text, language) == script
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ LEFT = REASONS | {
     "held_out": "a text of a set that measures",
     "wer": "the recogniser hears something else",
     "not_spoken": "the voice cannot say it",
+    "script": "the voice does not read its letters",
 }
 """What the reasons of material mean, where the summary of its folder does not say it."""
 

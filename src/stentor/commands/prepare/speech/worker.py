@@ -24,6 +24,7 @@ from stentor.data.cut import UnusableRecord, divided
 from stentor.data.seeding import rng
 from stentor.errors import ConfigError, StentorError
 from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
+from stentor.text.scripts import unread_script
 
 PEAK = 0.98
 """Highest sample: what is louder is made softer, so that nothing is clipped."""
@@ -80,6 +81,11 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
         from stentor.audio.synth import RATE, say
 
         for spoken in group:
+            if script := unread_script(spoken.text, spoken.voice.language):
+                unread = f"the voice {spoken.voice.name} does not read {script} letters ({spoken.text[:60]!r})"
+                mend = "name the texts' language with --language, or leave them out"
+                yield UnusableRecord(spoken.id, "script", f"{spoken.id}: {unread}: {mend}.")
+                continue
             try:
                 speech = say(**spoken.voice.call)
             except ConfigError as error:  # voices were checked before: the text is at fault

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.jsonl import open_text
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 from stentor.models.biasing import START, letter_case
 
 if TYPE_CHECKING:
@@ -159,6 +159,9 @@ def language_model(processor: Any, path: Path, weight: float) -> LanguageModel:
         lines = [text for line in file if (text := line.strip())]
     if not lines:
         raise DataError(f"{path} holds no text to learn a language model from.")
-    spelled = letter_case(processor, lines[0])
+    try:
+        spelled = letter_case(processor, lines[0])
+    except ConfigError as error:
+        raise ConfigError(f"The texts of the language model, {path}: {error}") from None
     texts = [ids for line in lines if (ids := processor.ids(spelled(line)))]
     return LanguageModel(texts, weight, getattr(processor, "eos_id", None))

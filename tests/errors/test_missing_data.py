@@ -45,3 +45,10 @@ def test_a_recipe_without_its_data(attempt, tmp_path, monkeypatch, recipe, key, 
 def test_token_shards_that_are_not_there(attempt, tiny):
     code, shown = attempt("train", tiny(), "data.train.0={type: shards, path: data/tokens/train/data.lst}")
     assert code == 3 and "`stentor prepare tokens MANIFEST --codec CODEC --to data/tokens/train` makes" in shown
+
+
+@pytest.mark.parametrize("kind", ["eval", "test"])
+def test_a_set_without_records_is_named_by_its_key(attempt, tiny, corpus, kind):
+    takes = f"{{type: jsonl, path: '{corpus}/dev.jsonl', where: {{speaker: [nobody]}}}}"
+    code, shown = attempt("train", tiny(), f"data.{kind}={{takes: {takes}}}")
+    assert code == 3 and f"stentor: data.{kind}.takes: no usable record (no record has the speaker nobody" in shown

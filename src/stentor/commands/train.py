@@ -99,11 +99,14 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
 
     data = unlimited(config.data) if task.any_length else config.data
 
-    def eval_sets(sources: Mapping[str, Any]) -> list[EvalSet]:
+    def eval_sets(kind: str, sources: Mapping[str, Any]) -> list[EvalSet]:
         reason = partial(drop_reason, training=False)
-        return [EvalSet(n, *eval_plan(s, n, data, processor, task.drop_reason, reason)) for n, s in sources.items()]
+        return [
+            EvalSet(name, *eval_plan(source, f"data.{kind}.{name}", data, processor, task.drop_reason, reason))
+            for name, source in sources.items()
+        ]
 
-    evals, tests = eval_sets(config.data.eval), eval_sets(config.data.test)
+    evals, tests = eval_sets("eval", config.data.eval), eval_sets("test", config.data.test)
     overlap = leakage.of_run(train_data, [*evals, *tests])
     data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
     filters = filter_warnings({"train": data.train, "eval": data.eval, "test": data.test}, "data")

@@ -97,7 +97,8 @@ def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
     """A function with one parameter for each field of the dataclass that `verb` takes, as Typer reads them.
 
     Paths may be addresses, which `verb` sees as local files (stentor.commands.addresses). Where there is a field
-    `plugin`, it loads those plug-ins and the installed ones; then it calls `verb` with the options as one object.
+    `plugin`, it loads those plug-ins and the installed ones, a field `device` is checked; then it calls `verb` with the
+    options as one object.
     """
     (options_class,) = (p.annotation for p in inspect.signature(verb).parameters.values())
     types = get_type_hints(options_class)
@@ -110,6 +111,10 @@ def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
                 from stentor.config.plugins import load_plugins
 
                 load_plugins(options.plugin)
+            if getattr(options, "device", "auto") not in ("auto", []):
+                from stentor.commands.prepare.executor import check_device
+
+                check_device(options)
             verb(options)
 
     parameters = []

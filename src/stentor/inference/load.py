@@ -341,8 +341,9 @@ def _export_folder(path: str | Path) -> Path:
     return _download(str(path))
 
 
-def pick_device(name: str) -> Any:
-    """The torch device that `auto`, `cpu`, `cuda`, `cuda:N` or `mps` means here. Raises ConfigError."""
+def pick_device(name: str, here: bool = True) -> Any:
+    """The torch device that `auto`, `cpu`, `cuda`, `cuda:N` or `mps` means. Raises ConfigError for another name, and,
+    if it is to be `here`, for a device that this machine lacks."""
     import torch
 
     if name == "auto":
@@ -353,6 +354,8 @@ def pick_device(name: str) -> Any:
         device = torch.device(name)
     except RuntimeError:
         raise ConfigError(f"Unknown device {name}: take auto, cpu, cuda, cuda:N or mps.") from None
+    if not here:
+        return device
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"There is no device {name}: torch finds {torch.cuda.device_count()} GPUs (see `stentor doctor`)."

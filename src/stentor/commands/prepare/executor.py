@@ -81,9 +81,18 @@ def make_executor(options: Any, devices: Sequence[str] = (), fork: bool = False,
     return LocalExecutor(jobs or len(devices) or 1, devices or ("cpu",), options.plugin, fork)
 
 
-def device_names(device: str) -> list[str]:
+def check_device(options: Any) -> None:
+    """Raise ConfigError for a device that is not there, also where nothing will be loaded on it. Of a cluster only its
+    machines know what they have."""
+    given = getattr(options, "device", "auto")
+    for device in [given] if isinstance(given, str) else given:
+        if device != "auto":
+            device_names(device, here=getattr(options, "ray", None) is None)
+
+
+def device_names(device: str, here: bool = True) -> list[str]:
     """The devices that processes are dealt to: all GPUs for `auto`, those of a list such as `cuda:0,1`. Raises
-    ConfigError."""
+    ConfigError (see `pick_device`)."""
     import torch
 
     from stentor.inference.load import pick_device
@@ -93,7 +102,7 @@ def device_names(device: str) -> list[str]:
     first, *more = device.split(",")
     kind = first.partition(":")[0]
     names = [first, *(f"{kind}:{name}" if name.isdigit() else name for name in more)]
-    return [str(pick_device(name)) for name in names]
+    return [str(pick_device(name, here)) for name in names]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stentor.commands.addresses import staged
+from stentor.commands.prepare.executor import check_device
 from stentor.commands.prepare.journal import write_json
 from stentor.config.prepare.base import Preparation, options_of
 
@@ -42,6 +43,7 @@ def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = (), ray:
         verb = getattr(importlib.import_module(f"stentor.commands.prepare.{step.type}"), f"prepare_{step.type}")
         options = step.options() | {"plugin": list(plugins)}
         options["ray"] = options.get("ray") or ray
+        check_device(SimpleNamespace(**options))
         # Shards go to an address one by one.
         with nullcontext(step.to) if step.type == "tokens" else staged(step.to) as to:
             verb(SimpleNamespace(**options | {"to": to}))

@@ -371,6 +371,15 @@ def test_null_takes_an_entry_out_of_a_mapping(run):
     assert list(load(run("base: run.yaml\ndata: {eval: {dev: null}}\n", "child.yaml")).config.data.eval) == ["far"]
     with pytest.raises(Mistakes, match="nowhere"):
         load(path, ["data.eval.nowhere=null"])
+    empty = r"\{\} changes nothing, because mappings merge: \{dev: null, far: null\} takes out what is there"
+    for call in (
+        lambda: load(path, ["data.eval={}"]),
+        lambda: load(path, ["data={eval: {}}"]),
+        lambda: load(run("base: run.yaml\ndata: {eval: {}}\n", "child.yaml")),
+    ):
+        with pytest.raises(Mistakes, match=empty):
+            call()
+    assert not load(path, ["data.eval={dev: null, far: null}", "data.test={}"]).config.data.eval
     tied = load(path, ["model.encoder.config={model_type: whisper, bos_token_id: null}"])  # null means something
     assert tied.config.model.encoder.config["bos_token_id"] is None
 

@@ -61,7 +61,8 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
 
 
 def merge(base: Node, child: Node, annotation: Any) -> Node:
-    """The base with the child's values on top."""
+    """The base with the child's values on top. Raises Mistakes for {} over a mapping of names, which would clear
+    nothing."""
     base, child = spelled_out(base, annotation), spelled_out(child, annotation)
     if not isinstance(base.value, dict) or not isinstance(child.value, dict):
         return child
@@ -70,6 +71,10 @@ def merge(base: Node, child: Node, annotation: Any) -> Node:
         before = base.value["type"].plain() if "type" in base.value else kind.default_type
         if child.value["type"].plain() != before:
             return child
+    if base.value and not child.value and drops_null(annotation):
+        names = ", ".join(f"{name}: null" for name in base.value)
+        text = f"{{}} changes nothing, because mappings merge: {{{names}}} takes out what is there"
+        raise Mistakes([Mistake(child.place, text)])
     merged = dict(base.value)
     plain = {**base.plain(), **child.plain()}
     for key, node in child.value.items():

@@ -150,22 +150,23 @@ def test_refusals(folders, tmp_path):
 
 
 def test_a_damaged_model(folders, tmp_path):
-    opened(folders, "dac").save(tmp_path)
-    (tmp_path / "codec.json").write_text("{")
+    folder = tmp_path / "run-401"  # no answer of the Hub's
+    opened(folders, "dac").save(folder)
+    (folder / "codec.json").write_text("{")
     with pytest.raises(ConfigError, match=r"codec\.json is damaged"):
-        open_codec(str(tmp_path))
-    (tmp_path / "codec.json").unlink()
-    settings = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**settings, "n_codebooks": 4}))
+        open_codec(str(folder))
+    (folder / "codec.json").unlink()
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "n_codebooks": 4}))
     with pytest.raises(ConfigError, match=r"do not fit its config\.json: \d+ are missing .* such as quantizer"):
-        open_codec(str(tmp_path))
-    weights = tmp_path / "model.safetensors"
+        open_codec(str(folder))
+    weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:500])
     with pytest.raises(ConfigError, match="damaged or cut short"):
-        open_codec(str(tmp_path))
+        open_codec(str(folder))
     weights.unlink()
     with pytest.raises(ConfigError, match="has no weights in safetensors files"):
-        open_codec(str(tmp_path))
+        open_codec(str(folder))
 
 
 @pytest.mark.parametrize(("rate", "to"), [(24000, 16000), (16000, 24000), (44100, 16000), (16000, 16000)])

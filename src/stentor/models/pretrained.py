@@ -64,7 +64,7 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
     text = " ".join(str(error).split())
     low = text.lower()
     kinds = {type(e).__name__ for e in _chain(error)}
-    codes = re.findall(r"\b40[13]\b", text)
+    codes = re.findall(r"\b40[13]\b", text.replace(name, ""))  # a folder may be called run-401
     page, folder = f"https://huggingface.co/{name}", Path(name)
     no_config = folder.is_dir() and not (folder / "config.json").exists()
     unknown = re.search(r"model type `([^`]+)`", text)

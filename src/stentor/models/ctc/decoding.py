@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -36,7 +36,8 @@ def decode(
     beams = max(beams, BIASED) if bias else beams
     items = [item[:n] for item, n in zip(log_probs, frames.tolist())]
     ranked = [_search(item, blank, beams, bias)[: 1 if best is None else None] for item in items]
-    results = [list(zip(ranking, _values(item, ranking, blank))) for item, ranking in zip(items, ranked)]
+    values = _values(items, ranked, blank)
+    results = [[(ids, next(values)) for ids in ranking] for ranking in ranked]
     if best is not None:
         best += results
     return [ranking[0] for ranking in results]
@@ -151,17 +152,17 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> lis
     return [prefix.classes() for prefix in beam.ranking()]
 
 
-def _values(log_probs: Tensor, texts: Sequence[list[int]], blank: int) -> list[list[float]]:
-    """What `merge` says of the greedy path, of the best path of each of these classes through an item [T, V].
+def _values(items: Sequence[Tensor], ranked: Sequence[Sequence[list[int]]], blank: int) -> Iterator[list[float]]:
+    """What `merge` says of a greedy path, of the best path through each item [T, V] for each of its prefixes.
 
     The search itself cannot tell: a prefix begins before the frame that is surest of it, and its paths lie in many places.
     """
-    columns = sorted({blank, *(c for ids in texts for c in ids)})
-    place = {c: k for k, c in enumerate(columns)}
-    needed = log_probs[:, columns].float()
-    paths = viterbi([needed] * len(texts), [[place[c] for c in ids] for ids in texts], place[blank])
-    emissions, values = needed.cpu().numpy(), []
-    for ids, path in zip(texts, paths):
-        first, last = path.labels(len(ids)) if path is not None else ([], [])
-        values.append([float(emissions[a:b, place[c]].max()) for c, a, b in zip(ids, first, last)])
-    return values
+    emissions, labels = [], []
+    for item, prefixes in zip(items, ranked):
+        needed = [blank, *sorted({c for ids in prefixes for c in ids})]
+        column = {c: k for k, c in enumerate(needed)}
+        emissions += [item[:, needed].float()] * len(prefixes)
+        labels += [[column[c] for c in ids] for ids in prefixes]
+    for scores, columns, path in zip(emissions, labels, viterbi(emissions, labels)):
+        first, last = path.labels(len(columns)) if path is not None else ([], [])
+        yield [float(scores[a:b, c].max()) for c, a, b in zip(columns, first, last)]

@@ -8,7 +8,7 @@ import torch
 
 from stentor.errors import ConfigError
 from stentor.models.biasing import START, biasing
-from stentor.models.ctc.decoding import BIASED, decode
+from stentor.models.ctc.decoding import BIASED, decode, merge
 from stentor.models.decoding import search
 from stentor.models.transducer import beam
 
@@ -225,3 +225,29 @@ def test_ctc_remembers_the_surest_frame_of_a_class_over_a_prefix_that_writes_it_
 
 def test_a_list_of_no_words_favours_nothing():
     assert not phrases("", " ").rows([START], torch.zeros(1, len(LETTERS))).any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_beams_say_of_a_class_what_the_greedy_path_says(seed):
+    torch.manual_seed(seed)
+    log_probs = (5 * torch.randn(1, 30, 5)).log_softmax(-1)
+    greedy = decode(log_probs, torch.tensor([30]), BLANK)[0]
+    values, path = log_probs[0].max(-1)
+    ranked = []
+    decode(log_probs, torch.tensor([30]), BLANK, beams=200, best=ranked)
+    assert greedy == merge(path.tolist(), values.tolist(), BLANK)
+    same = [ns for ids, ns in ranked[0] if ids == greedy[0]]
+    assert same == [pytest.approx(greedy[1])]
+
+
+def test_what_a_bias_has_written_is_as_likely_as_the_model_says():
+    # Of "b?b" the model hears "e" at 0.6 and "o" at 0.3: it is written for its bonus.
+    table = torch.full((1, 7, len(LETTERS)), 1e-3)
+    for frame, sounds in enumerate([{"b": 0.9}, {"o": 0.02}, {"e": 0.6, "o": 0.3, "b": 0.05}, {}, {"b": 0.2}, {"b": 0.8}, {}]):
+        for letter, share in sounds.items():
+            table[0, frame, LETTERS.index(letter)] = share
+        table[0, frame, BLANK] = max(1e-3, 0.95 - sum(sounds.values()))
+    log_probs = table.log()
+    ids, values = decode(log_probs, torch.tensor([7]), BLANK, bias=phrases("bob"))[0]
+    assert Letters().decode(ids) == "bob"
+    assert [math.exp(v) for v in values] == pytest.approx([0.9, 0.3, 0.8])

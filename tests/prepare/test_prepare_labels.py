@@ -4,6 +4,7 @@ rest is not; also killed, from shards, as a step, and with a real model."""
 import json
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 
 from stentor.audio.io import read, write
 from stentor.cli import main
+from stentor.models.speech_llm import modeling
 from stentor.sources.jsonl import Jsonl
 
 RECOGNISER = '''
@@ -55,6 +57,7 @@ def transcribed(model, device, work, batch_seconds, speed=1.0, **options):
     return [transcript(recording.name, model, speed) for recording, segments in work for _ in segments]
 '''
 PLUGIN = """
+import contextlib
 from typing import Literal
 
 import stentor.inference.segments.label as label
@@ -68,6 +71,8 @@ class Nothing(Stage):
 label.transcribed = transcribed
 label.loaded = lambda model, device: label
 label.for_transcription = lambda: None
+label.bundle = label  # of a model that shares no work between ways of decoding
+label.cache_encoder = contextlib.nullcontext
 SLOWNESS = 0.2
 """
 """The recogniser in another process; a plug-in has to register something."""
@@ -116,7 +121,8 @@ def recogniser(monkeypatch):
     import stentor.inference.segments.label as label
 
     monkeypatch.setattr(label, "transcribed", module()["transcribed"])
-    monkeypatch.setattr(label, "loaded", lambda *_: SimpleNamespace(for_transcription=lambda: None))
+    bundle = SimpleNamespace(cache_encoder=nullcontext)
+    monkeypatch.setattr(label, "loaded", lambda *_: SimpleNamespace(for_transcription=lambda: None, bundle=bundle))
 
 
 THREE = ("--decoding", "beams=1", "--decoding", "speed=0.9", "--decoding", "speed=1.1")
@@ -335,7 +341,7 @@ prepare:
     assert "prepared: labels" in capsys.readouterr().out
 
 
-def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper):
+def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper, monkeypatch):
     """A model of a few steps: what counts is the way from recordings to records, and that nothing is lost."""
     assert main(["train", str(tiny()), "train.steps=40", "train.eval_every=40", "optim.lr=0.01", "name=tiny"]) == 0
     folder = tmp_path / "talks"
@@ -358,6 +364,17 @@ def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper):
     seconds = sum(r["duration"] for r in [*kept, *lost])
     summary = json.loads((to / "summary.json").read_text())
     assert seconds == pytest.approx(3600 * summary["recorded_hours"], abs=0.01)
+    # A batch is encoded once, in however many ways it is decoded.
+    counted: dict[str, list[int]] = {}
+    real = modeling.encode
+    for ways in ("1", "1 2"):
+        shapes = counted.setdefault(ways, [])
+        monkeypatch.setattr(modeling, "encode", lambda *a, shapes=shapes: shapes.append(len(a[2])) or real(*a))
+        again = ["prepare", "labels", str(folder), "--to", str(tmp_path / f"ways-{len(ways)}"), "--model", str(model)]
+        again += [word for beams in ways.split() for word in ("--decoding", f"beams={beams}")]
+        assert main([*again, "--max-error", "1", "--filter", "none", "--device", "cpu"]) == 0
+    assert counted["1"] == counted["1 2"] != []
+    monkeypatch.setattr(modeling, "encode", real)
     # Of a model that has learned nothing, nothing is kept.
     command[command.index(str(model))] = str(whisper)
     command[command.index(str(to))] = str(tmp_path / "b")

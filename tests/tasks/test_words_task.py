@@ -311,4 +311,4 @@ def test_the_audio_is_encoded_once(bundle, monkeypatch):
     assert len(counted) == 1
     Task.model_validate("words").align(bundle, examples())
     Task.model_validate("words").align(bundle, examples())
-    assert len(counted) == 3 and bundle.model._encoded is None, "outside, nothing is kept"
+    assert len(counted) == 3 and bundle.model._encoded == [], "outside, nothing is kept"

@@ -1,4 +1,4 @@
-"""CTC alignment: word times from the best path of a CTC model that spells the text (see `align.viterbi`).
+"""CTC alignment: word times from the best path of a CTC model that spells the text (see `models.ctc.viterbi`).
 
 Any CTC model of transformers, or the CTC head of a speech LLM of ours. Characters that the model cannot write are
 spelled with a wildcard, which is any sound. Emissions of long audio are made in windows that overlap, and only of the
@@ -19,7 +19,7 @@ from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import spread
-from stentor.inference.align.viterbi import WILDCARD, Path, viterbi, with_wildcard
+from stentor.models.ctc.viterbi import WILDCARD, Path, viterbi, with_wildcard
 from stentor.models.base import Bundle
 from stentor.models.ctc.spelling import plain
 

@@ -80,18 +80,29 @@ class LabelStage(Stage):
         yield from self.process_many([(recording, segments)])[0]
 
     def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
-        hypotheses = zip(
-            *(
-                [_hypothesis(model, decoding, t) for t in self._transcripts(model, decoding, work)]
-                for model in self.models
-                for decoding in self.decodings
-            ),
-            strict=True,
-        )
-        return [[self.judge(segment, next(hypotheses)) for segment in segments] for _, segments in work]
+        from stentor.inference.transcribe import batches
 
-    def _transcripts(self, model: str, decoding: Decoding, work: Sequence[OpenWork]) -> list[Transcript]:
-        return transcribed(model, self._device, work, self.batch_seconds, tokens=True, **decoding.options())
+        pairs = [(recording, segment) for recording, segments in work for segment in segments]
+        by_language: dict[str | None, list[int]] = {}
+        for i, (_, segment) in enumerate(pairs):
+            by_language.setdefault(segment.measures.get("language"), []).append(i)
+        hypotheses: dict[int, tuple[dict[str, Any], ...]] = {}
+        for same in by_language.values():
+            for batch in batches(same, lambda i: round(1000 * pairs[i][1].seconds), round(1000 * self.batch_seconds)):
+                hypotheses |= zip(batch, self._hypotheses([(pairs[i][0], [pairs[i][1]]) for i in batch]), strict=True)
+        following = map(hypotheses.__getitem__, range(len(pairs)))
+        return [[self.judge(segment, next(following)) for segment in segments] for _, segments in work]
+
+    def _hypotheses(self, work: Sequence[OpenWork]) -> Iterator[tuple[dict[str, Any], ...]]:
+        """What is heard in each segment of a batch, which a model encodes once for all ways of decoding."""
+        columns = []
+        for model in self.models:
+            with loaded(model, self._device).bundle.cache_encoder():
+                for decoding in self.decodings:
+                    options = decoding.options()
+                    transcripts = transcribed(model, self._device, work, self.batch_seconds, tokens=True, **options)
+                    columns.append([_hypothesis(model, decoding, t) for t in transcripts])
+        return zip(*columns, strict=True)
 
     def judge(self, segment: Segment, hypotheses: Sequence[dict[str, Any]]) -> Segment | Reject:
         """The segment with the consensus of what was heard in it. Hypotheses: `{"model", "text", "words"}`, perhaps

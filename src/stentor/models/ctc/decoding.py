@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from stentor.models.biasing import START, Bias
+from stentor.models.ctc.viterbi import viterbi
 from stentor.models.decoding import Result
 
 BIASED = 8
@@ -24,19 +25,22 @@ def decode(
     bias: Bias | None = None,
     best: list[list[Result]] | None = None,
 ) -> list[Result]:
-    """Classes of each item without repeats and blanks, each with the log-probability at the frame that is surest of it,
-    from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with `beams` > 1 the prefix whose
-    paths together are likeliest (an empty list as `best` is filled with the best `beams` of each item); `bias` favours
-    phrases and takes `BIASED` beams at least."""
+    """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the
+    likeliest path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with
+    `beams` > 1 the prefix whose paths together are likeliest (an empty list as `best` is filled with the best `beams` of
+    each item); `bias` favours phrases and takes `BIASED` beams at least."""
     if beams == 1 and bias is None:
         values, path = log_probs.max(-1)
         rows = zip(path.tolist(), values.tolist(), frames.tolist())
         return [merge(classes[:n], values[:n], blank) for classes, values, n in rows]
     beams = max(beams, BIASED) if bias else beams
-    ranked = [_search(item[:n], blank, beams, bias) for item, n in zip(log_probs, frames.tolist())]
+    items = [item[:n] for item, n in zip(log_probs, frames.tolist())]
+    ranked = [_search(item, blank, beams, bias)[: 1 if best is None else None] for item in items]
+    values = _values(items, ranked, blank)
+    results = [[(ids, next(values)) for ids in ranking] for ranking in ranked]
     if best is not None:
-        best += ranked
-    return [ranking[0] for ranking in ranked]
+        best += results
+    return [ranking[0] for ranking in results]
 
 
 def merge(path: Sequence[int], values: Sequence[float], blank: int) -> Result:
@@ -65,22 +69,15 @@ class _Prefix:
     """Where it is in what is favoured."""
     bonus: float
     """What it earned there."""
-    value: float = -inf
-    """The largest log-probability of the last class."""
-    before: float = -inf
-    """That of the parent's, when this one began."""
     children: dict[int, _Prefix] = field(default_factory=dict)
 
-    def classes(self) -> Result:
-        """Its classes with their values."""
+    def classes(self) -> list[int]:
         ids: list[int] = []
-        values: list[float] = []
-        node, value = self, self.value
+        node = self
         while node.parent is not None:
             ids.append(node.last)
-            values.append(value)
-            node, value = node.parent, node.before
-        return ids[::-1], values[::-1]
+            node = node.parent
+        return ids[::-1]
 
 
 class _Beam:
@@ -119,11 +116,9 @@ class _Beam:
         self.ends_in_blank = np.where(stays, in_blank[chosen], -inf)
         self.ends_in_last = np.where(stays, in_last[chosen], longer[sources, classes])
         following = [
-            self.prefixes[i] if stay else self._child(self.prefixes[source], int(c), float(frame[c]))
+            self.prefixes[i] if stay else self._child(self.prefixes[source], int(c))
             for i, stay, source, c in zip(best, stays, sources, classes)
         ]
-        for i in best[stays]:
-            self.prefixes[i].value = max(self.prefixes[i].value, float(frame[last[i]]))
         self.prefixes = following
 
     def ranking(self) -> list[_Prefix]:
@@ -140,19 +135,34 @@ class _Beam:
             self._rows[state] = self.bias.rows([state], self.like)[0].double().cpu().numpy()
         return self._rows[state]
 
-    def _child(self, parent: _Prefix, c: int, value: float) -> _Prefix:
+    def _child(self, parent: _Prefix, c: int) -> _Prefix:
         child = parent.children.get(c)
         if child is None:
             state = self.bias.advance(parent.state, c) if self.bias else START
             child = _Prefix(parent, c, state, parent.bonus + float(self._earned(parent.state)[c]))
             parent.children[c] = child
-        child.value, child.before = value, parent.value
         return child
 
 
-def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> list[Result]:
+def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> list[list[int]]:
     """The best prefixes of log-probabilities [T, V], the likeliest first."""
     beam = _Beam(blank, log_probs.shape[1], bias, log_probs[:1])
     for frame in log_probs.double().cpu().numpy():
         beam.advance(frame, beams)
     return [prefix.classes() for prefix in beam.ranking()]
+
+
+def _values(items: Sequence[Tensor], ranked: Sequence[Sequence[list[int]]], blank: int) -> Iterator[list[float]]:
+    """What `merge` says of a greedy path, of the best path through each item [T, V] for each of its prefixes.
+
+    The search itself cannot tell: a prefix begins before the frame that is surest of it, and its paths lie in many places.
+    """
+    emissions, labels = [], []
+    for item, prefixes in zip(items, ranked):
+        needed = [blank, *sorted({c for ids in prefixes for c in ids})]
+        column = {c: k for k, c in enumerate(needed)}
+        emissions += [item[:, needed].float()] * len(prefixes)
+        labels += [[column[c] for c in ids] for ids in prefixes]
+    for scores, columns, path in zip(emissions, labels, viterbi(emissions, labels)):
+        first, last = path.labels(len(columns)) if path is not None else ([], [])
+        yield [float(scores[a:b, c].max()) for c, a, b in zip(columns, first, last)]

@@ -45,34 +45,33 @@ class EncoderCache(HearsChunks, nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._caching = False
-        self._encoded: tuple[Tensor, ...] | None = None
+        self._encoded: list[tuple[Tensor, ...]] = []
         self._greedy_outputs: list[GreedyOutput] | None = None
 
     @contextmanager
     def cache_encoder(self) -> Iterator[None]:
-        """Inside, the audio of one batch is encoded once, for its text, its CTC classes and its word times, and the
-        states of greedily written text are not computed again for its word times: frames and states of the last batch
-        are kept. For inference only."""
+        """Inside, audio is encoded once, for its text, its CTC classes, its word times and other ways of decoding, and the
+        states of greedily written text are not computed again for its word times: frames of all batches and states of
+        the last one are kept to the end. For inference only."""
         before, self._caching = self._caching, True
         try:
             yield
         finally:
             self._caching = before
             if not before:
-                self._encoded = self._greedy_outputs = None
+                self._encoded, self._greedy_outputs = [], None
 
     def cached(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """The stored output for these inputs; empty when nothing is stored for them."""
-        if self._encoded is not None:
-            last_features, last_lengths, *output = self._encoded
-            if torch.equal(last_features, features) and torch.equal(last_lengths, lengths):
+        for seen_features, seen_lengths, *output in self._encoded:
+            if torch.equal(seen_features, features) and torch.equal(seen_lengths, lengths):
                 return tuple(output)
         return ()
 
     def store(self, features: Tensor, lengths: Tensor, *output: Tensor) -> None:
         """Store the encoder's output for these inputs, inside `cache_encoder`."""
         if self._caching:
-            self._encoded = (features, lengths, *output)
+            self._encoded.append((features, lengths, *output))
 
     def frames(self, features: Tensor, lengths: Tensor, chunks: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder.

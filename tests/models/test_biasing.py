@@ -243,7 +243,8 @@ def test_beams_say_of_a_class_what_the_greedy_path_says(seed):
 def test_what_a_bias_has_written_is_as_likely_as_the_model_says():
     # Of "b?b" the model hears "e" at 0.6 and "o" at 0.3: it is written for its bonus.
     table = torch.full((1, 7, len(LETTERS)), 1e-3)
-    for frame, sounds in enumerate([{"b": 0.9}, {"o": 0.02}, {"e": 0.6, "o": 0.3, "b": 0.05}, {}, {"b": 0.2}, {"b": 0.8}, {}]):
+    heard = [{"b": 0.9}, {"o": 0.02}, {"e": 0.6, "o": 0.3, "b": 0.05}, {}, {"b": 0.2}, {"b": 0.8}, {}]
+    for frame, sounds in enumerate(heard):
         for letter, share in sounds.items():
             table[0, frame, LETTERS.index(letter)] = share
         table[0, frame, BLANK] = max(1e-3, 0.95 - sum(sounds.values()))

@@ -27,8 +27,8 @@ def decode(
 ) -> list[Result]:
     """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the
     likeliest path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with
-    `beams` > 1 the prefix whose paths together are likeliest (an empty list as `best` is filled with the best `beams` of
-    each item); `bias` favours phrases and takes `BIASED` beams at least."""
+    `beams` > 1 the prefix whose paths together are likeliest (an empty list as `best` is filled with the best `beams`
+    of each item); `bias` favours phrases and takes `BIASED` beams at least."""
     if beams == 1 and bias is None:
         values, path = log_probs.max(-1)
         rows = zip(path.tolist(), values.tolist(), frames.tolist())
@@ -36,8 +36,8 @@ def decode(
     beams = max(beams, BIASED) if bias else beams
     items = [item[:n] for item, n in zip(log_probs, frames.tolist())]
     ranked = [_search(item, blank, beams, bias)[: 1 if best is None else None] for item in items]
-    values = _values(items, ranked, blank)
-    results = [[(ids, next(values)) for ids in ranking] for ranking in ranked]
+    certainties = _values(items, ranked, blank)
+    results = [[(ids, next(certainties)) for ids in ranking] for ranking in ranked]
     if best is not None:
         best += results
     return [ranking[0] for ranking in results]
@@ -155,14 +155,15 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> lis
 def _values(items: Sequence[Tensor], ranked: Sequence[Sequence[list[int]]], blank: int) -> Iterator[list[float]]:
     """What `merge` says of a greedy path, of the best path through each item [T, V] for each of its prefixes.
 
-    The search itself cannot tell: a prefix begins before the frame that is surest of it, and its paths lie in many places.
+    The search itself cannot tell: a prefix begins before the frame that is surest of it, and has many paths.
     """
-    emissions, labels = [], []
+    emissions: list[Tensor] = []
+    labels: list[list[int]] = []
     for item, prefixes in zip(items, ranked):
         needed = [blank, *sorted({c for ids in prefixes for c in ids})]
         column = {c: k for k, c in enumerate(needed)}
         emissions += [item[:, needed].float()] * len(prefixes)
         labels += [[column[c] for c in ids] for ids in prefixes]
     for scores, columns, path in zip(emissions, labels, viterbi(emissions, labels)):
-        first, last = path.labels(len(columns)) if path is not None else ([], [])
-        yield [float(scores[a:b, c].max()) for c, a, b in zip(columns, first, last)]
+        spans = zip(*path.labels(len(columns))) if path is not None else ()  # None: no classes
+        yield [float(scores[first:end, c].max()) for c, (first, end) in zip(columns, spans)]

@@ -50,9 +50,9 @@ class EncoderCache(HearsChunks, nn.Module):
 
     @contextmanager
     def cache_encoder(self) -> Iterator[None]:
-        """Inside, audio is encoded once, for its text, its CTC classes, its word times and other ways of decoding, and the
-        states of greedily written text are not computed again for its word times: frames of all batches and states of
-        the last one are kept to the end. For inference only."""
+        """Inside, audio is encoded once, for its text, its CTC classes, its word times and other ways of decoding, and
+        the states of greedily written text are not computed again for its word times: frames of all batches and states
+        of the last one are kept to the end. For inference only."""
         before, self._caching = self._caching, True
         try:
             yield

@@ -157,6 +157,7 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
     [
         ("improve.may_share=[]", 3, "`data.test.dev` shares 4 of 4 texts with `data.train`"),
         ("data.test.dev.path={unlabelled}", 3, "10 of 16 ids"),
+        ("data.test.more={type: jsonl, path: '{unlabelled}'}", 3, "`data.test.more` shares 10 of 16 ids, 10 of 16 rec"),
         ("improve.labels.labelled={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "with `improve.labels.labelled`"),
         ("improve.speech.references={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "`improve.speech.references`"),
         ("data.eval={few: {type: text, texts: [one, two]}}", 3, "2 of 2 records of `data.eval.few` have a text"),

@@ -63,7 +63,8 @@ class Improve(Section):
     whose figure is then too good by what was chosen on it."""
     test: str | None = None
     """The set of `data.test` that must have nothing in common with the data of the rounds. It chooses nothing, where
-    there is a set to choose on; the others are only reported beside it. Null: the first one."""
+    there is a set to choose on. The others, which share no ids or recordings either, are reported beside it.
+    Null: the first one."""
     may_share: list[Literal["speakers", "texts"]] = []
     """What the set `test` may have in common with the data of the rounds, such as `texts` where only digits are said.
     Ids and recordings never."""

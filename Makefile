@@ -1,11 +1,11 @@
-# make quickstart | test | test-browser | test-gpu | lint | install | docs. Each makes the environment first, once.
+# make quickstart | test | test-long | test-browser | test-gpu | lint | install | docs. Each makes the environment first, once.
 
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= runs/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-gpu test-all lint docs clean
+.PHONY: install quickstart test test-long test-browser test-gpu test-all lint docs clean
 
 install: $(VENV)/installed
 
@@ -23,7 +23,11 @@ quickstart: install
 
 # One thread for each process: tests start many, and their tensors are too small to share out.
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not slow and not browser and not gpu"
+
+# What takes several seconds each: trainings, clusters, exports.
+test-long: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not browser and not gpu"
 
 # The studio in a real browser; skipped, with a message, where there is no Chromium.
 test-browser: install

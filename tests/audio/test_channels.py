@@ -60,6 +60,7 @@ def test_real_stereo_files(shared_data):
             np.testing.assert_allclose(one, audio[:, channel], atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_long_file_that_only_ffmpeg_reads(tmp_path):
     av = pytest.importorskip("av")
     audio = np.tile(sides(5.0), (16, 1))

@@ -104,6 +104,7 @@ def test_save_and_open(codec, clips, tmp_path):
     assert np.array_equal(pickle.loads(pickle.dumps(codec)).encode(clips)[0], codes[0])  # spawned loader workers
 
 
+@pytest.mark.long
 def test_a_trained_decoder(codec, clips, tmp_path):
     """It decodes better with training, is saved and opened with the codec, and no clip changes another."""
     griffin_lim = codec

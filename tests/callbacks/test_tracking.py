@@ -227,6 +227,7 @@ def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.long
 def test_trackio_gets_project_and_space_and_nobody_the_token(tiny, cli, tmp_path):
     """What reaches `trackio.init` and `log`; the token stays where it is, in the environment."""
     token = "hf_SecretTokenThatNobodyMaySee123"

@@ -75,6 +75,7 @@ def test_a_line_beyond_the_bound_is_skipped_without_being_held(folder, monkeypat
     ]
 
 
+@pytest.mark.long
 def test_a_damaged_gzip_file_gives_the_lines_before_the_damage(folder):
     rng = np.random.default_rng(0)
     lines = [json.dumps({**GOOD, "id": f"{i}", "note": rng.bytes(40).hex()}) for i in range(5000)]

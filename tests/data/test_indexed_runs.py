@@ -22,6 +22,7 @@ def indexed(tiny, corpus, here, tmp_path):
     return tiny(), f"data.train.0.path={manifest}", manifest
 
 
+@pytest.mark.long
 def test_stopped_and_resumed_by_two_processes_is_the_run_that_was_not(indexed, cli, rows, tmp_path):
     config, path, _ = indexed
     settings = [path, "data.window=20", "train.save_every=3", "train.eval_every=20", "schedule.type=constant"]

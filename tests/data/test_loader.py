@@ -148,6 +148,7 @@ def test_a_failure_of_the_reader_keeps_its_sentence_and_is_no_dead_worker(planne
         read(planned, workers, fail=fail)
 
 
+@pytest.mark.long
 def test_a_dead_worker_is_told_with_the_mend(planned):
     with pytest.raises(StentorError, match=r"A data worker process died(.|\n)*run the same command again") as caught:
         read(planned, workers=1, fail="die")
@@ -166,6 +167,7 @@ def test_a_worker_that_dies_while_it_hands_over_a_batch(planned, monkeypatch, er
         read(planned, workers=1)
 
 
+@pytest.mark.long
 def test_a_process_that_leaves_the_batches_half_read_still_ends():
     """Its workers ignore SIGTERM, which is how Python ends them at exit."""
     program = """

@@ -55,6 +55,7 @@ def fake(folder: Path, name: str, code: str, version: str | None = None) -> None
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
+@pytest.mark.long
 def test_this_machine_through_the_command_line(tmp_path):
     (tmp_path / "token").write_text("hf_thisIsVerySecret")
     findings = doctor(tmp_path, start=("-m", "stentor", "doctor", "--json"), HF_HOME=str(tmp_path))

@@ -46,6 +46,7 @@ def trace(folder, rows):
     return [(r["step"], r["train/loss"], r["train/text"], r["grad_norm"], r["lr"]) for r in rows(folder)]
 
 
+@pytest.mark.long
 def test_it_is_told_and_leaves_no_trace_in_training(fine_tune, here, rows, tmp_path):
     config = fine_tune(workers=2)
     done = here("train", config, "name=with")
@@ -69,6 +70,7 @@ def test_it_is_told_and_leaves_no_trace_in_training(fine_tune, here, rows, tmp_p
     assert first["before"]["dev"]["perplexity"]["value"] > first["eval"]["dev"]["perplexity"]["value"] > 1
 
 
+@pytest.mark.long
 def test_a_resumed_run_does_not_score_again(fine_tune, here, rows, tmp_path):
     config = fine_tune()
     here("train", config, "train.steps=2", "schedule.type=constant")
@@ -82,6 +84,7 @@ def test_a_resumed_run_does_not_score_again(fine_tune, here, rows, tmp_path):
     assert [r["step"] for r in rows(tmp_path / "runs" / "run", "eval/dev/wer")] == [0, 2, 4]
 
 
+@pytest.mark.long
 def test_a_run_that_was_cut_off_scores_what_is_missing(fine_tune, here, rows, tmp_path):
     config, folder = fine_tune(), tmp_path / "runs" / "run"
     here("train", config, "train.steps=1")
@@ -94,6 +97,7 @@ def test_a_run_that_was_cut_off_scores_what_is_missing(fine_tune, here, rows, tm
     assert [r["step"] for r in rows(folder, "eval/dev/wer")] == [0, 1]
 
 
+@pytest.mark.long
 def test_other_records_under_a_known_name_are_not_compared(fine_tune, here, tmp_path):
     """The weights from before training are gone when the set is changed later."""
     config = fine_tune()
@@ -115,6 +119,7 @@ def test_two_processes_find_the_same(fine_tune, here, cli, tmp_path):
         assert one[name]["perplexity"]["value"] == pytest.approx(two[name]["perplexity"]["value"], rel=1e-5)
 
 
+@pytest.mark.long
 def test_stages_are_compared_with_what_was_before_the_first(fine_tune, here, tmp_path):
     config = fine_tune()
     config.write_text(config.read_text() + "stages: [{train: {steps: 1}}, {train: {steps: 2}}]\n")

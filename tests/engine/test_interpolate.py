@@ -100,6 +100,7 @@ def test_by_hand(tmp_path):
     assert three.rows("w") == 1.5 and three.rows("seen") == 1
 
 
+@pytest.mark.long
 def test_the_ends_are_exact_and_the_middle_is_the_mean(train, start):
     """With a moving average, which is what is tuned."""
     init = [f"model.init={start}", "train.steps=4", "train.ema=0.5"]

@@ -111,6 +111,7 @@ def test_it_is_stopped_requeued_and_ends(slurm, tiny, tmp_path, rows):
     assert slurm.scontrol_log().count("requeue") == 1
 
 
+@pytest.mark.long
 def test_a_failure_is_not_queued_again(slurm, tiny):
     script = slurm(tiny(), "optim.lr=high")
     out, _ = script.communicate(timeout=300)

@@ -100,6 +100,7 @@ def cases(corpus, tmp_path_factory):
     return folder, arguments
 
 
+@pytest.mark.long
 def test_gated_and_missing_repositories(hub, cases):
     pytest.importorskip("mistral_common")
     folder, arguments = cases
@@ -170,6 +171,7 @@ class Leak(Callback):
 '''
 
 
+@pytest.mark.long
 def test_no_token_in_any_file_or_output(corpus, tiny, tmp_path, cli):
     """Of a whole run, of runs that fail in every way, and of what looks at the machine."""
     secrets = {"HF_TOKEN": TOKEN, "WANDB_API_KEY": OTHER}

@@ -124,6 +124,7 @@ def test_a_full_disk_is_said_by_all(tiny, cli, troubled, tmp_path, processes):
     assert "could not be written" in failed["error"] and [e["step"] for e in events(folder, "saved")] == [2]
 
 
+@pytest.mark.long
 def test_a_signal_waits_for_the_write(tiny, start, troubled, tmp_path):
     flag = tmp_path / "writing"
     process = start("train", tiny(), "train.steps=400", *troubled(SLOW), STENTOR_TEST_FLAG=str(flag))

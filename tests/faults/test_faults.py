@@ -215,6 +215,7 @@ def test_nan_loss_without_end_stops(tiny, cli, tmp_path):
     assert len(events(folder, "failed")) == 1 and (folder / "checkpoints" / "latest").exists()
 
 
+@pytest.mark.long
 def test_worker_that_dies(tiny, cli, tmp_path):
     (plugin := tmp_path / "kill_plugin.py").write_text(PLUGIN)
     settings = ["data.workers=1", "data.prefetch=1", "train.steps=40", "train.save_every=40"]

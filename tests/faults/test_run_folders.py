@@ -125,6 +125,7 @@ def test_a_finished_run_with_a_damaged_export_makes_it_again(run, cli):
     assert done.returncode == 3 and "no checkpoint to make its export from" in done.stderr
 
 
+@pytest.mark.long
 def test_changed_audio_behind_the_same_ids_is_named(tiny, corpus, cli, tmp_path):
     data = Path(shutil.copytree(corpus, tmp_path / "data"))
     config = tiny()

@@ -84,6 +84,7 @@ def test_a_round_labels_speaks_mixes_and_trains(straight, here):
     assert "All rounds are done" in here("improve", straight / "tiny.yaml")
 
 
+@pytest.mark.long
 def test_a_stop_at_any_step_changes_nothing(straight, run_file, attempt, tmp_path, monkeypatch):
     """Each call is stopped before the next step that it would do, until all are done: every step is done once."""
     steps = Counter()
@@ -127,6 +128,7 @@ def test_texts_that_may_be_shared_are_spoken(run_file, here, corpus, tmp_path):
     assert done["entered"]["synthetic"]["records"] > 0 and "held_out" not in done["left"]["synthetic"]
 
 
+@pytest.mark.long
 def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(run_file, here, corpus, tmp_path):
     options = [f"data.eval={{mine: {{type: jsonl, path: '{corpus}/dev.jsonl', limit: 2}}}}", "data.test.dev.skip=2"]
     options += [f"data.test.more={{type: jsonl, path: '{corpus}/dev.jsonl', skip: 3}}"]

@@ -159,6 +159,7 @@ def dev(tmp_path, talk):
     return manifest
 
 
+@pytest.mark.long
 def test_tune_finds_settings_and_stores_them(diarizer, dev, tmp_path, run):
     model = diarizer(windows={"batch": 8})
     before = json.loads((model / "training_config.json").read_text())

@@ -32,6 +32,7 @@ def test_the_expected_error_is_the_true_one():
     assert np.abs(raw - truth).mean() > 0.15
 
 
+@pytest.mark.long
 def test_an_upper_bound_holds_as_often_as_it_says():
     """The error that was wished for is true of what was kept for about four in five labelled sets of 60 records."""
     others, truth = records(3000, 100)

@@ -94,6 +94,7 @@ def test_any_pieces_give_the_same_speakers_with_a_real_model(seed):
     assert len(once) > 2
 
 
+@pytest.mark.long
 def test_an_hour_stays_small(voices, talk, tones):
     live = voices.online_diarizer(step=3.0)
     audio = sound(talk, [(k % 3, 2.0 * k, 2.0 * k + 1.7) for k in range(30)])[: 60 * RATE]

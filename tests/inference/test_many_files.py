@@ -29,6 +29,7 @@ def alive(monkeypatch):
 
 
 @pytest.mark.parametrize("level", [-10, None])
+@pytest.mark.long
 def test_audio_is_held_until_its_transcript_is_there(export, tone, tmp_path, run, alive, level):
     """Of 300 files of 2 s (38 MB), as much as is gathered for batches (16 s), of speech or silence."""
     sound = tone("sound/0.wav", (2, level))

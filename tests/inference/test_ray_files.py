@@ -6,6 +6,8 @@ import pytest
 
 from stentor.cli import main
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def files(corpus, tmp_path):

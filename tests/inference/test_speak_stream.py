@@ -253,6 +253,7 @@ def test_a_pipe_holds_audio_and_nothing_else(talker, tmp_path, capfdbinary):
     assert capfdbinary.readouterr()[0] == wav[44:]
 
 
+@pytest.mark.long
 def test_a_listener_who_leaves_ends_it_quietly(talker):
     command = [sys.executable, "-m", "stentor", "speak", str(talker), " ".join([TEXT] * 5), "--stream", "--out", "-"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

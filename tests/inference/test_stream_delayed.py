@@ -116,6 +116,7 @@ def test_a_stream_writes_the_tokens_of_the_whole_clip(bundle, delay):
 
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(data=st.data())
+@pytest.mark.long
 def test_events_do_not_depend_on_the_pieces(bundle, data):
     audio = noise(1.7)
     recogniser = DelayedRecogniser(bundle)

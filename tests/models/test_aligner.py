@@ -248,6 +248,7 @@ def test_words_go_where_their_sound_goes():
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
+@pytest.mark.long
 def test_tones_are_found(kind):
     """It learns: each word is a tone of its own, with silence around it."""
     torch.manual_seed(0)

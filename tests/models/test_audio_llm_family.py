@@ -214,6 +214,7 @@ def test_a_full_export_loads_in_transformers_and_here(family, tiny, tokenizer, t
     assert loss(kind.load(tmp_path / "plain"), ITEMS) == pytest.approx(expected, 1e-5)
 
 
+@pytest.mark.long
 def test_an_adapter_export_is_small_and_loads_in_peft_and_here(family, tiny, tokenizer, base, tmp_path):
     from peft import PeftModel
 

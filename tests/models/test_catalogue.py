@@ -48,6 +48,7 @@ def test_the_table_has_a_line_for_each_model_and_says_how_to_go_on(here):
     assert "stentor models show MODEL > run.yaml" in lines[-1]
 
 
+@pytest.mark.long
 def test_filters_leave_what_passes_all(rows, here, attempt):
     everything = rows()
     assert set(everything) == set(known_models())

@@ -15,6 +15,8 @@ from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family
 
+pytestmark = pytest.mark.long
+
 MISSING = "ONNX exports need stentor[onnx]"
 onnx = pytest.importorskip("onnx", reason=MISSING)
 pytest.importorskip("onnxscript", reason=MISSING)

@@ -25,6 +25,8 @@ from stentor.data.batch import Example
 from stentor.inference.vad import cut
 from stentor.publish.onnx import PROGRAM, add_usage
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason="ONNX exports need stentor[onnx]")

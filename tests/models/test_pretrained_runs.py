@@ -18,6 +18,8 @@ from stentor.data.batch import Example
 from stentor.models.base import Family
 from tiny_configs import WHISPER
 
+pytestmark = pytest.mark.long
+
 torch.set_num_threads(1)
 
 EIGHT = {"steps": 120, "lr": 5e-3, "data.batch_tokens": 4000, "data.max_items": 8}

@@ -247,6 +247,7 @@ def test_it_needs_adapters():
 @pytest.mark.parametrize(
     "kind", [*(pytest.param(k, marks=pytest.mark.slow) for k in ("voxtral", "whisper", "ctc")), "speech_llm"]
 )
+@pytest.mark.long
 def test_families_refuse_it_without_adapters(kind, tmp_path, cli):
     model = section(kind, tmp_path, quantize="8bit")
     lines = [f"model: {json.dumps(model)}", "task: transcribe", 'data: {train: [{type: jsonl, path: "x.jsonl"}]}']
@@ -265,6 +266,7 @@ def test_missing_kernels_are_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("bits", BITS)
+@pytest.mark.long
 def test_a_few_steps_through_the_command_line(bits, corpus, tmp_path, cli):
     base = build("whisper", tmp_path)
     base.family.save_merged(base, tmp_path / "base")

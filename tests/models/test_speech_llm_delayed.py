@@ -108,6 +108,7 @@ def test_a_stream_writes_the_text_of_the_whole_clip(bundle, delay):
 
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(data=st.data())
+@pytest.mark.long
 def test_events_do_not_depend_on_the_pieces(bundle, data):
     audio = ITEMS[0].audio
     ends = sorted(data.draw(st.lists(st.integers(0, len(audio)), max_size=6)))

@@ -14,6 +14,8 @@ from tiny_runs import records_of, run, write_records
 
 from stentor.cli import main
 
+pytestmark = pytest.mark.long
+
 torch.set_num_threads(1)
 
 OPTIONS = {"data.batch_tokens": 4000, "data.max_items": 8}

@@ -66,6 +66,7 @@ def results(folder):
     return json.loads((folder / "results.json").read_text())
 
 
+@pytest.mark.long
 def test_encoder_decoder_learns_by_heart(run, corpus, capsys):
     """Sixteen clips, told apart by the decoder; what it exports transcribes files just so."""
     folder = train(run, "heart")
@@ -90,6 +91,7 @@ def test_linear_attention_learns_too(run):
     assert scores["wer"]["value"] < 0.3 and scores["perplexity"]["value"] < 1.7
 
 
+@pytest.mark.long
 def test_a_run_that_went_on_is_the_straight_run(run):
     """With dropout, whose randomness goes on as well."""
     noisy = ["model.shared={d_model: 32, layers: 1, heads: 2, dropout: 0.2, conv_kernel: 5}", "data.max_items=4"]
@@ -136,6 +138,7 @@ def test_plan_only(run, capsys):
 
 
 @pytest.mark.parametrize("attention", ["softmax", "causal_linear"])
+@pytest.mark.long
 def test_decoder_is_a_better_language_model_than_frequencies(attention, tmp_path):
     """Counting strings: each word tells the next one. Its perplexity on new texts falls under that of a model that
     knows how frequent each token is, and its export gives the same."""
@@ -189,6 +192,7 @@ output: "{folder}/runs"
 """
 
 
+@pytest.mark.long
 def test_encoder_tells_two_voices_apart(corpus, tmp_path, capsys):
     """Clips of two voices in turn, some at the same time."""
     import numpy as np

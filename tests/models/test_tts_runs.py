@@ -16,6 +16,8 @@ from stentor.cli import main
 from stentor.inference.load import load
 from stentor.models.codecs.base import at_peak
 
+pytestmark = pytest.mark.long
+
 torch.set_num_threads(1)
 CONFIGS = {**OF_TOKENS, **{kind: frames.CONFIGS[kind] for kind in ("higgs_audio_v2", "pocket_tts")}}
 WRITE = {

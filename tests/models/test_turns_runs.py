@@ -18,6 +18,8 @@ from stentor.data.turns import turns_of
 from stentor.models.base import Family
 from stentor.sources.base import Source
 
+pytestmark = pytest.mark.long
+
 torch.set_num_threads(1)
 
 SYNTH = {"type": "synth", "texts": "digits", "voices": {"count": 2}}

@@ -271,6 +271,7 @@ def test_mistakes_are_told(tmp_path, english):
         family(**{"from": "openai/whisper-tiny", "config": WHISPER})
 
 
+@pytest.mark.long
 def test_the_cards_example_runs_without_stentor(english, tmp_path):
     """Of a plain export the card names transformers, and its snippet is run; of adapters it names PEFT."""
     import re

@@ -103,6 +103,7 @@ class Tried:
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.long
 def test_the_estimate_is_near_the_truth(kind, keys, tmp_path):
     """Within a tenth, from one and two clips and one and two layers. Where convolutions over raw audio come and go and
     are large beside few small layers, up to half too much."""

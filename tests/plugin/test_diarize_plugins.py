@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parents[2] / "examples" / "diarize"
 PLUGINS = [
     arg for name in ("count_labels", "ordinal_loss", "talk_share") for arg in ("--plugin", FOLDER / f"{name}.py")
 ]
 
 
+@pytest.mark.long
 def test_plugins_train_and_answer(cli, rows, tmp_path):
     small = [
         "data.train.0.count=12",

@@ -45,6 +45,7 @@ def plugin():
     del sys.modules["gru_ctc"]
 
 
+@pytest.mark.long
 def test_trained_resumed_scored_transcribed_and_exported(config, cli, rows, corpus, tmp_path):
     fast = ["optim.lr=1e-2", "train.save_every=30", "train.eval_every=30", "name=gru"]
     cli("train", config, *fast, "train.steps=30", "--plugin", FILE)

@@ -171,6 +171,7 @@ def test_what_is_kept_has_the_error_that_was_wished_for(place, tmp_path, recogni
     assert "is complete" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_draw_of_equal_hours_is_worse_and_a_vote_is_better(place, tmp_path, recogniser):
     kept, _, summary = labels(place, tmp_path / "a", *THREE)
     drawn, rejects, same = labels(place, tmp_path / "b", *THREE, "--select", "random")
@@ -273,6 +274,7 @@ def test_other_settings_are_refused(place, tmp_path, recogniser, capsys):
     assert "holds other segments" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_killed_and_started_again_it_makes_the_same(place, tmp_path, start, cli):
     """SIGKILL among the labelled records, and among the others."""
     slow = tmp_path / "slow.py"
@@ -341,6 +343,7 @@ prepare:
     assert "prepared: labels" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper, monkeypatch):
     """A model of a few steps: what counts is the way from recordings to records, and that nothing is lost."""
     assert main(["train", str(tiny()), "train.steps=40", "train.eval_every=40", "optim.lr=0.01", "name=tiny"]) == 0

@@ -12,6 +12,8 @@ from stentor.cli import main
 from stentor.commands.prepare.tokens import plan
 from stentor.data.storage import as_path
 
+pytestmark = pytest.mark.long
+
 TRIALS = Path(__file__).parents[2] / "benchmarks" / "ray_trials.py"
 
 

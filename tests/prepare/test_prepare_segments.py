@@ -366,6 +366,7 @@ def run_slowly(podcasts: Path, to: Path, plugin: Path, jobs: int) -> list[object
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_killed_and_started_again_it_makes_the_same(podcasts, tmp_path, plugin, start, cli, jobs):
     """SIGKILL in the first pass and in the second one."""
     cli(*run_slowly(podcasts, tmp_path / "straight", plugin, 1))

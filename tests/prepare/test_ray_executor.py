@@ -14,6 +14,8 @@ from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'stentor[ray]'")
 
 GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]

@@ -40,6 +40,7 @@ def test_without_gradio_the_extra_is_named(model, capsys, monkeypatch):
     assert "needs gradio, which is not installed: pip install 'stentor[studio]'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_model_that_is_not_there(tmp_path, capsys):
     pytest.importorskip("gradio")
     assert main(["demo", str(tmp_path / "no model")]) == 2

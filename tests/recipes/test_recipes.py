@@ -293,6 +293,7 @@ def test_recipe_is_right_and_short(path, capsys):
 @pytest.mark.parametrize(
     "path", [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in SLOW)) for p in RECIPES], ids=lambda p: p.stem
 )
+@pytest.mark.long
 def test_recipe_runs(path, workplace, corpus, capsys):
     loaded = load(path)
     changes = cut_down(loaded, corpus)
@@ -324,6 +325,7 @@ def test_plan_of_voxlm(path, workplace, corpus, capsys):
     assert not (workplace / "runs").exists()
 
 
+@pytest.mark.long
 def test_from_a_folder_of_podcasts_to_a_recogniser(workplace, corpus, whisper, capsys, monkeypatch):
     """recipes/corpus_from_raw.yaml with what it prepares: each stage runs, with stand-ins for models that are not at
     hand (tests/inference/test_segments.py has a diarizer), and training reads what they made."""

@@ -27,6 +27,7 @@ def files(folder, step, kind) -> list[str]:
         ),
     ],
 )
+@pytest.mark.long
 def test_any_number_of_processes_goes_on(family, kinds, counts, real_family, together, same_run):
     """Full with a moving average; adapters with the mean of the best checkpoints, which other numbers wrote."""
     runs, steps = real_family.runs, len(counts)
@@ -56,6 +57,7 @@ def test_any_number_of_processes_goes_on(family, kinds, counts, real_family, tog
             assert meta["format"] == (1 if processes == 1 else 2)
 
 
+@pytest.mark.long
 def test_every_process_writes_its_share(real_family, together):
     """Copies (DDP) are written once, spread over the processes; what is divided by those that have it."""
     runs = real_family.runs

@@ -26,6 +26,7 @@ def few(folder) -> bool:
     return 0 < trained["trained"] < trained["total"] / 5
 
 
+@pytest.mark.long
 def test_one_family(real_family, together, same_run):
     """All weights in shards, and adapters beside a frozen tower with copies; activations recomputed."""
     runs = real_family.runs
@@ -46,6 +47,7 @@ def test_one_family(real_family, together, same_run):
 
 @pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] * (f not in ALWAYS)) for f in OTHERS])
+@pytest.mark.long
 def test_one_big_batch_and_parts_of_it(family, lora, real_family, together, same_run):
     """Four batches a step give the numbers of one; and a run that goes on those of a straight one, to the last bit."""
     runs = real_family.runs

@@ -29,6 +29,7 @@ def test_adapters(real_family, together, pretrained):
 
 
 @pytest.mark.parametrize("shard", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_two_processes(shard, real_family, together, pretrained, same_run):
     """Copies (DDP) and shards (FSDP2) search and interpolate as one process does."""
     name = f"moonshine-{'shards' if shard else 'copies'}"

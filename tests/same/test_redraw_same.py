@@ -13,6 +13,8 @@ from stentor.errors import ConfigError
 from stentor.models.transformer.attention import Attention
 from stentor.models.transformer.favor import orthogonal
 
+pytestmark = pytest.mark.long
+
 LINEAR = """\
 task: {{type: transcribe, normalizer: none}}
 model:

@@ -28,6 +28,7 @@ def outcome(folder, rows):
 
 
 @pytest.mark.parametrize("loss", [pytest.param("mwer", marks=pytest.mark.slow), "policy_gradient"])
+@pytest.mark.long
 def test_two_processes_and_accumulation_are_one_big_batch(loss, tiny, cli, rows, tmp_path):
     config, got = tiny(), {}
     for way, processes, items in (("big", 1, 16), ("accumulated", 1, 4), ("two", 2, 4)):

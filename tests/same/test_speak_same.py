@@ -106,6 +106,7 @@ def test_packed_is_padded(speaking, here, rows):
     same(runs / "padded", runs / "packed", rows)
 
 
+@pytest.mark.long
 def test_resumed_is_straight(speaking, here, rows):
     """Stopped in the middle of an epoch and gone on with: masks, conditions and the fitted codec come again."""
     settings = {"train": {"accumulate": 3, "save_every": 1, "eval_every": 2}}
@@ -121,6 +122,7 @@ def test_resumed_is_straight(speaking, here, rows):
     assert results[0] == results[1]
 
 
+@pytest.mark.long
 def test_the_evaluation_is_the_same_each_time(speaking, here):
     """The same weights score the same, whatever the seed, the batches and the layout: the masks are the items' own."""
     here("train", speaking("scored"), "train.steps=1")

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 
+@pytest.mark.long
 def test_a_process_from_start_to_signal(whisper, tone):
     command = [sys.executable, "-m", "stentor", "serve", whisper, "--port", "0", "--name", f"whisper-1={whisper}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

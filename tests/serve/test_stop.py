@@ -41,6 +41,7 @@ def waiting(helper: int) -> bool:
         return any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
 
 
+@pytest.mark.long
 def test_a_signal_while_requests_run(served, tone):
     upload = request(tone("a.wav", (1, -10)).read_bytes(), response_format="verbose_json")
     status, text = exchange(served.address, upload)

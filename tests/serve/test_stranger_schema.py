@@ -37,6 +37,7 @@ def hinted(description: dict, hints: dict) -> dict:
     return description
 
 
+@pytest.mark.long
 def test_answers_are_as_described(strangers, tone):
     schemathesis = pytest.importorskip("schemathesis")
     from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance

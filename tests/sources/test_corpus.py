@@ -122,6 +122,7 @@ def test_recipe_with_several_parts(tmp_path):
         list(source("yesno", **{"from": str(tmp_path / "waves")}, split="dev").cuts())
 
 
+@pytest.mark.long
 def test_recipe_by_language_that_writes_manifests(tmp_path):
     clips = tmp_path / "cv" / "sv-SE" / "clips"
     for i in range(2):

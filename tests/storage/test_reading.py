@@ -168,6 +168,7 @@ def test_a_refusal_is_said_once_and_without_secrets(tmp_path, cache, no_waits):
     web.stop()
 
 
+@pytest.mark.long
 def test_an_upload_is_there_whole_or_not_at_all(s3, through, no_waits, tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes(data_of(MB))
     upload(tmp_path / "x", as_path(s3.url("deep/x")))

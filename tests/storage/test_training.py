@@ -38,6 +38,7 @@ def losses(folder, rows):
     return [[row[fact] for fact in FACTS] for row in rows(folder)]
 
 
+@pytest.mark.long
 def test_training_from_s3_is_training_from_disk(s3, through, corpus, shards, tiny, here, rows, stream):
     """Shards, labels and lists, the manifest of the evaluation set and its recordings."""
     lists = s3.put_folder("shards", shards)
@@ -58,6 +59,7 @@ def test_training_from_s3_is_training_from_disk(s3, through, corpus, shards, tin
     assert sorted(proxy.requests[path] for path in tars) == [1, 1, 1, 1]  # not one for each of 16 samples
 
 
+@pytest.mark.long
 def test_a_run_folder_on_s3_goes_on_elsewhere(s3, tiny, here, rows, tmp_path, cache):
     straight = tmp_path / "runs" / "straight"
     here("train", tiny(), "name=straight")
@@ -104,6 +106,7 @@ def test_a_run_folder_on_s3_goes_on_elsewhere(s3, tiny, here, rows, tmp_path, ca
     assert not list((cache / "outputs").glob("*"))
 
 
+@pytest.mark.long
 def test_a_damaged_checkpoint_on_s3_is_passed_over(s3, tiny, here, rows, tmp_path, cache):
     keys = (tiny(), f"output={s3.url()}", "name=run", "train.eval_every=null")
     here("train", *keys, "train.steps=4")
@@ -117,6 +120,7 @@ def test_a_damaged_checkpoint_on_s3_is_passed_over(s3, tiny, here, rows, tmp_pat
     assert [row["step"] for row in rows(local)][-4:] == [3, 4, 5, 6]
 
 
+@pytest.mark.long
 def test_an_upload_that_fails_is_said_and_nothing_is_lost(s3, cache, through, no_waits, monkeypatch):
     monkeypatch.setattr(storage, "ATTEMPTS", 2)  # of s3fs there are five in each
     with pytest.raises(StentorError, match=r"not all of it could be uploaded.*2 times in a row"):
@@ -197,6 +201,7 @@ def test_what_was_half_uploaded_is_made_whole_or_deleted(s3, cache, monkeypatch)
     assert s3.get(f"{checkpoint}/resume/state.json") == b"{}"
 
 
+@pytest.mark.long
 def test_an_index_lies_beside_its_manifest_on_s3(s3, corpus, tiny, here, rows, tmp_path):
     s3.put_folder("corpus", corpus)
     place = s3.url("corpus")

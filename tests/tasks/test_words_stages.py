@@ -78,6 +78,7 @@ def test_words_after_transcription(straight, train, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("stage, step", [(1, 2), (2, 3)])
+@pytest.mark.long
 def test_cut_off_and_gone_on_with(straight, train, monkeypatch, stage, step):
     real = Trainer._train_step
 

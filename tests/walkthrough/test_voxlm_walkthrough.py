@@ -153,6 +153,7 @@ def check_times(words: list[dict], seconds: float) -> None:
     assert times == sorted(times) and times[0] >= 0 and times[-1] <= seconds
 
 
+@pytest.mark.long
 def test_the_guide_from_first_to_last_step(workplace, capsys):
     def stentor(*arguments: object) -> str:
         code = main(list(map(str, arguments)))

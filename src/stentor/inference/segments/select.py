@@ -34,7 +34,7 @@ class SelectStage(SetStage):
 
     limits: ClassVar = (Limit("confidence", "min_confidence", "low_confidence"),)
     reasons: ClassVar = {
-        "low_confidence": "with it the error would be higher than is wished for",
+        "low_confidence": "with it the error, or the hours, would be more than is wished for",
         "not_drawn": "not among those that were drawn by lot",
         "too_fast": "more text than the labelled records have in the time",
         "too_slow": "less text than the labelled records have in the time",

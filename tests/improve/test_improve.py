@@ -84,6 +84,25 @@ def test_a_round_labels_speaks_mixes_and_trains(straight, here):
     assert "All rounds are done" in here("improve", straight / "tiny.yaml")
 
 
+def test_a_round_is_kept_where_enough_resamples_are_better(straight, attempt):
+    """One of four clips is better: drawn with replacement it is among four in 1 - 0.75**4 = 68 % of the resamples."""
+    folder = straight / "runs" / "run"
+    for number in (0, 1):
+        path = folder / f"round-{number}" / "run" / "predictions" / "dev.jsonl"
+        records = lines(path)
+        for place, record in enumerate(records):
+            record["output"]["text"] = record["reference"]["text"] if number and place == 0 else ""
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for assurance, kept in ((0.6, True), (0.75, False)):
+        (folder / "round-1" / "round.json").unlink()
+        code, told = attempt("improve", straight / "tiny.yaml", f"improve.assurance={assurance}")
+        assert code == 0 and "run is finished" in told and (" Kept." in told) == kept
+        again = results_of(straight)["rounds"][1]
+        assert again["kept"] == kept and 0.65 < again["change"]["wer"]["details"]["better"] < 0.72
+        page = (folder / "report.html").read_text()
+        assert f"at least {100 * assurance:g} % of the resamples are better" in page and "better in 6" in page
+
+
 @pytest.mark.long
 def test_a_stop_at_any_step_changes_nothing(straight, run_file, attempt, tmp_path, monkeypatch):
     """Each call is stopped before the next step that it would do, until all are done: every step is done once."""
@@ -165,6 +184,7 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("data.eval={few: {type: text, texts: [one, two]}}", 3, "2 of 2 records of `data.eval.few` have a text"),
         ("improve.labels.models=[none]", 2, "'improve.labels.models.0': There is no model none"),
         ("improve.speech.recognizer=none", 2, "'improve.speech.recognizer': There is no model none"),
+        ("improve.labels.device=bogus", 2, "Unknown device bogus"),
         ("improve=null", 2, "has no section `improve:`"),
         ("improve.test=other", 2, "'improve.test': names no set of `data.test` (dev)"),
         ("improve.sweep=[{human: 1}]", 2, "ratios are never chosen on a test set"),

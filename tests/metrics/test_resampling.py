@@ -55,6 +55,7 @@ def test_changes_draw_speakers_too():
     assert (change.resampled, change.units) == ("speakers", 6)
     before = np.array([0, 40, 0, 0, 40, 0])
     assert (change.low, change.high) == bootstrap(np.array([1, -20, 0, 0, -20, 0]), before)
+    assert change.details["better"] == pytest.approx(1 - (4 / 6) ** 6, abs=0.03)  # one of two speakers is drawn
     plain = relative_change(REFERENCES, HYPOTHESES, after, "none")
     assert plain.value == change.value and (plain.resampled, plain.units) == ("recordings", 120)
 

@@ -39,6 +39,9 @@ class Improve(Section):
     """Most rounds after round 0. 0: the supervised model alone."""
     patience: int = Field(2, ge=1)
     """Rounds in a row without a gain that end it."""
+    assurance: float = Field(0.975, ge=0.5, lt=1)
+    """How sure it must be that a round is better than the best one before, given how few the records of `eval` are: the
+    share of their paired resamples with fewer errors. 0.975: the whole 95 % interval says so; 0.5: as likely worse."""
     start: Literal["base", "best"] = "base"
     """What each round trains from: `base` is what the run file says, `best` the weights of the best round so far."""
     then: dict[str, Any] | None = None

@@ -6,7 +6,7 @@ import numpy as np
 
 from stentor.metrics.resampling import by_unit
 from stentor.metrics.score import Score
-from stentor.metrics.wer import REFERENCE, Unit, bootstrap, count_errors, normalized_pairs
+from stentor.metrics.wer import REFERENCE, Unit, count_errors, normalized_pairs, resampled
 
 
 def relative_change(
@@ -22,7 +22,8 @@ def relative_change(
     """Relative change of the corpus-level error rate from `before` to `after`: -0.25 is a quarter fewer errors. The
     interval resamples items with both systems' errors on them together (paired bootstrap, Bisani and Ney 2004), so it
     is much narrower than the two rates' own intervals suggest. Enough `speakers` (one label an item) are drawn whole,
-    see `stentor.metrics.resampling`. None when `before` makes no error."""
+    see `stentor.metrics.resampling`. `details` has the share of the resamples with fewer errors, `better`. None when
+    `before` makes no error."""
 
     def errors(hypotheses: Sequence[str]) -> np.ndarray:
         pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
@@ -32,6 +33,8 @@ def relative_change(
     if not first.sum():
         return None
     drawn, (change, before_sums) = by_unit(speakers, second - first, first)
-    low, high = bootstrap(change, before_sums)
+    changes = resampled(change, before_sums)
+    low, high = map(float, np.quantile(changes, [0.025, 0.975]))
     value = float((second.sum() - first.sum()) / first.sum())
-    return Score(value, low=low, high=high, details={"items": len(first)}, **drawn)
+    details = {"items": len(first), "better": float((changes < 0).mean())}
+    return Score(value, low=low, high=high, details=details, **drawn)

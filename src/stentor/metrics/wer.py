@@ -106,20 +106,28 @@ def bootstrap(
     seed: int = 0,
     ratio: Ratio = ratio,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, resampling items with replacement. `errors`
-    and `totals` are [items]. Deterministic for a seed. Bisani and Ney 2004, "Bootstrap estimates for confidence
-    intervals in ASR performance evaluation". (0, 0) for no items."""
-    n = len(errors)
-    if n == 0:
+    """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, over `resampled`. Bisani and Ney 2004,
+    "Bootstrap estimates for confidence intervals in ASR performance evaluation". (0, 0) for no items."""
+    if not len(errors):
         return 0.0, 0.0
+    rates = resampled(errors, totals, resamples, seed, ratio)
+    low, high = np.quantile(rates, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def resampled(
+    errors: np.ndarray, totals: np.ndarray, resamples: int = 1000, seed: int = 0, ratio: Ratio = ratio
+) -> np.ndarray:
+    """`ratio(sum(errors), sum(totals))` of items that are drawn with replacement, as many as there are, 1 or more:
+    [resamples]. `errors` and `totals` are [items]. Deterministic for a seed."""
+    n = len(errors)
     rng = np.random.default_rng(seed)
     rates = np.empty(resamples)
     block = max(1, 2_000_000 // n)  # bounds the index table to 16 MB
     for at in range(0, resamples, block):
         picks = rng.integers(n, size=(min(block, resamples - at), n))
         rates[at : at + len(picks)] = ratio(errors[picks].sum(1), totals[picks].sum(1))
-    low, high = np.quantile(rates, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return rates
 
 
 def rate_interval(

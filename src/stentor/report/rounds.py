@@ -55,6 +55,7 @@ def render(folder: Path, results: dict[str, Any]) -> str:
         kinds=KINDS,
         sets=_sets(results),
         metric=label(_metric(results)),
+        assurance=f"{100 * results['assurance']:g} %",
         script=code,
         digest=digest,
         style=template_source(pages, "report.css") + template_source(pages, "parts.css"),
@@ -81,9 +82,16 @@ def _row(results: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
         **done,
         "scores": [(figure(metric, s["value"]), interval(metric, s)) if s else ("", "") for s in scores],
         "changed": "" if change is None else percent(change["value"]),
-        "changed_interval": "" if change is None else f"{percent(change['low'])} to {percent(change['high'])}",
+        "changed_interval": "" if change is None else sureness_text(change),
         "ratio": "" if done["mix"] is None else ratio(done["mix"]),
     }
+
+
+def sureness_text(change: dict[str, Any]) -> str:
+    """The interval of a change and the share of the resamples with fewer errors, which decides."""
+    better = change["details"].get("better")  # rounds of earlier versions do not have it
+    share = "" if better is None else f", better in {100 * better:.1f} %"
+    return f"{percent(change['low'])} to {percent(change['high'])}{share}"
 
 
 def ratio(mix: dict[str, float]) -> str:

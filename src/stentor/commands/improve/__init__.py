@@ -24,6 +24,7 @@ from stentor.commands.improve.leaks import refuse_leaks
 from stentor.commands.improve.material import Known, full_path, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
+from stentor.commands.prepare.executor import check_device
 from stentor.commands.prepare.journal import read_jsonl, write_json
 from stentor.commands.prepare.labels.labelled import refuse_few
 from stentor.commands.prepare.run import prepare_run
@@ -44,7 +45,7 @@ from stentor.engine.run_logger import RunLogger
 from stentor.errors import ConfigError, DataError, without_secrets
 from stentor.inference.load import find_export
 from stentor.metrics.format import figure, interval, label, percent
-from stentor.report.rounds import write_rounds_report
+from stentor.report.rounds import sureness_text, write_rounds_report
 from stentor.section import Section
 from stentor.sources.base import Source
 from stentor.tasks.speak.evaluator import SpeechEvaluator
@@ -166,7 +167,7 @@ class _Rounds:
         change = {} if best is None else self._change(best, number)
         done = Round(
             number=number,
-            kept=best is None or _is_gain(change, self.config.task.main_metric()[0]),
+            kept=best is None or _sureness(change, self.config.task.main_metric()[0]) >= self.section.assurance,
             eval=results["eval"],
             change=change,
             entered=entered,
@@ -271,8 +272,7 @@ class _Rounds:
         metric = self.config.task.main_metric()[0]
         line = f"Round {done.number}, {self._scores_text(done, [self.decides])}"
         if change := done.change.get(metric):
-            low, high = percent(change["low"]), percent(change["high"])
-            line += f", {percent(change['value'])} against the best before (95 %: {low} to {high})"
+            line += f", {percent(change['value'])} against the best before (95 %: {sureness_text(change)})"
         if others := [name for name in self.tests if name != self.decides]:
             line += f"; {self._scores_text(done, others)}"
         self.logger.say(f"{line}. {'Kept' if done.kept else 'Not kept'}.")
@@ -298,6 +298,7 @@ class _Rounds:
                 "decided_on": self.decides,
                 "reported_on": self.reports,
                 "tests": self.tests,
+                "assurance": self.section.assurance,
                 "seconds": round(sum(r.seconds for r in rounds), 1),
             },
         )
@@ -305,7 +306,10 @@ class _Rounds:
 
 
 def _refuse_missing_models(section: Improve) -> None:
-    """Raise ConfigError where a model that labels, speaks or listens is not there, before round 0 is trained."""
+    """Raise ConfigError where a model that labels, speaks or listens or its device is not there, before round 0."""
+    for step in (section.labels, section.speech):
+        if step is not None:
+            check_device(step)
     models = {f"improve.labels.models.{number}": model for number, model in enumerate(section.labels.models)}
     if section.speech is not None:
         models |= {f"improve.speech.{key}": getattr(section.speech, key) for key in ("model", "recognizer")}
@@ -335,7 +339,6 @@ def _written(section: Section) -> dict[str, Any]:
     return {name: getattr(section, name) for name in section.model_fields_set}
 
 
-def _is_gain(change: dict[str, dict[str, Any]], metric: str) -> bool:
-    """Whether the whole paired interval says that there are fewer errors."""
-    score = change.get(metric)
-    return score is not None and score.get("high") is not None and score["high"] < 0
+def _sureness(change: dict[str, dict[str, Any]], metric: str) -> float:
+    """The share of the paired resamples with fewer errors than before; 0 where there was no error to make fewer."""
+    return float(change[metric]["details"]["better"]) if metric in change else 0.0

@@ -13,7 +13,7 @@ from stentor.data.storage import StoragePath
 from stentor.inference.labels.consensus import HypothesisWord, align, vote
 from stentor.inference.segments.agreement import difference
 from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
-from stentor.inference.segments.transcribe import transcribed
+from stentor.inference.segments.transcribe import by_language, transcribed
 from stentor.section import Section
 from stentor.text.written_words import joined
 
@@ -83,11 +83,8 @@ class LabelStage(Stage):
         from stentor.inference.transcribe import batches
 
         pairs = [(recording, segment) for recording, segments in work for segment in segments]
-        by_language: dict[str | None, list[int]] = {}
-        for i, (_, segment) in enumerate(pairs):
-            by_language.setdefault(segment.measures.get("language"), []).append(i)
         hypotheses: dict[int, tuple[dict[str, Any], ...]] = {}
-        for same in by_language.values():
+        for same in by_language(segment for _, segment in pairs).values():
             for batch in batches(same, lambda i: round(1000 * pairs[i][1].seconds), round(1000 * self.batch_seconds)):
                 hypotheses |= zip(batch, self._hypotheses([(pairs[i][0], [pairs[i][1]]) for i in batch]), strict=True)
         following = map(hypotheses.__getitem__, range(len(pairs)))

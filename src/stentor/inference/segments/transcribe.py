@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
@@ -52,12 +52,19 @@ def transcribed(
     pairs = [(recording, segment) for recording, segments in work for segment in segments]
     options |= {"words": False, "keep_failed": True, "batch_seconds": batch_seconds}
     results: dict[int, Transcript] = {}
-    for language in dict.fromkeys(segment.measures.get("language") for _, segment in pairs):
-        chosen = [i for i, (_, segment) in enumerate(pairs) if segment.measures.get("language") == language]
+    for language, chosen in by_language(segment for _, segment in pairs).items():
         audio = (pairs[i][1].audio(pairs[i][0], rate) for i in chosen)
         clips = (ArrayRecording(clip, round(rate * speed), rate) for clip in audio)
         results |= zip(chosen, model.transcribe_many(clips, language=language, **options), strict=True)
     return [results[i] for i in range(len(pairs))]
+
+
+def by_language(segments: Iterable[Segment]) -> dict[str | None, list[int]]:
+    """The places of the segments of each language; None: not known."""
+    places: dict[str | None, list[int]] = {}
+    for i, segment in enumerate(segments):
+        places.setdefault(segment.measures.get("language"), []).append(i)
+    return places
 
 
 def summarized(transcript: Transcript) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """Recordings that stream through a diarizer in windows, and what comes out of them."""
 
 import json
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.load import load
 from stentor.inference.recording import FileRecording
-from stentor.tasks.diarize.inference import run_windows
+from stentor.tasks.diarize import Diarize
+from stentor.tasks.diarize.inference import likeliest_sets, run_windows
 from stentor.tasks.diarize.windows import Windows
 
 RATE = 16000
@@ -203,6 +206,25 @@ def test_embeddings_of_an_x_vector_model(diarizer, talk, tones, tmp_path):
     model = load(diarizer(tmp_path / "second", windows={"embedding": {"from": str(tmp_path / "plain")}}))
     with pytest.raises(ConfigError, match="no trained x-vector head"):
         model.diarize(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("change_cost", [0.0, 0.4, 2.0])
+def test_the_sequence_of_sets_is_the_likeliest_one(change_cost):
+    """Against all sequences; of an item that is shorter than its batch, its own frames alone count."""
+    task = Diarize(labels={"type": "powerset", "speakers": 2}, windows={"change_cost": change_cost})
+    logits = np.random.default_rng(3).normal(size=(3, 5, 4)).astype(np.float32)
+    lengths = [5, 3, 1]
+    found = likeliest_sets(logits, lengths, task)
+    sets, scores = task.labels.table, log_softmax(logits.astype(float), axis=2)
+    for item, length in enumerate(lengths):
+        paths = [list(path) for path in product(range(4), repeat=length)]
+        values = [
+            scores[item, range(length), path].sum() - change_cost * (sets[path][1:] != sets[path][:-1]).sum()
+            for path in paths
+        ]
+        assert (found[item, :length] == sets[paths[np.argmax(values)]]).all()
+    if not change_cost:
+        assert (found[0] == sets[logits[0].argmax(1)]).all()
 
 
 def test_windows_section():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import log_softmax
 
 from stentor.audio.activity import runs
 from stentor.audio.io import SILENCE
@@ -159,22 +160,43 @@ def label_audio(
     examples = [Example(str(row), _long_enough(processor, samples)) for row, samples in enumerate(audio)]
     batch = processor.collate(examples, packed=False, labels=False).to(next(model.parameters()).device)
     output = model.label_frames(**batch.inputs)
-    logits = output.logits.float().cpu().numpy()
+    logits, lengths = output.logits.float().cpu().numpy(), output.lengths.tolist()
+    speaking = likeliest_sets(logits, lengths, task) if task.labels.exclusive else None
     embeddings = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
-    for row, (samples, length) in enumerate(zip(audio, output.lengths.tolist(), strict=True)):
-        window_logits = logits[row, :length]
+    for row, (samples, length) in enumerate(zip(audio, lengths, strict=True)):
         silent = digital_silence(samples, length, processor.sample_rate, processor.frame_seconds)
-        scores = task.labels.decode(window_logits)
-        if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != length:
-            raise violation(task.labels, "decode", f"return probabilities float32 [{length}, speakers]", scores)
-        scores = np.where(silent, 0.0, scores)
-        active = scores >= 0.5
-        if task.labels.exclusive:
-            # All the weight on the most probable class: the speakers of that class alone.
-            one_hot = np.full_like(window_logits, -1e4)
-            one_hot[np.arange(length), window_logits.argmax(1)] = 1e4
-            active = (task.labels.decode(one_hot) >= 0.5) & ~silent
+        scores = np.where(silent, 0.0, _probabilities(task, logits[row, :length]))
+        active = scores >= 0.5 if speaking is None else speaking[row, :length] & ~silent
         yield scores, active, None if embeddings is None else embeddings[row, :length]
+
+
+def _probabilities(task: Diarize, logits: np.ndarray) -> np.ndarray:
+    """What the labels say of logits [T, C], float32 [T, S]."""
+    scores = task.labels.decode(logits)
+    if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != len(logits):
+        raise violation(task.labels, "decode", f"return probabilities float32 [{len(logits)}, speakers]", scores)
+    return scores
+
+
+def likeliest_sets(logits: np.ndarray, lengths: Sequence[int], task: Diarize) -> np.ndarray:
+    """Who talks, bool [B, T, S], in the likeliest sequence of classes of each item, from logits [B, T, C] of which
+    `lengths` frames count: each speaker who begins or stops costs `windows.change_cost` (Viterbi)."""
+    classes = np.eye(logits.shape[2], dtype=bool)
+    sets = _probabilities(task, np.where(classes, 1e4, -1e4).astype(np.float32)) >= 0.5  # of each class, [C, S]
+    cost = task.windows.change_cost * (sets[:, None] != sets[None]).sum(2)
+    scores = log_softmax(logits.astype(np.float64), axis=2)
+    scores[np.arange(scores.shape[1]) >= np.asarray(lengths)[:, None]] = 0  # nothing changes after the end
+    items = np.arange(len(scores))
+    best, before = scores[:, 0], np.zeros(scores.shape, np.int64)
+    for t in range(1, scores.shape[1]):
+        through = best[:, :, None] - cost  # [B, class before, class]
+        before[:, t] = through.argmax(1)
+        best = through.max(1) + scores[:, t]
+    path = np.zeros(scores.shape[:2], np.int64)
+    path[:, -1] = best.argmax(1)
+    for t in range(scores.shape[1] - 1, 0, -1):
+        path[:, t - 1] = before[items, t, path[:, t]]
+    return sets[path]
 
 
 def digital_silence(audio: np.ndarray, frames: int, rate: int, frame_seconds: float) -> np.ndarray:

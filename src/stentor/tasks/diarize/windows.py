@@ -44,6 +44,10 @@ class Windows(Section):
     """Probability from which somebody speaks. Null: 0.5; for powerset labels the most probable set of speakers."""
     offset: float | None = Field(default=None, gt=0, lt=1)
     """Probability below which somebody who speaks stops. Null: the threshold."""
+    change_cost: float = Field(default=0.0, ge=0)
+    """For labels whose classes are sets of speakers: what a speaker who begins or stops costs in the search for the
+    likeliest sequence of sets (Viterbi), in nats. 0: the most probable set in each frame. Smooths better than `median`,
+    which does not know how sure a frame is."""
     median: int = Field(default=1, ge=1)
     """Frames of the median filter over each speaker's activity, an odd number. 1: off."""
     min_on: float = Field(default=0.0, ge=0)

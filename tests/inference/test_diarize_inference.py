@@ -12,7 +12,7 @@ from stentor.errors import AudioError, ConfigError
 from stentor.inference.load import load
 from stentor.inference.recording import FileRecording
 from stentor.tasks.diarize import Diarize
-from stentor.tasks.diarize.inference import likeliest_sets, run_windows
+from stentor.tasks.diarize.inference import likeliest_sets, run_windows, upsampled
 from stentor.tasks.diarize.windows import Windows
 
 RATE = 16000
@@ -225,6 +225,19 @@ def test_the_sequence_of_sets_is_the_likeliest_one(change_cost):
         assert (found[item, :length] == sets[paths[np.argmax(values)]]).all()
     if not change_cost:
         assert (found[0] == sets[logits[0].argmax(1)]).all()
+
+
+def test_decisions_within_frames(diarizer, talk, tmp_path):
+    """A start in the middle of the model's frame is found there, and windows fit together as before."""
+    turns = [(0, 0.0, 4.0), (1, 4.5, 8.03), (0, 12.0, 30.0)]
+    audio = talk("a.wav", 33, turns)
+    coarse = load(diarizer()).diarize(audio)
+    fine = load(diarizer(tmp_path / "fine", windows={"upsample": 5})).diarize(audio)
+    assert [s["speaker"] for s in fine.segments] == [s["speaker"] for s in coarse.segments]
+    edges = [[t for s in found.segments for t in (s["start"], s["end"])] for found in (coarse, fine)]
+    assert np.abs(np.subtract(*edges)).max() <= 0.05 + 1e-6
+    rising = upsampled(np.array([[[0.0], [1.0], [9.0]]], np.float32), [2], 2)
+    assert rising[0, :4, 0].tolist() == [0, 0.25, 0.75, 1]
 
 
 def test_windows_section():

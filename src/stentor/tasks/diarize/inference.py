@@ -88,11 +88,11 @@ def run_windows(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.
                 waiting = []
         job.complete = True
         while jobs and jobs[0].complete and len(jobs[0].starts) == jobs[0].cut:
-            yield _outputs(bundle, jobs.pop(0))
+            yield _outputs(bundle, task.windows.upsample, jobs.pop(0))
     if waiting:
         _label(bundle, task, waiting)
     for job in jobs:
-        yield _outputs(bundle, job)
+        yield _outputs(bundle, task.windows.upsample, job)
 
 
 def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job) -> Iterator[tuple[int, np.ndarray]]:
@@ -127,12 +127,13 @@ def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job)
 
 def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
     processor: Any = bundle.processor
-    frame_seconds, rate = processor.frame_seconds, processor.sample_rate
+    upsample, rate = task.windows.upsample, processor.sample_rate
+    frame_seconds = processor.frame_seconds / upsample
     device = str(next(bundle.model.parameters()).device)
     voices = embedder(task.windows.embedding, device) if task.windows.embedding else None
-    labelled = label_audio(bundle, task, [audio for _, _, audio in windows])
+    labelled = label_audio(bundle, task, [audio for _, _, audio in windows], upsample)
     for (job, start, audio), (scores, active, frame_embeddings) in zip(windows, labelled, strict=True):
-        job.starts.append(start)
+        job.starts.append(start * upsample)
         job.scores.append(scores.astype(np.float16))
         if task.labels.exclusive:
             job.hard.append(active)
@@ -151,23 +152,27 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
 
 @torch.no_grad()
 def label_audio(
-    bundle: Bundle, task: Diarize, audio: Sequence[np.ndarray]
+    bundle: Bundle, task: Diarize, audio: Sequence[np.ndarray], upsample: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
     """What the model says of each of these, float32 [samples]: (the probability that each of its speakers talks,
-    float32 [T, S]; who talks, bool [T, S]; embeddings of frames [T, E], of models that have them)."""
+    float32 [T, S]; who talks, bool [T, S]; embeddings of frames [T, E], of models that have them). There are `upsample`
+    decisions in each of the model's frames."""
     model: Any = bundle.model
     processor: Any = bundle.processor
     examples = [Example(str(row), _long_enough(processor, samples)) for row, samples in enumerate(audio)]
     batch = processor.collate(examples, packed=False, labels=False).to(next(model.parameters()).device)
     output = model.label_frames(**batch.inputs)
     logits, lengths = output.logits.float().cpu().numpy(), output.lengths.tolist()
-    speaking = likeliest_sets(logits, lengths, task) if task.labels.exclusive else None
+    if upsample > 1:
+        logits, lengths = upsampled(logits, lengths, upsample), [length * upsample for length in lengths]
+    frame_seconds = processor.frame_seconds / upsample
+    speaking = likeliest_sets(logits, lengths, task, upsample) if task.labels.exclusive else None
     embeddings = output.embeddings.float().cpu().numpy() if output.embeddings is not None else None
     for row, (samples, length) in enumerate(zip(audio, lengths, strict=True)):
-        silent = digital_silence(samples, length, processor.sample_rate, processor.frame_seconds)
+        silent = digital_silence(samples, length, processor.sample_rate, frame_seconds)
         scores = np.where(silent, 0.0, _probabilities(task, logits[row, :length]))
         active = scores >= 0.5 if speaking is None else speaking[row, :length] & ~silent
-        yield scores, active, None if embeddings is None else embeddings[row, :length]
+        yield scores, active, None if embeddings is None else embeddings[row].repeat(upsample, 0)[:length]
 
 
 def _probabilities(task: Diarize, logits: np.ndarray) -> np.ndarray:
@@ -178,13 +183,26 @@ def _probabilities(task: Diarize, logits: np.ndarray) -> np.ndarray:
     return scores
 
 
-def likeliest_sets(logits: np.ndarray, lengths: Sequence[int], task: Diarize) -> np.ndarray:
+def upsampled(logits: np.ndarray, lengths: Sequence[int], factor: int) -> np.ndarray:
+    """Logits [B, T * factor, C], interpolated between the middles of frames of [B, T, C], of which `lengths` count."""
+    places = (np.arange(logits.shape[1] * factor) + 0.5) / factor - 0.5
+    last = np.asarray(lengths)[:, None] - 1
+    places = np.clip(places, 0, last)  # [B, T * factor]
+    before = places.astype(int)
+    after = np.minimum(before + 1, last)
+    share = (places - before)[:, :, None].astype(logits.dtype)
+    items = np.arange(len(logits))[:, None]
+    return logits[items, before] * (1 - share) + logits[items, after] * share
+
+
+def likeliest_sets(logits: np.ndarray, lengths: Sequence[int], task: Diarize, upsample: int = 1) -> np.ndarray:
     """Who talks, bool [B, T, S], in the likeliest sequence of classes of each item, from logits [B, T, C] of which
-    `lengths` frames count: each speaker who begins or stops costs `windows.change_cost` (Viterbi)."""
+    `lengths` frames count: each speaker who begins or stops costs `windows.change_cost` (Viterbi). The evidence of
+    a frame of the model is shared by `upsample` of these."""
     classes = np.eye(logits.shape[2], dtype=bool)
     sets = _probabilities(task, np.where(classes, 1e4, -1e4).astype(np.float32)) >= 0.5  # of each class, [C, S]
     cost = task.windows.change_cost * (sets[:, None] != sets[None]).sum(2)
-    scores = log_softmax(logits.astype(np.float64), axis=2)
+    scores = log_softmax(logits.astype(np.float64), axis=2) / upsample
     scores[np.arange(scores.shape[1]) >= np.asarray(lengths)[:, None]] = 0  # nothing changes after the end
     items = np.arange(len(scores))
     best, before = scores[:, 0], np.zeros(scores.shape, np.int64)
@@ -218,11 +236,11 @@ def _long_enough(processor: Any, audio: np.ndarray) -> np.ndarray:
     return np.pad(audio, (0, size - len(audio)))
 
 
-def _outputs(bundle: Bundle, job: _Job) -> WindowOutputs:
+def _outputs(bundle: Bundle, upsample: int, job: _Job) -> WindowOutputs:
     processor: Any = bundle.processor
     lengths = np.array([len(s) for s in job.scores])
     return WindowOutputs(
-        frame_seconds=processor.frame_seconds,
+        frame_seconds=processor.frame_seconds / upsample,
         samples=job.samples,
         rate=processor.sample_rate,
         starts=np.array(job.starts),

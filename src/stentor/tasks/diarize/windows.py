@@ -48,8 +48,11 @@ class Windows(Section):
     """For labels whose classes are sets of speakers: what a speaker who begins or stops costs in the search for the
     likeliest sequence of sets (Viterbi), in nats. 0: the most probable set in each frame. Smooths better than `median`,
     which does not know how sure a frame is."""
+    upsample: int = Field(default=1, ge=1, le=20)
+    """Decisions in each of the model's frames: its logits are interpolated between the middles of frames, so that
+    somebody may begin within one. Of whole recordings; live speakers have the model's frames."""
     median: int = Field(default=1, ge=1)
-    """Frames of the median filter over each speaker's activity, an odd number. 1: off."""
+    """Decisions of the median filter over each speaker's activity, an odd number. 1: off."""
     min_on: float = Field(default=0.0, ge=0)
     """Seconds; shorter stretches of speech are removed, after pauses were filled."""
     min_off: float = Field(default=0.0, ge=0)

@@ -1,13 +1,18 @@
 """Thresholds of pseudo-labels: what is kept, what is expected of it, and calibration on records whose errors are
 known."""
 
+from math import log
+
 import numpy as np
 import pytest
 
+from stentor.config.load import parse_section
+from stentor.config.prepare.steps import LabelsStep
 from stentor.inference.labels.calibration import ErrorModel, Labelled, Outcome, fit_words, outcome
 from stentor.inference.labels.pace import fit_pace
 from stentor.inference.labels.threshold import choose, drawn
 from stentor.inference.segments.base import Segment
+from stentor.inference.segments.label import Decoding, _signs
 
 
 def records(count: int, seed: int) -> tuple[list[Outcome], np.ndarray]:
@@ -78,9 +83,25 @@ def test_long_records_count_by_their_words():
 def test_by_lot():
     seconds = [1.0, 2.0, 3.0] * 40
     kept = drawn(seconds, 100.0, 0)
-    assert sum(seconds[i] for i in kept) == pytest.approx(100, abs=1.5)
+    assert sum(seconds[i] for i in kept) == 100
     assert kept == drawn(seconds, 100.0, 0) != drawn(seconds, 100.0, 1)
     assert drawn(seconds, 0.0, 0) == set() and len(drawn(seconds, 1000.0, 0)) == 120
+    uneven = np.random.default_rng(0).uniform(1, 20, 100).tolist()
+    assert all(85 < sum(uneven[i] for i in drawn(uneven, 100.0, seed)) <= 100 for seed in range(20))
+    assert drawn([20.0, 20.0, 4.0], 5.0, 0) == {2}, "what is too long is passed over"
+    assert len(drawn(uneven, sum(sorted(uneven)), 0)) == 100
+
+
+def test_ways_of_decoding_are_written_as_the_command_line_reads_them():
+    """Also a path with a comma."""
+    ways = [Decoding(language_model="a,b.txt", beams=4), Decoding(speed=0.9)]
+    step = LabelsStep(data={"type": "jsonl", "path": "x"}, to="y", models=["m"], decodings=ways)
+    assert [parse_section(spec, Decoding, "--decoding") for spec in step.options()["decoding"]] == ways
+
+
+def test_words_of_scripts_without_spaces_vote_one_by_one():
+    tokens = [{"token": token, "logprob": log(p)} for token, p in (("今日", 0.5), ("は", 0.8), (" ok", 0.9))]
+    assert _signs(tokens) == [["今", 0.5, 0.5], ["日", 0.5, 0.5], ["は", 0.8, 0.8], ["ok", 0.9, 0.9]]
 
 
 def test_words_of_a_model_that_is_too_sure():
@@ -94,7 +115,8 @@ def test_words_of_a_model_that_is_too_sure():
     from stentor.metrics.calibration import confidence
 
     assert confidence([0.9, 0.95], fit_words(labelled, 0)) == pytest.approx(0.6, abs=0.04)
-    seen = outcome(labelled[0], {"text": "W0, w2!", "confidence": 0.5, "agreement": 0.8})
+    label = Segment(0, 1, {"text": "W0, w2!", "confidence": 0.5, "agreement": 0.8})
+    seen = outcome(Labelled(label, labelled[0].text, None))
     assert seen == Outcome((0.5, 0.8), 8, 10)
 
 

@@ -192,6 +192,14 @@ def test_hours_bound_what_is_kept_and_are_named(place, tmp_path, recogniser, cap
     assert "The surest labels last longer than 1e-05 hours" in capsys.readouterr().err
 
 
+def test_labelled_records_pass_the_same_filters_as_the_data(place, tmp_path, recogniser):
+    """By calibrated confidences, and the pace as well: of the same records the same ones are left to choose from."""
+    same = ["--labelled", place / "data.jsonl", "--filter", "hallucinations,min_confidence=0.75"]
+    kept, rejects, summary = labels(place, tmp_path / "a", *same, "--max-error", 0.3)
+    left = len(kept) + sum(r["reason"] == "low_confidence" for r in rejects)
+    assert summary["selection"]["labelled_records"] == left < 100 and "unsure_text" in {r["reason"] for r in rejects}
+
+
 def test_two_models(place, tmp_path, recogniser):
     kept, _, summary = labels(place, tmp_path / "a", "--model", place / "other", "--max-error", 0.3)
     names = [str(place / name) for name in ("good", "other")]
@@ -266,12 +274,37 @@ def test_a_manifest_that_it_did_not_make_stays(place, tmp_path, recogniser, caps
     assert mine.read_bytes() == before and list(mine.parent.iterdir()) == [mine]
 
 
-def test_other_settings_are_refused(place, tmp_path, recogniser, capsys):
+def test_other_settings_and_other_data_are_refused(place, tmp_path, recogniser, capsys):
     labels(place, tmp_path / "a", "--max-error", 0.3)
-    options = ["--max-error", "0.2", "--model", str(place / "good"), "--stage", "none"]
-    command = ["prepare", "labels", str(place / "data.jsonl"), "--to", str(tmp_path / "a"), *options]
-    assert main([*command, "--labelled", str(place / "labelled.jsonl")]) == 2
-    assert "holds other segments" in capsys.readouterr().err
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text(
+        (place / "labelled.jsonl").read_text().replace("harbour", "port").replace("sound", f"{place}/sound")
+    )
+    changes = [
+        {"--max-error": "0.2"},
+        {"--labelled": str(texts)},
+        *({"data": f"{place}/data.jsonl,{key}"} for key in ("channel=0", "language=de", "max_hours=0.01")),
+    ]
+    usual = {"data": f"{place}/data.jsonl", "--labelled": f"{place}/labelled.jsonl", "--max-error": "0.3"}
+    for change in changes:
+        data, *options = (usual | change).items()
+        command = ["prepare", "labels", data[1], *(word for option in options for word in option), "--stage", "none"]
+        assert main([*command, "--to", str(tmp_path / "a"), "--model", str(place / "good")]) == 2
+        assert "holds other segments" in capsys.readouterr().err
+
+
+def test_max_hours_of_the_data(place, tmp_path, recogniser):
+    command = [
+        "prepare",
+        "labels",
+        f"{place}/data.jsonl,max_hours=0.01",
+        "--model",
+        str(place / "good"),
+        "--stage",
+        "none",
+    ]
+    assert main([*command, "--max-error", "1", "--to", str(tmp_path / "a")]) == 0
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["recordings"] == 12
 
 
 @pytest.mark.long

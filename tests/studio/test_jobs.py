@@ -150,7 +150,10 @@ def test_labels_of_a_round_to_correct_and_the_next_round_with_what_was_corrected
     ]
     rows.append({**rows[0], "id": "half", "recording": ids[2]})
     (labels / "manifest.jsonl").write_text(json.dumps(rows[0]) + "\n")
-    (labels / "rejects.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [rows[1], rows[2], rows[2]]))
+    silent = [{"id": f"{i}@1", "recording": i, "audio_path": "x", "reason": "no_speech"} for i in ids]
+    rejects = [rows[1], rows[2], rows[2], *silent]
+    (labels / "rejects.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rejects))
+    (job.folder / "round-1-old").mkdir()
     assert jobs.suggest_labels(projects, job) == 2  # of the third recording there are two halves
     voices.edit(ids[1], text="said")
     jobs.next_round(projects, job)
@@ -207,10 +210,15 @@ def test_the_page_shows_which_round_is_done_and_the_curves_of_its_training(proje
         (folder / "ending.json").write_text(json.dumps({"started": 100.0, "exit": code}))
         return state(job).sentence
 
+    (folder / "round-9-old" / "run").mkdir(parents=True)
+    (folder / "round-9-old" / "run" / "metrics.jsonl").touch()
     assert job.training == folder / "round-10" / "run" and "stentor-curves" in watch.curves([job])
     round_10 = {"time": 102.0, "event": "round", "round": 10}
     assert seen(75, round_10) == "Stopped in round 10. Everything is saved: resume goes on from there."
     assert seen(0, round_10, {"time": 103.0, "event": "finished", "step": 10}).startswith("Finished after round 10;")
+    (folder / "run.yaml").write_text("improve: {rounds: 1}\n")
+    assert seen(3, round_10, {"time": 103.0, "event": "failed"}) and state(job).state == "failed"
+    assert watch.possible(job, state(job)) == {"retry", "delete", "resume", "labels"}  # as where nothing entered
     with detached.exclusive(folder, "it lives already"):
         assert seen(None).startswith("Getting ready")
         assert seen(None, round_10).startswith("Round 10 of at most 12")

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from stentor.sources.base import Source, filter_warnings
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
+CutT = TypeVar("CutT", bound="Cut | UnusableRecord")
 _REASONS = """
 missing unreadable empty not_finite silent truncated no_channel unknown_language not_in_alphabet no_codec other_codec
 no_member duplicate_id no_audio wrong_type wrong_shape wrong_range
@@ -204,11 +205,7 @@ def read_pools(
     for source in sources:
         records = with_counter(source.cuts(), f"{name} ({source.type})")
         with many_objects():
-            cuts = list(filter_cuts(records, data, dropped, *drop_reasons))
-        if source.max_hours is not None and cuts:
-            order = Permutation(len(cuts), "max_hours")
-            count, _ = order.within(np.array([cut.duration for cut in cuts]), source.max_hours * 3600)
-            cuts = [cuts[i] for i in np.sort(order(np.arange(count))).tolist()]
+            cuts = list(within_hours(source, filter_cuts(records, data, dropped, *drop_reasons)))
         pools.append(Pool(cuts, source.repeat, source.weight))
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)
@@ -217,6 +214,17 @@ def read_pools(
         reasons = ", ".join([*(f"{v} {k}" for k, v in dropped.reasons.items()), *unmatched]) or "the source is empty"
         raise DataError(f"{name}: no usable record ({reasons}).")
     return pools
+
+
+def within_hours(source: Source, cuts: Iterable[CutT]) -> Iterable[CutT]:
+    """Of the records of a source the random part that its `max_hours` asks for, always the same one."""
+    if source.max_hours is None:
+        return cuts
+    listed = list(cuts)
+    order = Permutation(len(listed), "max_hours")
+    seconds = np.array([0.0 if isinstance(cut, UnusableRecord) else cut.duration for cut in listed])
+    count, _ = order.within(seconds, source.max_hours * 3600)
+    return [listed[i] for i in np.sort(order(np.arange(count))).tolist()]
 
 
 def total_hours(pools: Sequence[Pool]) -> float:

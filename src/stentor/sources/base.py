@@ -44,8 +44,8 @@ class Source(Choice):
     """Keep only the first so many records (after those of `skip`). Null: all."""
     max_hours: float | None = Field(None, gt=0)
     """Take a random part of so many hours, always the same one. Null: all. Only where the source is one of `train`,
-    `replay`, `eval` or `test` itself. Of streams only `shards` can, whose list has their seconds: whole shards, in
-    random order, as long as they fit."""
+    `replay`, `eval`, `test` or `unlabelled` itself, or what segments and labels are made of. Of streams only `shards`
+    can, whose list has their seconds: whole shards, in random order, as long as they fit."""
 
     required: ClassVar[tuple[str, ...]] = ("records",)
     streaming: ClassVar[bool] = False

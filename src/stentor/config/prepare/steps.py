@@ -107,11 +107,13 @@ class LabelsStep(LabelKeys, ClusterStep):
     """Which time it is that this data is labelled; a key of the records."""
 
     def options(self) -> dict[str, Any]:
+        from stentor.config.load import inline
+
         options = super().options()
-        decodings = [d.model_dump(exclude_none=True) for d in self.decodings]
+        decodings = [d.model_dump(mode="json", exclude_none=True) for d in self.decodings]
         return options | {
             "model": self.models,
-            "decoding": [",".join(f"{key}={value}" for key, value in keys.items()) for keys in decodings],
+            "decoding": [",".join(f"{key}={inline(value)}" for key, value in keys.items()) for keys in decodings],
             "stage": options["stages"] or ["none"],
             "filter": options["filters"] or ["none"],
         }

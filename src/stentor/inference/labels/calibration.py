@@ -52,8 +52,9 @@ def record_signs(measures: Mapping[str, Any]) -> tuple[float, float]:
     return measures["confidence"], measures["agreement"]
 
 
-def outcome(record: Labelled, measures: Mapping[str, Any]) -> Outcome:
-    """What a label of the record, with these measures, is worth."""
+def outcome(record: Labelled) -> Outcome:
+    """What the label of the record is worth."""
+    measures = record.segment.measures
     language = measures.get("language")
     texts = [normalize(text, "whisper_basic", language) for text in (record.text, measures["text"])]
     (counts,) = word_errors([(texts[0], texts[1])], language)

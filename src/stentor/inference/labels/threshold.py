@@ -74,7 +74,10 @@ def choose(
 
 
 def drawn(seconds: Sequence[float], total: float, seed: int) -> frozenset[int]:
-    """Records drawn by lot: as many as are nearest to `total` seconds."""
-    order = np.random.default_rng(seed).permutation(len(seconds))
-    time = np.concatenate([[0.0], np.cumsum(np.asarray(seconds, np.float64)[order])])
-    return frozenset(order[: int(np.argmin(np.abs(time - total)))].tolist())
+    """Records drawn by lot, each that still fits into `total` seconds."""
+    kept, left = [], total + 1e-6  # the same seconds in another order may add up to a little more
+    for i in np.random.default_rng(seed).permutation(len(seconds)).tolist():
+        if seconds[i] <= left:
+            kept.append(i)
+            left -= seconds[i]
+    return frozenset(kept)

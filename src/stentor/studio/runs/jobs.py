@@ -105,8 +105,14 @@ class Job:
     @property
     def training(self) -> Path:
         """The folder whose curves and samples are shown: of a run in rounds, that of its last training."""
-        rounds = [path.parent for path in self.folder.glob("round-*/run/metrics.jsonl")]
-        return max(rounds, key=lambda path: int(path.parent.name[6:]), default=self.folder)
+        trainings = [path / "run" for path in self.rounds if (path / "run" / "metrics.jsonl").is_file()]
+        return trainings[-1] if trainings else self.folder
+
+    @property
+    def rounds(self) -> list[Path]:
+        """The folders of its rounds, in their order."""
+        folders = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
+        return sorted(folders, key=lambda path: int(path.name[6:]))
 
     @property
     def yaml(self) -> str:
@@ -198,11 +204,10 @@ def next_round(projects: Projects, job: Job) -> None:
 def suggest_labels(projects: Projects, job: Job) -> int:
     """Write the labels of a run's last round as drafts into the data sets that its recordings come from, also those
     that it did not keep; answers how many records have one."""
-    rounds = sorted(job.folder.glob("round-*"), key=lambda path: int(path.name[6:]))
-    folders = next((found for path in reversed(rounds) if (found := sorted(path.glob("labels-*/")))), [])
+    folders = next((found for path in reversed(job.rounds) if (found := sorted(path.glob("labels-*/")))), [])
     records = [r for path in folders for name in ("manifest", "rejects") for r in read_records(path / f"{name}.jsonl")]
-    whole = Counter(record.get("recording") for record in records)
-    labels = {r["recording"]: r for r in records if r.get("text") and whole[r["recording"]] == 1}
+    spoken = Counter(record.get("recording") for record in records if record.get("reason") != "no_speech")
+    labels = {r["recording"]: r for r in records if r.get("text") and spoken[r["recording"]] == 1}
     return sum(projects.dataset(name).suggest(labels) for name in projects.datasets())
 
 

@@ -85,8 +85,9 @@ def possible(job: Job, now: RunStatus) -> frozenset[str]:
         return frozenset({"retry"})
     if not now.alive:
         resume = {"resume"} if now.state in ("stopped", "failed") else set()
-        rounds = {"round", "labels"} if job.in_rounds and now.state == "finished" else set()
-        return frozenset({"retry", "delete", *resume, *rounds})
+        labels = {"labels"} if job.in_rounds else set()  # also of a round into which nothing was sure enough to enter
+        another = {"round"} if job.in_rounds and now.state == "finished" else set()
+        return frozenset({"retry", "delete", *resume, *labels, *another})
     if now.state != "stopping":
         return frozenset({"stop"})
     asked = detached.stop_requested_at(job.folder)

@@ -39,32 +39,37 @@ def learn(
     """The stages with what the labelled records show, and facts about these for the summary. Raises DataError where
     there are too few of them."""
     refuse_few((each.cut for each in work), "--labelled", "leave it out")
-    worker = SegmentsWorker(named([label, *filters]), in_files=False)
-    journal = run_pass(worker, work, options, {**settings, "pass": "labelled"}, "labelled records")
-    lines = journal.lines(each.id for each in work)
-    records = [record for each, line in zip(work, lines) for record in _labelled(each, line)]
-    if len(records) < LEAST:
-        lost = _lost(journal.lines(each.id for each in work))
-        raise DataError(
-            f"Of {len(work):,} labelled records {len(records)} got a label that passes the filters{lost}; "
-            f"{LEAST} are needed to choose a threshold. Give more of them or none, filter less, or label with models "
-            "that have learned more."
-        )
+
+    def through(stages: Sequence[Stage], work: RecordTable[Work], name: str) -> list[dict[str, Any]]:
+        worker = SegmentsWorker(named(stages), in_files=False)
+        journal = run_pass(worker, work, options, {**settings, "pass": name}, f"{name} records")
+        return list(journal.lines(each.id for each in work))
+
+    heard = through([label], work, "labelled")
+    records = _labelled(work, heard)
     hypotheses = range(len(label.models) * len(label.decodings))
     label = label.calibrated([fit_words(records, number) for number in hypotheses])
-    results = [(record, label.again(record.segment)) for record in records]
-    kept = [(record, result.measures) for record, result in results if isinstance(result, Segment)]
-    outcomes = [outcome(record, measures) for record, measures in kept]
+    pace = fit_pace([cut for cut in _cuts(work) if text_of(cut)])
+    # Only now, as the filters of the data see calibrated confidences, too.
+    judged = RecordTable(_judged(label, each, line) for each, line in zip(work, heard) if "record" in line)
+    filtered = through([*filters, select.informed(ErrorModel(), pace)], judged, "filtered")
+    kept = _labelled(judged, filtered)
+    if len(kept) < LEAST:
+        raise DataError(
+            f"Of {len(work):,} labelled records {len(kept)} got a label that passes the filters"
+            f"{_lost([*heard, *filtered])}; {LEAST} are needed to choose a threshold. Give more of them or none, "
+            "filter less, or label with models that have learned more."
+        )
+    outcomes = [outcome(record) for record in kept]
     words, errors = sum(o.words for o in outcomes), sum(o.errors for o in outcomes)
     facts = {
         "calibrated": True,
         "labelled_records": len(outcomes),
-        "labelled_hours": round(sum(r.segment.seconds for r, _ in kept) / 3600, 6),
+        "labelled_hours": round(sum(r.segment.seconds for r in kept) / 3600, 6),
         "labelled_words": words,
         "labelled_error": round(errors / max(words, 1), 4),
         "notes": [note for model in label.models for note in _trained_on(model, work)],
     }
-    pace = fit_pace([cut for cut in _cuts(work) if text_of(cut)])
     return label, select.informed(ErrorModel(outcomes, select.seed), pace), facts
 
 
@@ -91,14 +96,21 @@ def _lost(lines: Iterable[dict[str, Any]]) -> str:
     return f" ({', '.join(counts)}{silent})" if counts else ""
 
 
-def _labelled(work: Work, line: dict[str, Any]) -> Iterator[Labelled]:
-    """The record with its label, where it has a text and the filters have kept it."""
-    cut = work.cut
-    if "dropped" in line or isinstance(cut, UnusableRecord):
-        return
-    if text := (text_of(cut) or "").strip():
-        for segment in line["record"]["segments"]:
-            yield Labelled(Segment(**segment), text, speaker_of(cut))
+def _judged(label: LabelStage, work: Work, line: dict[str, Any]) -> Work:
+    """The record with the label that a calibrated stage makes of what was heard."""
+    results = [label.again(Segment(**segment)) for segment in line["record"]["segments"]]
+    return Work(work.index, work.cut, [result for result in results if isinstance(result, Segment)])
+
+
+def _labelled(work: Iterable[Work], lines: Iterable[dict[str, Any]]) -> list[Labelled]:
+    """The records that have a text, with the labels that a pass has kept."""
+    return [
+        Labelled(Segment(**segment), text, speaker_of(each.cut))
+        for each, line in zip(work, lines)
+        if "record" in line and not isinstance(each.cut, UnusableRecord)
+        if (text := (text_of(each.cut) or "").strip())
+        for segment in line["record"]["segments"]
+    ]
 
 
 def _cuts(work: RecordTable[Work]) -> Iterator[Cut]:

@@ -21,9 +21,11 @@ from stentor.commands.prepare.segments.summary import print_summary, summarize_c
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord, audio_path
+from stentor.data.cut import UnusableRecord, audio_path, custom_of, language_of, speaker_of, text_of
+from stentor.data.fields import channel_of
 from stentor.data.record_table import RecordTable, Selection
 from stentor.data.storage import is_remote
+from stentor.dataloading.mixing import within_hours
 from stentor.errors import DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.report.corpus import render
@@ -58,8 +60,8 @@ def prepare_segments(options: SegmentsOptions) -> None:
 
 def recordings(data: str) -> tuple[RecordTable[Work], str]:
     """The recordings of a source that no stage has seen, and their fingerprint."""
-    digest = Fingerprint(_description)
-    cuts = digest.through(parse_source(data).cuts())
+    source, digest = parse_source(data), Fingerprint(_description)
+    cuts = digest.through(within_hours(source, source.cuts()))
     return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
 
 
@@ -99,8 +101,11 @@ def make_corpus(
 
 
 def _description(cut: Cut | UnusableRecord) -> list[Any]:
-    """What the segments of a recording depend on."""
-    return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.start, cut.duration, audio_path(cut)]
+    """What the segments of a recording, or what is learned of a labelled record, depend on."""
+    if isinstance(cut, UnusableRecord):
+        return [cut.id]
+    place = [cut.id, cut.start, cut.duration, audio_path(cut), channel_of(custom_of(cut))]
+    return [*place, language_of(cut), speaker_of(cut), text_of(cut)]
 
 
 def _remove_journals(folder: Path) -> None:

@@ -248,6 +248,17 @@ def test_utterances_that_cannot_be_used_are_counted(clips, tmp_path):
     config = {"source": {"type": "jsonl", "path": str(tmp_path / "m.jsonl")}, "speakers": 2, "count": 6}
     left = {u.id: u.reason for u in source(**config).cuts() if isinstance(u, UnusableRecord)}
     assert left == {"short": "too_short", "nobody": "no_speaker", "hush": "too_short", "broken": "unreadable"}
+    # A cache of speech knows what was heard, not what was refused: another `turn`, or a mended file, is another verdict.
+    config["cache"] = str(tmp_path / "speech.json")
+
+    def refused(**turn):
+        cuts = source(**config, **turn).cuts()
+        return {u.id for u in cuts if isinstance(u, UnusableRecord) and u.reason in ("too_short", "unreadable")}
+
+    left = refused(turn=(4.5, 6.0))
+    assert left == refused(turn=(4.5, 6.0)) > {"short", "hush", "broken"}
+    (tmp_path / "broken.wav").write_bytes((manifest.parent / "1.wav").read_bytes())
+    assert refused(turn=(0.5, 6.0)) == {"short", "hush"}
     with pytest.raises(
         DataError, match=r"Conversations of 3 speakers need as many in the jsonl source; it has 2 .*1 no_s"
     ):

@@ -143,7 +143,7 @@ class Conversation(Source):
         for index in range(number, self.count, num_lanes):
             name = f"conversation-{series}-{index:05d}"
             yield Scene(self, pool, sampler, name).cut().with_id(f"{name}-{mark}")
-        yield from () if number else pool.refused
+        yield from () if number else pool.refused.values()
         pool.save()
 
     def _pool(self) -> UtterancePool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import RATE, UnusableRecord
-from stentor.errors import AudioError
+from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -103,7 +103,13 @@ class UtterancePool:
         """Stretches of speech by utterance, whatever `turn` asks for."""
         self.stored = 0
         if self.cache is not None and self.cache.exists():
-            content = json.loads(self.cache.read_text("utf-8"))
+            try:
+                content = json.loads(self.cache.read_text("utf-8"))
+            except ValueError as error:
+                raise DataError(
+                    f"{self.cache}: this is not the cache of a `conversation` source ({error}). Delete the file, or "
+                    "name another one as `cache`."
+                ) from None
             # Earlier versions wrote nothing for what was too short for the `turn` of that run.
             self.known = {k: [(a, b) for a, b in v] for k, v in content.items() if v}
             self.stored = len(self.known)

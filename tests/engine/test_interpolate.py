@@ -1,6 +1,7 @@
 """Weights between start and end of training, and greedy soups, through the command line."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +11,9 @@ from torch import nn
 
 from run_events import events
 from stentor.cli import main
+from stentor.engine import checkpoint, interpolate
 from stentor.engine.interpolate import between, check
-from stentor.engine.section import Train
+from stentor.engine.section import Interpolate, Train
 from stentor.engine.sharding import own_shards
 from stentor.engine.tensor_files import MeanTensors, StoredTensors, save_shards
 from stentor.engine.trainer import Trainer
@@ -170,6 +172,28 @@ def test_greedy_soup(train, scores):
     one, two = tuned(folder, 4), tuned(folder, 6)
     mean = {n: ((one[n].double() + two[n].double()) / 2).to(one[n].dtype) for n in one}
     assert same(exported(folder / "export"), mean) and len(calls) == 6
+
+
+def test_a_soup_without_a_damaged_checkpoint(train, scores, monkeypatch):
+    """The best one is damaged: the soup begins with the second, at that one's value."""
+    scores(dev=[0.3, 0.1, 0.2, 0.15])
+    plain = checkpoint.damage
+    monkeypatch.setattr(checkpoint, "damage", lambda f: "torn" if f.name == "step-000004" else plain(f))
+    folder = train("soup", "train.steps=6", "train.eval_every=2", "train.keep_best=3", "train.use=greedy")
+    assert [(e["steps"], e["taken"]) for e in events(folder, "soup")] == [([6, 2], True)]
+
+
+@pytest.mark.parametrize("unknown", [math.nan, math.inf])
+def test_of_what_was_never_measured_nothing_is_lost(monkeypatch, unknown):
+    values = {0.0: {"new": 0.9, "old": unknown}, 0.5: {"new": 0.4, "old": 0.3}, 1.0: {"new": 0.5, "old": unknown}}
+    monkeypatch.setattr(interpolate, "scored", lambda trainer, name, assign, names: values[float(name.split()[1])])
+    trainer = SimpleNamespace(
+        task=SimpleNamespace(main_metric=lambda: ("wer", "min")),
+        event=lambda *args, **keys: None,
+        say=lambda text: None,
+    )
+    section = Interpolate(ratios=[0.5, 1.0], set="new", keep={"old": 0.02})
+    assert interpolate._search(trainer, section, lambda ratio: None)["ratio"] == 0.5
 
 
 def test_adapters_that_go_on_from_others_are_refused(start):

@@ -45,6 +45,11 @@ def meeting(seed, speakers=3, errors=0.0):
     return [t for t in turns if t["text"]]
 
 
+def test_insertions_are_no_words_that_are_wrong():
+    said = Attributed("x", [segment("a", 0, 1, "one two")], transcript(segment("a", 0, 1, "one two four five")))
+    assert (cpwer([said] * 2).low, cpwer([said] * 2).high) == (1.0, 1.0)
+
+
 def seglst(segments):
     from meeteval.io import SegLST
 

@@ -130,6 +130,14 @@ def test_languages_without_spaces_count_characters():
     assert (english.errors, english.total) == (2, 5)
 
 
+def test_insertions_are_no_words_that_are_wrong():
+    """As many errors as words, and yet every word is right."""
+    made = score(["one two", "three four"], ["one two a b", "three four c d"])
+    assert made.value == 1 and (made.low, made.high) == (1.0, 1.0)
+    wrong = score(["one two", "three four"], ["a b", "c d"])
+    assert (wrong.low, wrong.high) == (0.25, 1.0)
+
+
 def test_no_error_is_a_bound_and_no_certainty():
     """The rule of three against the exact bound, 1 - 0.05^(1/n), and in the words that people read."""
     texts = [f"word number {i}" for i in range(50)]

@@ -15,7 +15,7 @@ from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.ctc.decoding import merge
+from stentor.models.ctc.decoding import decode, merge
 from stentor.models.ctc.spelling import from_transcripts, spelling
 from stentor.tasks.base import Task
 from tiny_configs import QUIET_WAVE, WAVE
@@ -204,6 +204,16 @@ def test_a_batch_is_searched_as_its_clips_alone(options):
     alone = [task.predict(bundle, [example])[0] for example in examples()]
     assert [output["text"] for output in together] == [output["text"] for output in alone]
     assert [o["log_prob"] for o in together] == pytest.approx([o["log_prob"] for o in alone], abs=1e-3)
+
+
+def test_frames_without_probabilities_are_silence():
+    """Of a model whose numbers overflow; greedily, too."""
+    log_probs = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    frames = torch.tensor([6, 5, 6])
+    cut = decode(log_probs[:2, :5], torch.tensor([5, 5]), 0, beams=4)
+    log_probs[0, 5] = log_probs[2] = torch.nan
+    assert decode(log_probs, frames, 0, beams=4) == [*cut, ([], [])]
+    assert decode(log_probs, frames, 0)[2] == ([], [])
 
 
 def test_a_language_model_has_a_say_clip_by_clip(tmp_path):

@@ -69,6 +69,27 @@ def test_another_encoder_has_frames_of_its_own(tmp_path, encoded):
     assert encoded == [3, 3] and not torch.allclose(first, other, atol=0.1)
 
 
+def test_another_precision_has_frames_of_its_own(tmp_path, encoded):
+    audio, lengths = clips()
+    made(tmp_path)(audio, lengths)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, _ = made(tmp_path)(audio, lengths)
+        again, _ = made(tmp_path)(audio, lengths)
+    assert encoded == [3, 3] and torch.equal(rough, again)
+
+
+@pytest.mark.parametrize("length", [0, 60, 400])
+def test_a_clip_whose_file_is_damaged_is_encoded_anew(tmp_path, encoded, length):
+    audio, lengths = clips()
+    first, _ = made(tmp_path)(audio, lengths)
+    file = next(tmp_path.rglob("*.npy"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:length])
+    again, _ = made(tmp_path)(audio, lengths)
+    assert encoded == [3, 1] and file.read_bytes() == whole
+    torch.testing.assert_close(again, first)
+
+
 def test_what_is_scored_is_encoded_anew(tmp_path, encoded):
     audio, lengths = clips()
     stored = made(tmp_path)

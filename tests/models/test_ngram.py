@@ -129,6 +129,29 @@ class Letters:
         return "".join(" ABC"[i - 1] for i in ids)
 
 
+def test_lines_that_cannot_be_written_are_left_out(tmp_path, caplog):
+    """In any order; punctuation is what the model may leave out."""
+    plain, mixed = tmp_path / "plain.txt", tmp_path / "mixed.txt"
+    plain.write_text("abc\nab c\n")
+    mixed.write_text("12 §§\nAbc.\nжук a\n-\nab, c!\n")
+    models = [language_model(Letters(), path, 0.5) for path in (plain, mixed)]
+    assert models[0].ngram.probs(START) == pytest.approx(models[1].ngram.probs(START))
+    assert models[0].ngram.counts.sum() == models[1].ngram.counts.sum()
+    assert "mixed.txt: 2 of 4 lines have letters that the model cannot write" in caplog.text
+
+
+def test_a_file_is_counted_once_for_all_weights_and_anew_when_it_changes(tmp_path):
+    path, letters = tmp_path / "texts.txt", Letters()
+    path.write_text("abc\n")
+    one, two = (language_model(letters, path, weight) for weight in (0.5, 1.0))
+    assert one.ngram is two.ngram
+    like = torch.zeros(1, CLASSES)
+    assert torch.equal(2 * one.rows([START], like), two.rows([START], like))
+    assert 2 * one.withdrawn(START) == pytest.approx(two.withdrawn(START))
+    path.write_text("cab c\n")
+    assert language_model(letters, path, 0.5).ngram.probs(START)[4 + SHIFT] > 0.5
+
+
 def test_texts_come_from_a_file_in_the_letters_of_the_model(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("abc\n\n  ab c\n")

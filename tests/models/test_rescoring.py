@@ -1,6 +1,7 @@
 """Hypotheses and their log-probabilities in each kind of decoder: against the training forward, text by text, and
 against all texts (or all alignments) there are."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -20,6 +21,7 @@ from stentor.losses.tdt import TDTLoss
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.wer import align
 from stentor.models.base import Family, TaskRequirements
+from stentor.tasks.hypotheses.texts import item_seed
 from stentor.tasks.transcribe import Transcribe
 from tiny_configs import QUIET_WAVE
 
@@ -166,6 +168,28 @@ def test_loss_and_gradient_are_those_of_the_texts_scored_one_by_one(kind, tmp_pa
     loss = MWER().sum(log_probs=log_probs, errors=errors, clips=batch.search.facts["clips"])
     torch.testing.assert_close(loss, expected, rtol=1e-3, atol=1e-4)
     same_gradients(bundle, loss, expected)
+
+
+def test_copies_of_a_record_are_items_of_their_own(tmp_path):
+    """Of two, as `repeat` makes them, one is too short for its text when it is played faster."""
+    bundle = written(tmp_path, "ctc")
+    short, long = (dataclasses.replace(clip, id="same", text="abababab") for clip in clips([0.06, 1.0]))
+    seed = item_seed(long)
+    batch = searched(bundle, MWER(hypotheses=3), [short, long])
+    assert batch.ids == ["same"] and len(batch.dropped) == 1
+    assert batch.search.seeds == [seed] and batch.search.limits == [bundle.processor.max_new_tokens(1.0)]
+    seeds = [item_seed(clip) for clip in clips([1.0, 1.0])]
+    both = [dataclasses.replace(clip, id="same") for clip in clips([1.0, 1.0])]
+    assert searched(bundle, MWER(hypotheses=3), both).search.seeds == seeds and len(set(seeds)) == 2
+
+
+def test_texts_that_fill_all_positions_have_no_end(tmp_path):
+    bundle = written(tmp_path, "transformer", decoder={"positions": "learned", "max_positions": 6})
+    batch = searched(bundle, MWER(hypotheses=4), clips())
+    assert batch.search.limits == [5, 5]
+    found = list(texts(bundle, batch))
+    assert any(len(ids) == 5 for _, ids, _ in found)
+    assert all(ended == (len(ids) < 5) for _, ids, ended in found)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "speech_llm"])

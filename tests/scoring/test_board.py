@@ -7,7 +7,10 @@ import pytest
 import yaml
 
 from stentor.cli import main
+from stentor.commands.evaluate.board import of_whole_sessions
+from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, text_of
+from stentor.dataloading.mixing import DropCounter
 from stentor.sources.base import Source
 from stentor.sources.hub_presets import PRESETS
 from stentor.sources.open_asr import boards
@@ -123,11 +126,13 @@ def read_back(path, normalizer="open_asr", language="en"):
     return model.replace("-", "/", 1), test, round(100 * rate, 2), duration / time
 
 
-def test_a_board_and_the_files_that_its_scripts_read(says, copies, tmp_path, capsys):
+def test_a_board_and_the_files_that_its_scripts_read(says, copies, tmp_path, capsys, monkeypatch):
     out = tmp_path / "scores.json"
     names = "ami_cleaned,librispeech_test_clean,gigaspeech_cleaned,earnings22_cleaned_aa_chunked"
+    sets = {"english": {name: boards()["english"][name] for name in names.split(",")}}
+    monkeypatch.setattr("stentor.commands.evaluate.board.boards", lambda: sets)
     says({"one two": "one too", "Mr. Brown's colour": "mister browns color", "one two three": "one two three"})
-    assert evaluate(says.model, copies, f"english:{names}", "--json", out) == 0
+    assert evaluate(says.model, copies, "english", "--json", out) == 0
     table = capsys.readouterr().out
     figures = json.loads(out.read_text("utf-8"))
     wers = {name: round(100 * row["wer"]["value"], 2) for name, row in figures["sets"].items()}
@@ -202,6 +207,37 @@ def test_the_mean_of_a_group_is_one_entry_of_the_average(says, copies, tmp_path)
     earnings, *coraal = (round(100 * row["wer"]["value"], 2) for row in figures["sets"].values())
     assert figures["average_wer"] == round((earnings + sum(coraal) / 2) / 2, 2)
     assert figures["rtfx"] > 0
+
+
+@pytest.mark.parametrize("options", [["english", "--limit", 2], ["english:ami_cleaned"]])
+def test_results_for_a_repository_are_of_a_whole_board(says, copies, tmp_path, capsys, monkeypatch, options):
+    names = "ami_cleaned", "librispeech_test_clean"
+    sets = {"english": {name: boards()["english"][name] for name in names}}
+    monkeypatch.setattr("stentor.commands.evaluate.board.boards", lambda: sets)
+    says({})
+    assert evaluate(says.model, copies, *options, "--json", tmp_path / "scores.json") == 0
+    assert "open_asr_leaderboard.yaml is not written: it is about all" in capsys.readouterr().out
+    assert not (tmp_path / "scores" / ".eval_results").exists()
+
+
+def test_limit_of_a_set_in_chunks_counts_recordings(says, copies, tmp_path):
+    """The first one is b, with the chunks 0, 2 and 3 of the list."""
+    out = tmp_path / "scores.json"
+    said = {"0": "down", "2": "Go", "3": "stay here"}
+    says(lambda example: said[example.id[-1]])
+    assert evaluate(says.model, copies, "english:earnings22_cleaned_aa_chunked", "--limit", 1, "--json", out) == 0
+    row = json.loads(out.read_text("utf-8"))["sets"]["earnings22_cleaned_aa_chunked"]
+    assert (row["records"], row["wer"]["errors"], row["wer"]["total"]) == (3, 0, 4)
+
+
+def test_recordings_are_scored_whole():
+    def answer(parent):
+        return Prediction(parent, {}, {}, 1.0, {"parent_id": parent, "chunks": 2}), 0.1
+
+    dropped = DropCounter()
+    answered = [answer(parent) for parent in "aba"]
+    assert of_whole_sessions(answered, dropped) == [answered[0], answered[2]]
+    assert dropped.reasons == {"incomplete": 1} and dropped.named["incomplete"][0].startswith("b: ")
 
 
 def test_limit_takes_the_first_records(says, copies, tmp_path):

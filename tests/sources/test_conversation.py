@@ -225,6 +225,11 @@ def test_turns_without_word_times_are_labelled_by_energy_and_cut_at_pauses(clips
             seen.add((len(inner), track.cut.duration < 0.75 * min(durations.values())))
     # Long pauses split the labels, and clips were cut in two at their pauses.
     assert {(1, False), (0, True)} <= seen
+    # What is no cache is neither read nor written over.
+    other = tmp_path / "other.json"
+    other.write_text('{"a": 1}\n{"b": 2}\n')
+    with pytest.raises(DataError, match=r"other\.json: this is not the cache of a `conversation` source"):
+        listed(**{**config, "cache": str(other)})
     # The second listing reads no audio: the file remembers.
     monkeypatch.setattr("stentor.data.activity.loud_spans", lambda *a: pytest.fail("listened again"))
     assert [c.to_dict() for c in listed(**config)] == [c.to_dict() for c in cuts]
@@ -248,6 +253,17 @@ def test_utterances_that_cannot_be_used_are_counted(clips, tmp_path):
     config = {"source": {"type": "jsonl", "path": str(tmp_path / "m.jsonl")}, "speakers": 2, "count": 6}
     left = {u.id: u.reason for u in source(**config).cuts() if isinstance(u, UnusableRecord)}
     assert left == {"short": "too_short", "nobody": "no_speaker", "hush": "too_short", "broken": "unreadable"}
+    # A cache of speech knows what was heard, not what was refused: that hangs on `turn`, and files are mended.
+    config["cache"] = str(tmp_path / "speech.json")
+
+    def refused(**turn):
+        cuts = source(**config, **turn).cuts()
+        return {u.id for u in cuts if isinstance(u, UnusableRecord) and u.reason in ("too_short", "unreadable")}
+
+    left = refused(turn=(4.5, 6.0))
+    assert left == refused(turn=(4.5, 6.0)) > {"short", "hush", "broken"}
+    (tmp_path / "broken.wav").write_bytes((manifest.parent / "1.wav").read_bytes())
+    assert refused(turn=(0.5, 6.0)) == {"short", "hush"}
     with pytest.raises(
         DataError, match=r"Conversations of 3 speakers need as many in the jsonl source; it has 2 .*1 no_s"
     ):
@@ -310,6 +326,9 @@ def test_turn_taking_is_estimated_from_an_rttm(tmp_path):
         ({"seconds": 0.2}, "lasts 0.5 s at least"),
         ({"speaker_weights": [1.0]}, "one weight for each number"),
         ({"speakers": 0}, "greater than or equal to 1"),
+        ({"speakers": []}, "at least 1 item"),
+        ({"seconds": None, "turns": [0, 0]}, "in fewer than 4 turns not all of 4 `speakers` are heard"),
+        ({"seconds": None, "turns": [2, 5], "speakers": [2, 3]}, "in fewer than 3 turns"),
         ({"noise": {"builtin": ["babble"]}}, "babble is made of one utterance"),
     ],
 )

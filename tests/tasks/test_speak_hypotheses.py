@@ -1,5 +1,7 @@
 """Policy gradients of a model that speaks: what is drawn, what it earns, and how likely it is said to be."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -100,6 +102,16 @@ def test_the_same_items_are_spoken_alike_in_any_batch(hears_every_other, corpus)
         written[name] = hypotheses["input_ids"][-4:, :, :length]
     assert torch.equal(written["all"], written["last"])
     assert len({tuple(row.flatten().tolist()) for row in written["all"]}) > 1
+
+
+def test_copies_of_a_record_are_items_of_their_own(hears_every_other, corpus):
+    """Of two, as `repeat` makes them, one has codes that are not the model's."""
+    task, bundle, (good, *_), losses = speaking(corpus, [{"type": "recognizer", "from": "x"}])
+    bad = dataclasses.replace(good, extra={**good.extra, "codes": np.full((2, 9), 99)})
+    batch = task.collate([bad, good], bundle.processor, False)
+    assert batch.ids == [good.id] and len(batch.search.examples) == 1
+    task.add_hypotheses(bundle, batch, losses)
+    assert set(batch.search.facts["clips"].tolist()) == {0}
 
 
 def test_without_a_recogniser_there_is_no_reward(corpus):

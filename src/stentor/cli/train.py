@@ -44,7 +44,7 @@ class EvaluateOptions:
         "as BOARD:SET,SET."
     )
     copies: Path | None = Option("With --board: folder with copies of its data sets, as COPIES/OWNER/NAME.")
-    limit: int | None = Option("With --board: only the first so many records of each set, for a trial.", min=1)
+    limit: int | None = Option("With --board: only the first so many recordings of each set, for a trial.", min=1)
     json: Path | None = Option("Write the scores (and predictions beside it) to this file.", output=True)
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1)
     tune: bool = Flag("Diarization: search the thresholds with the least errors on the data and store them.")

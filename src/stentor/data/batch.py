@@ -54,6 +54,9 @@ class Batch:
     counts: dict[str, int]
     """Targets per loss term, by which the engine divides the summed losses, across micro-batches and ranks."""
     ids: list[str]
+    usable: list[int] | None = None
+    """Which of the examples these are, by their places: copies of a record have the same id. None: all, or unknown to a
+    family without sequence losses."""
     seconds: float = 0.0
     """Seconds of audio."""
     tokens: int = 0

@@ -176,8 +176,9 @@ def _search(trainer: Trainer, section: Interpolate, assign: Callable[[float], No
 
 
 def _relative(loss: float, before: float) -> float:
-    """What is lost in proportion to what was there; losing anything of nothing is infinitely much."""
-    if loss <= 0:
+    """What is lost in proportion to what was there; losing anything of nothing is infinitely much. Where nothing was
+    measured, nothing can be lost."""
+    if loss <= 0 or not math.isfinite(before):
         return 0.0
     return loss / abs(before) if before else math.inf
 
@@ -213,13 +214,13 @@ def _replace(path: Path, content: dict[str, Any]) -> None:
         part.write_text(json.dumps(content))
 
 
-def greedy_soup(trainer: Trainer, stored: Sequence[StoredTensors]) -> StoredTensors:
-    """The mean of the best checkpoints, best first, that do not make it worse on the first evaluation set. All ranks
-    call; the model is left with the weights that were tried last."""
+def greedy_soup(trainer: Trainer, best: Sequence[dict[str, Any]], stored: Sequence[StoredTensors]) -> StoredTensors:
+    """The mean of the best checkpoints, best first, that do not make it worse on the first evaluation set. `best`:
+    their entries in `progress.best`. All ranks call; the model is left with the weights that were tried last."""
     model, (metric, mode) = trainer.bundle.model, trainer.task.main_metric()
     random, first = ema.random_buffers(model), trainer.evals[0].name
-    steps = [best["step"] for best in trainer.progress.best]
-    chosen, value = [0], trainer.progress.best[0]["value"]
+    steps = [entry["step"] for entry in best]
+    chosen, value = [0], best[0]["value"]
     for number in range(1, len(stored)):
         tried = MeanTensors([stored[i] for i in (*chosen, number)], random)
         name = "soup " + " ".join(str(steps[i]) for i in (*chosen, number))

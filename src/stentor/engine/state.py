@@ -245,21 +245,22 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
     (folder / "training_config.json").write_text(without_secrets(text), encoding="utf-8")
 
 
-def _best_checkpoints(trainer: Trainer) -> list[Path]:
-    """The best checkpoints that are there and undamaged, best first; the same on all ranks."""
+def _best_checkpoints(trainer: Trainer) -> list[tuple[dict[str, Any], Path]]:
+    """The best checkpoints that are there and undamaged, best first, with their entries in `progress.best`; the same on
+    all ranks."""
 
-    def undamaged() -> list[Path]:
-        folders = []
+    def undamaged() -> list[tuple[dict[str, Any], Path]]:
+        checkpoints = []
         for best in trainer.progress.best:
             folder = trainer.checkpoints / checkpoint.name_of(best["step"])
             if damage := checkpoint.damage(folder):
                 trainer.say(f"The checkpoint {folder.name}, one of the best, is passed over: {damage}.")
             else:
-                folders.append(folder)
-        return folders
+                checkpoints.append((best, folder))
+        return checkpoints
 
-    folders: list[Path] = trainer.communicator.on_main(undamaged)
-    return folders
+    checkpoints: list[tuple[dict[str, Any], Path]] = trainer.communicator.on_main(undamaged)
+    return checkpoints
 
 
 def restore_best(trainer: Trainer) -> None:
@@ -267,7 +268,7 @@ def restore_best(trainer: Trainer) -> None:
     settle(trainer)
     if checkpoints := _best_checkpoints(trainer):
         trainer.ema = None  # it has gone on past the best, and would take its place
-        ema.read_weights(trainer.bundle.model, ema.exported_weights(checkpoints[0]))
+        ema.read_weights(trainer.bundle.model, ema.exported_weights(checkpoints[0][1]))
 
 
 def load_selected_weights(trainer: Trainer) -> None:
@@ -275,11 +276,11 @@ def load_selected_weights(trainer: Trainer) -> None:
     use = trainer.train.use if trainer.progress.best else "last"
     checkpoints = _best_checkpoints(trainer)
     model = trainer.bundle.model
-    stored = [ema.exported_weights(folder) for folder in checkpoints]
+    stored = [ema.exported_weights(folder) for _, folder in checkpoints]
     if use == "average" and len(stored) > 1:
         ema.read_weights(model, MeanTensors(stored, ema.random_buffers(model)))
     elif use == "greedy" and len(stored) > 1:
-        ema.read_weights(model, greedy_soup(trainer, stored))
+        ema.read_weights(model, greedy_soup(trainer, [best for best, _ in checkpoints], stored))
     elif use != "last" and stored:
         ema.read_weights(model, stored[0])
     elif trainer.ema:

@@ -101,7 +101,7 @@ def _score(
         total = sum(map(len, reference.values()))
         rows.append([sum(counts), total, *counts, len(reference), max(missed, 0), max(-missed, 0)])
     table = np.array(rows, dtype=np.int64).reshape(-1, 8)
-    low, high = rate_interval(table[:, 0], table[:, 1])
+    low, high = rate_interval(table[:, 0], table[:, 1], insertions=int(table[:, 4].sum()))
     names = (
         *("substitutions", "deletions", "insertions"),
         "scored_speakers",

@@ -131,18 +131,20 @@ def resampled(
 
 
 def rate_interval(
-    errors: np.ndarray, totals: np.ndarray, trials: int | None = None, ratio: Ratio = ratio
+    errors: np.ndarray, totals: np.ndarray, trials: int | None = None, ratio: Ratio = ratio, insertions: int = 0
 ) -> tuple[float, float]:
-    """The 95 % interval of a rate: `bootstrap`, but where all resamples are the same the rule of three.
+    """The 95 % interval of a rate: `bootstrap`, but the rule of three where nothing is wrong, or all. It has no width
+    for a single item with some errors.
 
     Without a single error in n trials the rate is at most 3 / n, and without anything right at least 1 - 3 / n (Hanley
     and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?"). `errors` and `totals` are [items];
-    `trials`: n, the sum of `totals` unless these are not counted but measured.
+    `trials`: n, the sum of `totals` unless these are not counted but measured. `insertions`: how many of the errors are
+    beside the `totals`, and do not say that anything in these is wrong.
     """
     few = 3 / max(trials if trials is not None else int(np.sum(totals)), 3)
     if not np.any(errors):
         return 0.0, few
-    if np.array_equal(errors, totals):
+    if np.array_equal(errors, totals) and not insertions:
         return 1 - few, 1.0
     return bootstrap(errors, totals, ratio=ratio)
 
@@ -199,8 +201,8 @@ def score(
     counts = count_errors(pairs, unit)
     errors, totals = counts[:, :REFERENCE].sum(1), counts[:, REFERENCE]
     drawn, sums_by_unit = by_unit((groups or {}).get("speaker"), errors, totals)
-    low, high = rate_interval(sums_by_unit[0], sums_by_unit[1])
     sums = counts.sum(0)
+    low, high = rate_interval(sums_by_unit[0], sums_by_unit[1], insertions=int(sums[INSERTIONS]))
     details: dict[str, Any] = {
         "items": len(pairs),
         "items_with_errors": int((errors > 0).sum()),

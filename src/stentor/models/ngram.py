@@ -6,19 +6,25 @@ hotwords (`stentor.models.biasing`) it is a bonus of each next token after a sta
 
 from __future__ import annotations
 
+import copy
+import logging
 import math
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.jsonl import open_text
+from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, DataError
-from stentor.models.biasing import START, letter_case
+from stentor.models.biasing import START
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
+
+log = logging.getLogger("stentor")
 
 ORDER = 8
 """Tokens of an n-gram: a word or two in letters, a clause in subwords."""
@@ -109,6 +115,12 @@ class LanguageModel:
         self.average = self._mean(held_out or texts)
         self._rows: dict[tuple[int, int], Tensor] = {}
 
+    def weighted(self, weight: float) -> LanguageModel:
+        """The same with another weight."""
+        other = copy.copy(self)
+        other.weight = weight
+        return other
+
     def _mean(self, texts: Sequence[Sequence[int]]) -> float:
         """Mean log-probability of a token of texts."""
         log_probs = []
@@ -132,9 +144,10 @@ class LanguageModel:
         the same."""
         import torch
 
-        return torch.stack([self._row(state, like) for state in states])
+        return self.weight * torch.stack([self._row(state, like) for state in states])
 
     def _row(self, state: int, like: Tensor) -> Tensor:
+        """Without the weight."""
         import numpy as np
 
         key = (state, like.shape[-1])
@@ -147,21 +160,48 @@ class LanguageModel:
                 row[self.end] = log_probs[END]
             if len(self._rows) * row.nbytes > ROW_BYTES:
                 self._rows.clear()
-            self._rows[key] = like.new_tensor(self.weight * row[: key[1]])
+            self._rows[key] = like.new_tensor(row[: key[1]])
         return self._rows[key]
 
 
-@lru_cache(2)
 def language_model(processor: Any, path: Path, weight: float) -> LanguageModel:
     """Of a file of texts, one a line, plain or gzipped, as `processor.ids` writes them, in the letters that it knows.
     Raises DataError for a file that cannot be read or holds no text, ConfigError where the model lacks its letters."""
+    stat = path.stat() if not is_remote(path) and path.exists() else None
+    return _learned(processor, path, stat and (stat.st_mtime_ns, stat.st_size)).weighted(weight)
+
+
+@lru_cache(2)
+def _learned(processor: Any, path: Path, version: tuple[int, int] | None) -> LanguageModel:
+    """`version`: other ones are other files."""
     with open_text(path) as file:
-        lines = [text for line in file if (text := line.strip())]
+        lines = [line.strip() for line in file if _bare(line)]
     if not lines:
         raise DataError(f"{path} holds no text to learn a language model from.")
-    try:
-        spelled = letter_case(processor, lines[0])
-    except ConfigError as error:
-        raise ConfigError(f"The texts of the language model, {path}: {error}") from None
-    texts = [ids for line in lines if (ids := processor.ids(spelled(line)))]
-    return LanguageModel(texts, weight, getattr(processor, "eos_id", None))
+    texts = [ids for line in lines if (ids := _written(processor, line))]
+    if not texts:
+        raise ConfigError(
+            f"The texts of the language model, {path}: The model has no letters for '{lines[0]}', nor for any other "
+            "line: write them as they are spoken, or leave the file out."
+        )
+    if len(texts) < len(lines):
+        log.warning(
+            f"{path}: {len(lines) - len(texts):,} of {len(lines):,} lines have letters that the model cannot write; "
+            "the language model is made of the others. Write them as they are spoken."
+        )
+    return LanguageModel(texts, 1.0, getattr(processor, "eos_id", None))
+
+
+def _written(processor: Any, line: str) -> list[int] | None:
+    """How the model writes a line: as it stands, in small letters or in capitals; None where it lacks its letters."""
+    for variant in (str, str.lower, str.upper):
+        ids: list[int] = processor.ids(variant(line))
+        if _bare(processor.decode(ids)) == _bare(line):
+            return ids
+    return None
+
+
+def _bare(text: str) -> str:
+    """A text without case, punctuation and spaces, which a model may leave out."""
+    folded = unicodedata.normalize("NFKC", text.casefold())
+    return "".join(c for c in folded if not c.isspace() and unicodedata.category(c)[0] != "P")

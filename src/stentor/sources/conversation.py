@@ -68,7 +68,7 @@ class Conversation(Source):
     """Play the utterances at these speeds, such as `[0.85, 0.92, 1.0, 1.08, 1.17]`: pitch and formants move along, and
     each speaker at each speed counts as another one (Yamamoto et al. 2019, "speaker augmentation"), named
     `NAME@SPEED`. For sources with few speakers. Null: as they are."""
-    speakers: Count | list[Count] = [2, 3, 4]
+    speakers: Count | Annotated[list[Count], Field(min_length=1)] = [2, 3, 4]
     """How many speakers a conversation has, or the numbers to draw from."""
     speaker_weights: list[Weight] | None = None
     """How often each number of `speakers` is drawn, relative to the others. Null: equally often."""
@@ -76,7 +76,7 @@ class Conversation(Source):
     """Length of a conversation, or a range to draw it from; speech that goes on is cut off there. Null: as `turns`
     say."""
     turns: IntRange | None = None
-    """Fewest and most turns of a conversation, with `seconds: null`."""
+    """Fewest and most turns of a conversation, with `seconds: null`: each speaker has one at least."""
     turn: Range = (0.5, 10.0)
     """Seconds of speech in one turn; longer utterances are cut at their pauses, shorter ones left out."""
     statistics: TurnStatistics | StoragePath = TurnStatistics()
@@ -107,6 +107,11 @@ class Conversation(Source):
     def _fits(self) -> Conversation:
         if (self.seconds is None) == (self.turns is None):
             why = "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
+            raise ConfigConflict("turns", why)
+        if self.turns is not None and self.turns[0] < (most := max(self._numbers())):
+            why = (
+                f"in fewer than {most} turns not all of {most} `speakers` are heard: give more, or fewer speakers"
+            )
             raise ConfigConflict("turns", why)
         if self.speaker_weights is not None and len(self.speaker_weights) != len(self._numbers()):
             raise ConfigConflict("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")
@@ -143,7 +148,7 @@ class Conversation(Source):
         for index in range(number, self.count, num_lanes):
             name = f"conversation-{series}-{index:05d}"
             yield Scene(self, pool, sampler, name).cut().with_id(f"{name}-{mark}")
-        yield from () if number else pool.refused
+        yield from () if number else pool.refused.values()
         pool.save()
 
     def _pool(self) -> UtterancePool:

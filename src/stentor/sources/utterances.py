@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import RATE, UnusableRecord
-from stentor.errors import AudioError
+from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -100,13 +100,21 @@ class UtterancePool:
         self.shortest, self.longest, self.split = *turn, split
         self.cache = cache.expanduser() if cache is not None else None
         self.known: dict[str, list[Span]] = {}
-        """Stretches of speech by utterance."""
+        """Stretches of speech by utterance, whatever `turn` asks for."""
         self.stored = 0
         if self.cache is not None and self.cache.exists():
-            self.known = {k: [(a, b) for a, b in v] for k, v in json.loads(self.cache.read_text("utf-8")).items()}
+            try:
+                content = json.loads(self.cache.read_text("utf-8"))
+            except ValueError as error:
+                raise DataError(
+                    f"{self.cache}: this is not the cache of a `conversation` source ({error}). Delete the file, or "
+                    "name another one as `cache`."
+                ) from None
+            # Earlier versions wrote nothing for what was too short for the `turn` of that run.
+            self.known = {k: [(a, b) for a, b in v] for k, v in content.items() if v}
             self.stored = len(self.known)
         self.unusable: list[UnusableRecord] = []
-        self.refused: list[UnusableRecord] = []
+        self.refused: dict[str, UnusableRecord] = {}
         utterances: dict[str, list[Cut]] = defaultdict(list)
         seconds = 0.0
         for cut in source.cuts():
@@ -190,18 +198,19 @@ class UtterancePool:
         if supervision.alignment and supervision.alignment.get("word"):
             return speech_spans(utterance)
         key = f"{utterance.id}@{utterance.start:g}+{utterance.duration:g}"
-        if key not in self.known:
-            spans: list[Span] = []
-            try:
-                spans = [(round(a, 3), round(b, 3)) for a, b in speech_spans(utterance)]
-                if sum(b - a for a, b in spans) < self.shortest:
-                    spans = []
-                    message = f"{utterance.id}: less than {self.shortest:g} s of speech (`turn`)."
-                    self.refused.append(UnusableRecord(utterance.id, "too_short", message))
-            except AudioError as error:
-                self.refused.append(UnusableRecord(utterance.id, error.reason, str(error)))
-            self.known[key] = spans
-        return self.known[key]
+        if key in self.refused:
+            return []
+        try:
+            if key not in self.known:
+                self.known[key] = [(round(a, 3), round(b, 3)) for a, b in speech_spans(utterance)]
+            spans = self.known[key]
+            if sum(b - a for a, b in spans) >= self.shortest:
+                return spans
+            message = f"{utterance.id}: less than {self.shortest:g} s of speech (`turn`)."
+            self.refused[key] = UnusableRecord(utterance.id, "too_short", message)
+        except AudioError as error:
+            self.refused[key] = UnusableRecord(utterance.id, error.reason, str(error))
+        return []
 
 
 def _stretch(spans: list[Span], shortest: float, target: float, rng: random.Random) -> list[Span]:

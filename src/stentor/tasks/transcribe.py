@@ -82,7 +82,8 @@ class Transcribe(Task):
     said."""
     language_model: StoragePath | None = None
     """Path of texts, one sentence a line, whose n-grams have a say while decoding (shallow fusion): they show which
-    words there are where little transcribed speech does. For the models that favour hotwords, and not beside them."""
+    words there are where little transcribed speech does. For the models that favour hotwords, and not beside them.
+    Lines with letters that the model cannot write are left out."""
     language_model_weight: float = Field(0.5, gt=0)
     """How much: what the log-probability of a token in these texts counts beside the recogniser's."""
     checks: Checks = Checks()
@@ -115,7 +116,7 @@ class Transcribe(Task):
             return super().collate(examples, processor, packed)
         from stentor.tasks.hypotheses.texts import item_seed, prepare
 
-        seeds = {e.id: item_seed(e) for e in examples}
+        seeds = [item_seed(e) for e in examples]
         batch = super().collate(examples, processor, packed)
         if batch.ids:
             batch.search = prepare(batch, examples, seeds, processor)

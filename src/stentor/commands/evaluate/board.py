@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from stentor.commands.evaluate import left_out, placed, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
 from stentor.commands.useless_options import refuse_useless
 from stentor.data.batch import Prediction
-from stentor.data.cut import language_of, record_from_cut, text_of
+from stentor.data.cut import UnusableRecord, language_of, record_from_cut, text_of
 from stentor.data.load_audio import load_audio
 from stentor.dataloading.mixing import DropCounter, filter_cuts
 from stentor.dataloading.section import Data
@@ -68,6 +68,8 @@ def evaluate_board(options: EvaluateOptions) -> str:
             order = {cut.id: number for number, cut in enumerate(cuts)}
             timed = _timed(loaded, task, cuts, options.batch_tokens, test.board == "long_form", dropped)
             answered = sorted(timed, key=lambda answer: order[answer[0].id])
+            if test.sessions:
+                answered = of_whole_sessions(answered, dropped)
             dropped.check(len(cuts) + dropped.bad, Data.model_fields["max_bad"].default, test.name)
             if not answered:
                 raise DataError(
@@ -83,7 +85,11 @@ def evaluate_board(options: EvaluateOptions) -> str:
     figures["sets"] = {test.name: {"column": test.column, **row} for test, row in rows.items()}
     if options.json is not None:
         write_figures(options.json, figures)
-        _write_results(options.json.with_suffix("") / ".eval_results" / "open_asr_leaderboard.yaml", figures)
+        results = options.json.with_suffix("") / ".eval_results" / "open_asr_leaderboard.yaml"
+        if options.limit is None and rows.keys() == set(boards()[tests[0].board].values()):
+            _write_results(results, figures)
+        else:
+            notes += f"\n{results.name} is not written: it is about all records of all sets of a board."
     return _table(rows, figures) + notes
 
 
@@ -114,13 +120,13 @@ def _usable(
 
     section = Data(train=[Hub()], max_seconds=1e9, min_seconds=0.0)
     source, texts = open_set(test, options.copies, options.limit)
-    cuts = _with_sessions(source.cuts(), texts)
+    cuts = source.cuts() if texts is None else _with_sessions(source.cuts(), texts, options.limit)
     return filter_cuts(cuts, section, dropped, task.drop_reason, drop_reason, model_reason)
 
 
 def open_set(test: BoardSet, copies: Path | None, limit: int | None) -> tuple[Hub, dict[str, str] | None]:
-    """The source of a set, on the Hub or in a folder OWNER/NAME of `copies`; of a set in chunks also the transcript of
-    each recording by its id."""
+    """The source of a set, on the Hub or in a folder OWNER/NAME of `copies`; of a set in chunks all of them, and the
+    transcript of each recording by its id."""
 
     def place(name: str) -> str:
         return name if copies is None else str(copies / name)
@@ -137,9 +143,7 @@ def open_set(test: BoardSet, copies: Path | None, limit: int | None) -> tuple[Hu
         folder = Path(snapshot_download(test.hub, repo_type="dataset", allow_patterns=["audio/*"]))
     columns = Columns(audio="file_name", text="parent_id")
     name, language = place(test.hub), test.language
-    return Hub(
-        name=name, split=test.split, columns=columns, audio_folder=folder / "audio", language=language, limit=limit
-    ), texts
+    return Hub(name=name, split=test.split, columns=columns, audio_folder=folder / "audio", language=language), texts
 
 
 def _transcript(fields: dict[str, Any]) -> str:
@@ -147,16 +151,23 @@ def _transcript(fields: dict[str, Any]) -> str:
     return next((str(value) for value in values if value is not None), "")
 
 
-def _with_sessions(cuts: Iterator[Cut], texts: dict[str, str] | None) -> Iterator[Cut]:
-    """Chunks with the transcript of their recording, and `parent_id` and `chunk_index`."""
-    for cut in cuts:
-        parent = None if texts is None or not hasattr(cut, "supervisions") else text_of(cut)
-        if texts is not None and parent is not None:
+def _with_sessions(
+    cuts: Iterable[Cut | UnusableRecord], texts: dict[str, str], limit: int | None
+) -> Iterator[Cut | UnusableRecord]:
+    """Chunks with the transcript of their recording, and `parent_id`, `chunk_index` and `chunks`, how many there are of
+    it; only those of the first `limit` recordings."""
+    listed = [(cut, None if isinstance(cut, UnusableRecord) else text_of(cut)) for cut in cuts]
+    counts = Counter(parent for _, parent in listed if parent is not None)
+    wanted = set(list(counts)[:limit])
+    for cut, parent in listed:
+        if isinstance(cut, UnusableRecord) or parent is None:
+            yield cut
+        elif parent in wanted:
             if parent not in texts:
                 raise DataError(f"{cut.id}: there is no transcript of the recording '{parent}'.")
             cut.supervisions[0].text = texts[parent]
-            cut.custom = {**(cut.custom or {}), "parent_id": parent}
-        yield cut
+            cut.custom = {**(cut.custom or {}), "parent_id": parent, "chunks": counts[parent]}
+            yield cut
 
 
 Answered = tuple[Prediction, float]
@@ -208,6 +219,15 @@ def _audio(cut: Cut, rate: int, dropped: DropCounter) -> Any:
 
 def _prediction(task: Transcribe, cut: Cut, output: dict[str, Any]) -> Prediction:
     return Prediction(cut.id, task.reference(cut), output, cut.duration, record_from_cut(cut))
+
+
+def of_whole_sessions(answered: Sequence[Answered], dropped: DropCounter) -> list[Answered]:
+    """Without those of recordings of which a chunk was not answered: the transcript is about all of them."""
+    counts = Counter(prediction.record["parent_id"] for prediction, _ in answered)
+    whole = [answer for answer in answered if counts[answer[0].record["parent_id"]] == answer[0].record["chunks"]]
+    for parent in counts.keys() - {prediction.record["parent_id"] for prediction, _ in whole}:
+        dropped.add("incomplete", f"{parent}: a part of this recording could not be used.")
+    return whole
 
 
 def merge_sessions(answered: Sequence[Answered]) -> list[Answered]:

@@ -298,6 +298,7 @@ class AudioLLMProcessor(TransformersKind):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
+            usable=usable,
             seconds=sum(num_samples(e) for e in examples) / self.sample_rate,
             tokens=sum(lengths),
             num_positions=ids.numel(),

@@ -34,6 +34,9 @@ def decode(
         rows = zip(path.tolist(), values.tolist(), frames.tolist())
         return [merge(classes[:n], values[:n], blank) for classes, values, n in rows]
     beams = max(beams, BIASED) if bias else beams
+    silence = log_probs.new_full(log_probs.shape[-1:], -inf)
+    silence[blank] = 0.0
+    log_probs = log_probs.where(~log_probs.isnan().any(-1, keepdim=True), silence)  # a frame that says nothing
     items = [item[:n] for item, n in zip(log_probs, frames.tolist())]
     ranked = [_search(item, blank, beams, bias)[: 1 if best is None else None] for item in items]
     certainties = _values(items, ranked, blank)

@@ -73,6 +73,7 @@ class CTCProcessor:
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
+            usable=usable,
             seconds=sum(samples) / self.sample_rate,
             tokens=sum(frames),
             num_positions=max(frames) * len(frames),

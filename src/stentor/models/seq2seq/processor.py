@@ -190,6 +190,7 @@ class Seq2SeqProcessor:
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
+            usable=usable,
             seconds=sum(samples) / SAMPLE_RATE,
             tokens=sum(int(self.shape.frames(self.shape.steps(n))) for n in samples) + sum(map(len, fed)),
             num_positions=len(examples) * (int(self.shape.frames(inputs["features"].shape[-1])) + width),

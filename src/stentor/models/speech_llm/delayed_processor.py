@@ -112,6 +112,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
+            usable=usable,
             seconds=sum(num_samples(e) for e in examples) / SAMPLE_RATE,
             tokens=sum(map(len, rows)),
             num_positions=inputs["input_ids"].numel(),

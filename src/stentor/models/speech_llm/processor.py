@@ -155,6 +155,7 @@ class SpeechLLMProcessor(EncoderInputs):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
+            usable=usable,
             seconds=sum(num_samples(e) for e in examples) / SAMPLE_RATE,
             tokens=total,
             num_positions=rows * width,

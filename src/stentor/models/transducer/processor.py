@@ -80,6 +80,7 @@ class TransducerProcessor(EncoderInputs):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
+            usable=usable,
             seconds=sum(samples) / SAMPLE_RATE,
             tokens=sum(frames),
             num_positions=max(frames) * len(frames),

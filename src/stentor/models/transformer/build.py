@@ -117,6 +117,8 @@ def assemble(
             None if family.streaming is None else round(family.streaming.lookahead / processor.frame_seconds),
         ),
     )
+    if model.decoder is not None and model.decoder.max_length is not None:
+        processor.longest_text = model.decoder.max_length - 1
     return Bundle(model, processor, family, model.cache_encoder)
 
 

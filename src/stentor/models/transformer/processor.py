@@ -45,6 +45,8 @@ class TransformerProcessor(FeatureCache):
 
     streaming: Streaming | None = None
     """How clips are heard in training; it is in the config of an export, not in the processor's file."""
+    longest_text: int | None = None
+    """Most tokens that the decoder has positions for, after the start token; in the config of an export, too."""
 
     def __init__(
         self,
@@ -115,7 +117,8 @@ class TransformerProcessor(FeatureCache):
 
     def max_new_tokens(self, seconds: float) -> int:
         """Most tokens that generation may write for so much audio."""
-        return int(seconds * self.token_rate) + 16
+        most = int(seconds * self.token_rate) + 16
+        return most if self.longest_text is None else min(most, self.longest_text)
 
     # Text
 
@@ -223,6 +226,7 @@ class TransformerProcessor(FeatureCache):
             inputs=inputs,
             counts=counts,
             ids=[e.id for e in examples],
+            usable=usable,
             seconds=sum(map(num_samples, examples)) / self.sample_rate if self.has_audio else 0.0,
             tokens=sum(sizes),
             num_positions=max(sizes, default=0) * len(sizes),

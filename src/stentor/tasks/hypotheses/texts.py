@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -25,6 +25,8 @@ PROMPT = ("input_ids", "audio_index", "audio_rows", "attention_mask", "position_
 """Inputs of generation that are not those of training, which has the answer in them."""
 Drawn = tuple[tuple[int, ...], bool]
 """The tokens of a hypothesis, and whether it came to its end."""
+Written = tuple[dict[str, Any], torch.Tensor, torch.Tensor]
+"""Inputs of hypotheses, their errors as `count_errors` says them, and how often each was drawn."""
 
 
 def item_seed(example: Example) -> int:
@@ -35,57 +37,59 @@ def item_seed(example: Example) -> int:
     return int(copy.deepcopy(example.rng).integers(1 << 62))
 
 
-def prepare(batch: Batch, examples: Sequence[Example], seeds: Mapping[str, int], processor: Any) -> HypothesisSearch:
-    """What hypotheses for the items of a training batch are written from. Audio is given as it is in training."""
-    usable = set(batch.ids)
-    examples = [e for e in examples if e.id in usable]
+def prepare(batch: Batch, examples: Sequence[Example], seeds: Sequence[int], processor: Any) -> HypothesisSearch:
+    """What hypotheses for the items of a training batch are written from, of which these are all examples and their
+    seeds. Audio is given as it is in training."""
+    usable = range(len(examples)) if batch.usable is None else batch.usable
+    examples, seeds = [examples[i] for i in usable], [seeds[i] for i in usable]
     inputs = processor.collate(examples, labels=False).inputs
     return HypothesisSearch(
         inputs={name: inputs[name] for name in PROMPT if name in inputs},
         shared=tuple(name for name in inputs if name not in PROMPT and name in batch.inputs),
         limits=[processor.max_new_tokens(num_samples(e) / processor.sample_rate) for e in examples],
-        seeds=[seeds[e.id] for e in examples],
+        seeds=seeds,
         references=[e.text or "" for e in examples],
         languages=[e.language for e in examples],
     )
 
 
-@torch.no_grad()
 def add_hypotheses(bundle: Bundle, batch: Batch, loss: SequenceLoss, scoring: Mapping[str, Any]) -> None:
-    """Have the model, in evaluation mode, write hypotheses for a batch on its device: they become its input
-    `hypotheses`, and what the loss is told of each `batch.search.facts`. `scoring`: arguments of `normalized_pairs`."""
-    search, model = batch.search, bundle.model
-    assert search is not None
-    training = model.training
-    model.eval()
-    try:
+    """Have the model write hypotheses for a batch. `scoring`: arguments of `normalized_pairs`."""
+
+    def write(search: HypothesisSearch) -> Written:
         counted = [Counter(answers) for answers in _write(bundle, batch, search, loss)]
         items = [list(counts) for counts in counted]
         temperature = loss.temperature if loss.search == "sampled" else 1.0
         inputs = {**search.inputs, **_inputs(bundle, items), "temperature": temperature}
         copies = torch.tensor([count for counts in counted for count in counts.values()])
-        attach(bundle, batch, loss, inputs, _errors(bundle, search, items, loss.unit, scoring), copies)
+        return inputs, _errors(bundle, search, items, loss.unit, scoring), copies
+
+    attach(bundle, batch, loss, write)
+
+
+@torch.no_grad()
+def attach(bundle: Bundle, batch: Batch, loss: SequenceLoss, write: Callable[[HypothesisSearch], Written]) -> None:
+    """With the model in evaluation mode have `write` make hypotheses for a batch on its device: they become its input
+    `hypotheses`, and what the loss is told of each `batch.search.facts`."""
+    search, model = batch.search, bundle.model
+    assert search is not None
+    training = model.training
+    model.eval()
+    try:
+        inputs, errors, copies = write(search)
+        device = inputs["clips"].device
+        batch.inputs["hypotheses"] = inputs  # type: ignore[assignment]
+        search.facts = {
+            "clips": inputs["clips"],
+            "copies": copies.to(device),
+            "errors": errors[:, :REFERENCE].sum(1).float().to(device),
+            "units": errors[:, REFERENCE].float().to(device),
+        }
+        if getattr(loss, "kl", 0.0):
+            with without_adapters(model):
+                search.facts["start_log_probs"] = model(**batch.inputs)["hypotheses"]["log_probs"].float()
     finally:
         model.train(training)
-
-
-def attach(
-    bundle: Bundle, batch: Batch, loss: SequenceLoss, inputs: dict[str, Any], errors: torch.Tensor, copies: torch.Tensor
-) -> None:
-    """Put the inputs of hypotheses and what is known of them into a batch: `errors`, as `count_errors` says them, and
-    how often each was drawn."""
-    device = inputs["clips"].device
-    batch.inputs["hypotheses"] = inputs  # type: ignore[assignment]
-    assert batch.search is not None
-    facts = batch.search.facts = {
-        "clips": inputs["clips"],
-        "copies": copies.to(device),
-        "errors": errors[:, :REFERENCE].sum(1).float().to(device),
-        "units": errors[:, REFERENCE].float().to(device),
-    }
-    if getattr(loss, "kl", 0.0):
-        with without_adapters(bundle.model):
-            facts["start_log_probs"] = bundle.model(**batch.inputs)["hypotheses"]["log_probs"].float()
 
 
 def _write(bundle: Bundle, batch: Batch, search: HypothesisSearch, loss: SequenceLoss) -> list[list[Drawn]]:

@@ -18,7 +18,7 @@ import torch
 from stentor.data.batch import Batch, Example, HypothesisSearch
 from stentor.losses.sequence import SequenceLoss
 from stentor.metrics.wer import count_errors, normalized_pairs
-from stentor.tasks.hypotheses.texts import attach, item_seed
+from stentor.tasks.hypotheses.texts import Written, attach, item_seed
 from stentor.tasks.speak.evaluator import evaluate_clips
 
 if TYPE_CHECKING:
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
     from stentor.tasks.speak import Speak
 
 
-def prepare(batch: Batch, examples: Sequence[Example], processor: Any) -> HypothesisSearch:
+def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:
     """What utterances are spoken from: the examples without their audio. Their texts are always told."""
-    usable = set(batch.ids)
     told = []
-    for example in (e for e in examples if e.id in usable):
+    for example, codes in processor.encoded(examples)[0]:
         conditions = example.extra["conditions"]
         if conditions.unconditional:
             conditions = dataclasses.replace(conditions, unconditional=False, text=example.text or "")
-        extra = {**example.extra, "conditions": conditions, "codes": processor.codes(example)}
+        extra = {**example.extra, "conditions": conditions, "codes": codes}
         told.append(dataclasses.replace(example, audio=None, extra=extra))
     return HypothesisSearch(
         examples=told,
@@ -44,24 +43,20 @@ def prepare(batch: Batch, examples: Sequence[Example], processor: Any) -> Hypoth
     )
 
 
-@torch.no_grad()
 def add_hypotheses(task: Speak, bundle: Bundle, batch: Batch, loss: SequenceLoss) -> None:
-    """Have the model, in evaluation mode, speak each item of a batch as often as the loss says."""
-    search = batch.search
-    assert search is not None
-    items = [item for item in range(len(search.examples)) for _ in range(loss.hypotheses)]
-    training = bundle.model.training
-    bundle.model.eval()
-    try:
+    """Have the model speak each item of a batch as often as the loss says."""
+
+    def write(search: HypothesisSearch) -> Written:
+        items = [item for item in range(len(search.examples)) for _ in range(loss.hypotheses)]
         spoken = _speak(task, bundle, search, loss)
         samples = [bundle.processor.sample(search.examples[i], codes) for i, codes in zip(items, spoken)]
         device = next(bundle.model.parameters()).device
         inputs = {name: value.to(device) for name, value in bundle.processor.padded(samples).items()}
         inputs["clips"] = torch.tensor(items, device=device)
         errors = _errors(task, bundle, search, items, spoken, loss)
-        attach(bundle, batch, loss, inputs, errors, torch.ones(len(items), dtype=torch.long))
-    finally:
-        bundle.model.train(training)
+        return inputs, errors, torch.ones(len(items), dtype=torch.long)
+
+    attach(bundle, batch, loss, write)
 
 
 def _speak(task: Speak, bundle: Bundle, search: HypothesisSearch, loss: SequenceLoss) -> list[np.ndarray]:

@@ -144,7 +144,7 @@ class Speak(Task):
         if self._sequence and batch.ids:
             from stentor.tasks.hypotheses.utterances import prepare
 
-            batch.search = prepare(batch, examples, processor)
+            batch.search = prepare(examples, processor)
             batch.counts |= dict.fromkeys(self._sequence, len(batch.ids))
         return batch
 

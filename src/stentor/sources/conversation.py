@@ -109,9 +109,7 @@ class Conversation(Source):
             why = "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
             raise ConfigConflict("turns", why)
         if self.turns is not None and self.turns[0] < (most := max(self._numbers())):
-            why = (
-                f"in fewer than {most} turns not all of {most} `speakers` are heard: give more, or fewer speakers"
-            )
+            why = f"in fewer than {most} turns not all of {most} `speakers` are heard: give more, or fewer speakers"
             raise ConfigConflict("turns", why)
         if self.speaker_weights is not None and len(self.speaker_weights) != len(self._numbers()):
             raise ConfigConflict("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")

@@ -197,7 +197,6 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("improve.unlabelled=[{type: jsonl, path: '{long}'}]", 3, "shares 1 of 4 recordings with `improve.unlabelled`"),
         ("improve.labels.labelled={type: text, texts: [one]}", 3, "1 of 1 records of `improve.labels.labelled` have"),
         ("improve.speech.data={type: text, texts: [one], limit: 1, skip: 1}", 3, "There is nothing to speak"),
-        ("task.translate=true", 2, "'task.translate': goes with no `improve`"),
         ("improve.labels.models=[none]", 2, "'improve.labels.models.0': There is no model none"),
         ("improve.speech.recognizer=none", 2, "'improve.speech.recognizer': There is no model none"),
         ("improve.labels.device=bogus", 2, "Unknown device bogus"),

@@ -8,12 +8,13 @@ from stentor.commands.improve import material, training
 from stentor.commands.improve.material import Entry, Known, gather, prepared
 from stentor.commands.improve.training import Material, round_config, train_run
 from stentor.commands.prepare.journal import OtherSettings
-from stentor.config.improve import MixRatio
+from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load_text
 from stentor.config.prepare.speech import SpeechStep
 from stentor.data.cut import cut_from_record
 from stentor.dataloading.mixing import Pool
 from stentor.errors import ConfigError, DataError
+from stentor.section import ConfigConflict
 
 
 def recording(folder, path, seconds=60.0, **keys):
@@ -110,6 +111,14 @@ def test_the_run_file_of_a_round_takes_what_there_is(corpus, tiny_text, tmp_path
     assert [s["weight"] for s in sources] == [1.5, 0.5, 1.0] and sources[1]["limit"] == 2
     assert made.kinds(None).keys() == made.kinds(MixRatio()).keys() == {"pseudo"}
     assert not made.kinds(MixRatio(pseudo=0))
+
+
+def test_translations_are_not_compared_in_rounds(corpus, tiny_text, tmp_path):
+    text = tiny_text.format(folder=corpus, runs=tmp_path, dropout=0.0).replace("  eval: {", "  test: {")
+    config = load_text(text, "tiny.yaml").config
+    config.task.translate = True
+    with pytest.raises(ConfigConflict, match="which compares rounds by errors of words"):
+        Improve(rounds=0).check(config)
 
 
 def test_other_processes_load_the_plugins_too(tmp_path, monkeypatch):

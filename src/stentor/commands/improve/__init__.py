@@ -226,7 +226,7 @@ class _Rounds:
             ],
             "synthetic": [] if self.section.speech is None else [self._speech_step(folder, number, model)],
         }
-        recordings: dict[str, list[Mapping[str, Cut]]] = {"pseudo": self.recordings, "synthetic": [{}]}
+        recordings: dict[str, Sequence[Mapping[str, Cut]]] = {"pseudo": self.recordings, "synthetic": [{}]}
         entered, left = {}, {}
         for kind, of_kind in steps.items():
             if of_kind:

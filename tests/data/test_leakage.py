@@ -80,3 +80,15 @@ def test_training_data_is_not_read_for_nothing():
 )
 def test_plain_text(text, plain):
     assert plain_text(text) == plain
+
+
+def test_a_file_is_the_same_however_its_path_is_written(clip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    overlap = leakage([clip("a", path=f"{tmp_path}/sub/../x.wav")], {"dev": [clip("b", path="x.wav")]})
+    assert overlap["dev"]["recordings"] == [1, 1]
+
+
+def test_an_id_that_names_its_file_is_no_id_of_its_own(clip):
+    folders = [clip("001.wav", path="/new/001.wav"), clip("3", path="/new/3.mp3")]
+    overlap = leakage([clip("001.wav", path="/old/001.wav"), clip("3", path="/old/3.mp3")], {"dev": folders})
+    assert overlap["dev"]["ids"] == [1, 1] and overlap["dev"]["recordings"] == [0, 2]

@@ -81,7 +81,14 @@ def test_a_round_labels_speaks_mixes_and_trains(straight, here):
     assert "chosen on dev itself" in (folder / "report.html").read_text()
     assert results["best"] in (0, 1) and results["eval"] == results["rounds"][results["best"]]["eval"]
     assert json.loads(here("transcribe", folder, pseudo[0]["audio_path"], "--format", "json"))["text"] is not None
-    assert "All rounds are done" in here("improve", straight / "tiny.yaml")
+    told = here("improve", straight / "tiny.yaml", "improve.labels.jobs=1", "train.device=auto")
+    assert "All rounds are done" in told and "settings have changed" not in told
+
+
+def test_another_set_decides_only_where_the_best_round_was_measured_on_it(straight, attempt):
+    options = ["data.eval={mine: {type: synth, texts: [three six], count: 2}}", "improve.labels.labelled=null"]
+    code, told = attempt("improve", straight / "tiny.yaml", *options)
+    assert code == 2 and re.search(r"'data.eval.mine': round \d was measured on none of these records", told)
 
 
 def test_a_round_is_kept_where_enough_resamples_are_better(straight, attempt):
@@ -182,6 +189,14 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("improve.labels.labelled={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "with `improve.labels.labelled`"),
         ("improve.speech.references={type: jsonl, path: '{corpus}/dev.jsonl'}", 3, "`improve.speech.references`"),
         ("data.eval={few: {type: text, texts: [one, two]}}", 3, "2 of 2 records of `data.eval.few` have a text"),
+        (
+            "data.eval={choose: {type: jsonl, path: '{corpus}/dev.jsonl'}}",
+            3,
+            "4 of 4 recordings with `data.eval.choose`",
+        ),
+        ("improve.unlabelled=[{type: jsonl, path: '{long}'}]", 3, "shares 1 of 4 recordings with `improve.unlabelled`"),
+        ("improve.labels.labelled={type: text, texts: [one]}", 3, "1 of 1 records of `improve.labels.labelled` have"),
+        ("improve.speech.data={type: text, texts: [one], limit: 1, skip: 1}", 3, "There is nothing to speak"),
         ("improve.labels.models=[none]", 2, "'improve.labels.models.0': There is no model none"),
         ("improve.speech.recognizer=none", 2, "'improve.speech.recognizer': There is no model none"),
         ("improve.labels.device=bogus", 2, "Unknown device bogus"),
@@ -201,7 +216,10 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
 )
 def test_what_is_refused(run_file, corpus, attempt, override, code, message):
     (empty := run_file.parent / "empty.txt").touch()
-    places = {"{unlabelled}": f"{run_file.parent}/unlabelled.jsonl", "{corpus}": str(corpus), "{empty}": str(empty)}
+    talk = {"id": "talk", "audio_path": f"{corpus}/../{corpus.name}/dev0.wav", "duration": 40}  # is cut by `stages`
+    (long := run_file.parent / "long.jsonl").write_text(json.dumps(talk) + "\n")
+    places = {"{long}": str(long)}
+    places |= {"{unlabelled}": f"{run_file.parent}/unlabelled.jsonl", "{corpus}": str(corpus), "{empty}": str(empty)}
     for name, place in places.items():
         override = override.replace(name, place)
     answered, text = attempt("improve", run_file, override)

@@ -85,6 +85,8 @@ class Improve(Section):
             raise ConfigConflict("improve.mix", f"takes nothing of what the rounds add: {kinds} must be above 0")
         if config.task.type != "transcribe":
             raise ConfigConflict("improve", f"is for the task transcribe, not {config.task.type}")
+        if getattr(config.task, "translate", False):
+            raise ConfigConflict("task.translate", "goes with no `improve`, which compares rounds by errors of words")
         overrides = {f"stages.{number}": stage for number, stage in enumerate(config.stages or [])}
         for key, section in (overrides | {"improve.then": self.then or {}}).items():
             if isinstance(data := section.get("data"), dict) and "train" in data:

@@ -12,6 +12,7 @@ import errno
 import functools
 import glob
 import io
+import os
 import re
 import sys
 import time
@@ -109,6 +110,11 @@ StoragePath = Annotated[Path, WrapValidator(_validated), PlainSerializer(str, re
 def join(folder: Path, written: str) -> Path:
     """A path as it is written in a file of `folder`: an address, an absolute path, or one that starts in `folder`."""
     return as_path(written) if is_remote(written) else folder / written
+
+
+def full_path(path: str) -> str:
+    """A path from the root, as it is spelled most shortly, or an address."""
+    return path if is_remote(path) else os.path.abspath(path)
 
 
 def find_paths(pattern: str) -> list[Path]:

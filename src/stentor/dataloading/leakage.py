@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from stentor.data.cut import audio_path, text_of
+from stentor.data.storage import full_path
 from stentor.dataloading.train_dataset import TrainDataset
 from stentor.text.normalize import plain_text
 
@@ -76,11 +77,13 @@ def _traits(cut: Cut) -> Iterator[tuple[str, str]]:
     if text := plain_text(text_of(cut) or ""):
         yield "texts", text
     for part in _parts(cut):
-        yield "ids", part.id
+        path = audio_path(part)
+        if path:
+            yield "recordings", full_path(path)
+        if not (path and f"/{path}".endswith(f"/{part.id}")):  # such an id names the file in its folder, and no more
+            yield "ids", part.id
         for speaker in {s.speaker for s in part.supervisions} - {None}:
             yield "speakers", speaker
-        if path := audio_path(part):
-            yield "recordings", path
 
 
 def _parts(cut: Cut) -> Iterator[Cut]:

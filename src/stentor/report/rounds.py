@@ -21,7 +21,7 @@ EXAMPLES = 4
 KINDS = {"human": "people's transcripts", "pseudo": "labelled by recognisers", "synthetic": "synthetic speech"}
 LEFT = REASONS | {
     "human": "a person has transcribed it",
-    "duplicate_id": "its id was there already",
+    "same_place": "another source has the same part of the recording",
     "held_out": "a text of a set that measures",
     "wer": "the recogniser hears something else",
     "not_spoken": "the voice cannot say it",

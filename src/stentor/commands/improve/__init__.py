@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.improve.leaks import refuse_leaks
-from stentor.commands.improve.material import Known, full_path, gather, prepared
+from stentor.commands.improve.material import Entry, Known, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
 from stentor.commands.prepare.executor import check_device
 from stentor.commands.prepare.journal import read_jsonl, write_json
 from stentor.commands.prepare.labels.labelled import refuse_few
-from stentor.commands.prepare.run import prepare_run
+from stentor.commands.prepare.run import PLACE_ALONE, prepare_run
+from stentor.commands.prepare.speech.texts import allowed, held_out, read_texts
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
 from stentor.config.missing_data import located
@@ -36,7 +38,6 @@ from stentor.config.prepare.speech import SpeechStep
 from stentor.config.prepare.steps import LabelsStep
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
-from stentor.data.cut import audio_path
 from stentor.data.jsonl import open_text
 from stentor.data.storage import is_remote
 from stentor.dataloading.mixing import DropCounter, read_pools
@@ -51,6 +52,8 @@ from stentor.sources.base import Source
 from stentor.tasks.speak.evaluator import SpeechEvaluator
 
 if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
     from stentor.cli.improve import ImproveOptions
 
 BEST = "best"
@@ -96,6 +99,8 @@ class _Rounds:
         prepare_run(self.config.prepare, self.options.plugin)
         self._read_data()
         finished = finished_rounds(self.folder)
+        if finished:
+            self._refuse_other_records(finished)
         most, more = self.section.rounds, self.options.more
         if more:
             most = max(0, len(finished) - 1) + more
@@ -121,20 +126,50 @@ class _Rounds:
         self.pools = read_pools(data.train, data, dropped, "data.train", self.config.task.drop_reason)
         human = [cut for pool in self.pools for cut in pool.cuts]
         unlabelled = self.section.unlabelled
-        pools = read_pools(unlabelled, data, dropped, "improve.unlabelled") if unlabelled else []
+        whole = data.model_copy(update={"min_seconds": 0.0, "max_seconds": math.inf})  # they are cut before they enter
+        pools = read_pools(unlabelled, whole, dropped, "improve.unlabelled") if unlabelled else []
+        self.recordings = [{cut.id: cut for cut in pool.cuts} for pool in pools]
         refuse_leaks(self.config, human, [cut for pool in pools for cut in pool.cuts])
-        if unlabelled and self.apart and "labelled" not in self.section.labels.model_fields_set:
-            mend = "name others in `improve.labels.labelled` (null: the models' own probabilities choose)"
-            refuse_few(self.config.data.eval[self.decides].cuts(), f"`data.eval.{self.decides}`", mend)
+        self._refuse_few_labelled()
+        if self.section.speech is not None:
+            excluded = held_out(self._speech_step(self.folder, 1, BEST).options()["exclude"])
+            if self.section.speech.data is not None:
+                allowed(list(read_texts(self.section.speech.data)), excluded)
         self.human = {"records": len(human), "hours": sum(c.duration for c in human) / 3600}
-        self.known: Known = {}
+        known = Known()
         for cut in human:
-            if path := audio_path(cut):
-                self.known.setdefault(full_path(path), []).append((cut.start, cut.end))
+            known.add(cut)
+        self.entry = Entry(known, data.min_seconds, data.max_seconds)
+
+    def _refuse_few_labelled(self) -> None:
+        """Raise DataError where too few records say how sure the labels are."""
+        place, source = "improve.labels.labelled", self.section.labels.labelled
+        if self.apart and "labelled" not in self.section.labels.model_fields_set:
+            place, source = f"data.eval.{self.decides}", self.config.data.eval[self.decides]
+        if self.section.unlabelled and source is not None:
+            mend = "name others in `improve.labels.labelled` (null: the models' own probabilities choose)"
+            refuse_few(source.cuts(), f"`{place}`", mend)
+
+    def _refuse_other_records(self, finished: Sequence[Round]) -> None:
+        """Raise ConfigError where the best round so far was measured on none of the records that decide now."""
+        best = best_round(finished)
+        assert best is not None
+        sets = self.config.data.eval if self.apart else self.config.data.test
+        path = self._predictions_path(best.number)
+        before = {record["id"] for record in read_jsonl(path)} if path.is_file() else set()
+        if not any(cut.id in before for cut in sets[self.decides].cuts()):
+            place = f"data.{'eval' if self.apart else 'test'}.{self.decides}"
+            raise ConfigError(
+                f"'{place}': round {best.number} was measured on none of these records, so no round can be compared "
+                "with it. Let another set decide (`improve.eval`), set it back, or choose another `name`."
+            )
 
     def _settings(self) -> str:
         plain = self.config.plain()
         plain["improve"] = {k: v for k, v in plain["improve"].items() if k not in WITHOUT_EFFECT}
+        for section in (plain["train"], plain["improve"]["labels"], plain["improve"]["speech"] or {}):
+            for key in PLACE_ALONE:
+                section.pop(key, None)
         for key in ("name", "output", "prepare"):
             plain.pop(key)
         return hashlib.blake2b(json.dumps(plain, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -154,16 +189,17 @@ class _Rounds:
         if best is not None:
             model = str(round_folder(self.folder, best.number) / "run" / "export")
             material, sources, left = self._material(folder, number, model)
-            if not material.kinds():
+            mix, sweep = self._ratio(folder, number, material)
+            kinds = material.kinds(mix)
+            if not kinds:
                 raise DataError(
-                    f"Nothing enters round {number}: no label and no synthetic speech was kept; {folder} says why. "
-                    "Allow more (`improve.labels.max_error`, `improve.speech.max_wer`) or give more, and delete that "
-                    "folder."
+                    f"Nothing enters round {number}: no label and no synthetic speech that `improve.mix` takes was "
+                    f"kept; {folder} says why. Allow more (`improve.labels.max_error`, `improve.speech.max_wer`) or "
+                    "give more, and delete that folder."
                 )
-            entered |= sources
-            mix, sweep = self._ratio(folder, number, material, model)
+            entered |= {kind: sources[kind] for kind in kinds}
         plain = self._config(number, material, mix, best)
-        results = train_run(plain, folder / "run", self.options.processes)
+        results = self._train(plain, folder / "run")
         change = {} if best is None else self._change(best, number)
         done = Round(
             number=number,
@@ -190,13 +226,13 @@ class _Rounds:
             ],
             "synthetic": [] if self.section.speech is None else [self._speech_step(folder, number, model)],
         }
+        recordings: dict[str, Sequence[Mapping[str, Cut]]] = {"pseudo": self.recordings, "synthetic": [{}]}
         entered, left = {}, {}
         for kind, of_kind in steps.items():
             if of_kind:
-                folders = prepared(of_kind, self.options.plugin)
-                entered[kind], left[kind] = gather(folders, folder / f"{kind}.jsonl", self.known)
-        material = Material(folder / "pseudo.jsonl", folder / "synthetic.jsonl")
-        return material, entered, left
+                folders = dict(zip(prepared(of_kind, self.options.plugin), recordings[kind]))
+                entered[kind], left[kind] = gather(folders, folder / f"{kind}.jsonl", self.entry)
+        return Material({kind: folder / f"{kind}.jsonl" for kind in entered}), entered, left
 
     def _label_step(self, source: Source, to: Path, number: int, model: str) -> LabelsStep:
         keys = _written(self.section.labels)
@@ -227,21 +263,25 @@ class _Rounds:
             plain["model"]["init"] = str(round_folder(self.folder, best.number) / "run" / "export")
         return plain
 
-    def _ratio(
-        self, folder: Path, number: int, material: Material, model: str
-    ) -> tuple[MixRatio | None, list[dict[str, Any]]]:
-        """The ratio of the kinds in a round: that of round 1, or there the best one of those that are tried."""
+    def _train(self, plain: Plain, folder: Path) -> Plain:
+        return train_run(plain, folder, self.options.processes, self.options.plugin)
+
+    def _ratio(self, folder: Path, number: int, material: Material) -> tuple[MixRatio | None, list[dict[str, Any]]]:
+        """The ratio of the kinds in a round: that of round 1, or there the best one of those that are tried and take
+        anything of the material."""
         section = self.section
         if number > 1 and section.sweep:
             first = finished_rounds(self.folder)[1].mix
             return (None if first is None else MixRatio(**first)), []
         if section.mix is None or not section.sweep:
             return section.mix, []
-        ratios, tried = [section.mix, *section.sweep], []
+        ratios, tried = [r for r in (section.mix, *section.sweep) if material.kinds(r)], []
+        if not ratios:
+            return section.mix, []
         for place, ratio in enumerate(ratios, 1):
             plain = self._config(number, material, ratio, best_round(finished_rounds(self.folder)))
             plain = shortened(plain, section.sweep_share)
-            results = train_run(plain, folder / f"sweep-{place}", self.options.processes)
+            results = self._train(plain, folder / f"sweep-{place}")
             tried.append({"mix": ratio.model_dump(), "eval": results["eval"][self.decides]})
         return ratios[best_ratio(tried, *self.config.task.main_metric())], tried
 
@@ -253,8 +293,10 @@ class _Rounds:
         return {metric: score.as_dict() for metric, score in changes.items()}
 
     def _predictions(self, number: int) -> dict[str, Prediction]:
-        path = round_folder(self.folder, number) / "run" / "predictions" / f"{self.decides}.jsonl"
-        return {record["id"]: Prediction(**record) for record in read_jsonl(path)}
+        return {record["id"]: Prediction(**record) for record in read_jsonl(self._predictions_path(number))}
+
+    def _predictions_path(self, number: int) -> Path:
+        return round_folder(self.folder, number) / "run" / "predictions" / f"{self.decides}.jsonl"
 
     # What is told ---------------------------------------------------------------------------------------------------
 

@@ -22,22 +22,26 @@ ALWAYS = ("ids", "recordings")
 def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]) -> None:
     """Raise DataError where the test set shares ids, recordings, speakers or texts with the training data, with what is
     to be labelled or with recordings whose voices are spoken in; where another test set, or the set that decides,
-    shares ids or recordings with these; and where a test set shares them with the records that calibrate the labels."""
+    shares ids or recordings with these; and where a test set shares them with the set that decides or with the records
+    that calibrate the labels."""
     improve = config.improve
     assert improve is not None
     learned = {"data.train": human, "improve.unlabelled": unlabelled}
     if improve.speech is not None and improve.speech.references is not None:
         learned["improve.speech.references"] = _usable(improve.speech.references)
     test, (decides, apart) = improve.reports(config), improve.decides(config)
-    calibrate = {} if improve.labels.labelled is None else {"improve.labels.labelled": _usable(improve.labels.labelled)}
+    choose = {} if improve.labels.labelled is None else {"improve.labels.labelled": _usable(improve.labels.labelled)}
+    if apart:
+        choose[f"data.eval.{decides}"] = _usable(config.data.eval[decides])
     strict = [kind for kind in KINDS if kind not in improve.may_share]
     problems = []
     for name, source in config.data.test.items():
         measured = _usable(source)
         problems += _shared(f"data.test.{name}", measured, learned, strict if name == test else ALWAYS)
-        problems += _shared(f"data.test.{name}", measured, calibrate, ALWAYS)
+        problems += _shared(f"data.test.{name}", measured, choose, ALWAYS)
     if apart:
-        problems += _shared(f"data.eval.{decides}", _usable(config.data.eval[decides]), learned, ALWAYS)
+        name = f"data.eval.{decides}"
+        problems += _shared(name, choose[name], learned, ALWAYS)
     if problems:
         may = any(kind in problem for problem in problems for kind in ("speakers", "texts"))
         meant = ", or, where that is meant, say so with `improve.may_share`" if may else ""

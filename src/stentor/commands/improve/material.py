@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import read_jsonl, write_jsonl
+from stentor.commands.prepare.journal import OtherSettings, read_jsonl, write_jsonl
 from stentor.commands.prepare.run import prepare_run
-from stentor.data.storage import is_remote, join
-from stentor.errors import DataError
+from stentor.data.cut import audio_path
+from stentor.data.fields import channel_of
+from stentor.data.storage import full_path, join
+from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
     from stentor.config.prepare.base import Preparation
 
 MANIFEST, REJECTS, SUMMARY = "manifest.jsonl", "rejects.jsonl", "summary.json"
@@ -22,42 +26,88 @@ BULKY = {"hypotheses"}
 """Keys of labels that training does not read."""
 Amounts = dict[str, float]
 """`records` and `hours`."""
-Known = dict[str, list[tuple[float, float]]]
-"""The stretches of each recording, by its path, that people have transcribed: seconds from its start."""
+Place = tuple[str, int | None, float]
+"""Where a record begins: the path of its recording, the channel and the second."""
+
+
+@dataclass
+class Known:
+    """The stretches of recordings that people have transcribed."""
+
+    stretches: dict[str, list[tuple[int | None, float, float]]] = field(default_factory=lambda: defaultdict(list))
+    """Of each recording, by its path: channel, start and end in seconds."""
+
+    def add(self, cut: Cut) -> None:
+        if place := _place_of(cut):
+            path, channel, start = place
+            self.stretches[path].append((channel, start, start + cut.duration))
+
+    def has(self, place: Place, seconds: float) -> bool:
+        """Whether a part of so many seconds from this place is among them. No channel is the mean of all of them."""
+        path, channel, start = place
+        return any(
+            start < end and begin < start + seconds and (channel == other or None in (channel, other))
+            for other, begin, end in self.stretches.get(path, ())
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the material of a round must be to enter it."""
+
+    known: Known
+    min_seconds: float
+    max_seconds: float
+
+    def refused(self, place: Place, seconds: float) -> str | None:
+        """Why a record from this place does not enter; None where it does."""
+        if self.known.has(place, seconds):
+            return "human"
+        if seconds > self.max_seconds:
+            return "too_long"
+        return "too_short" if seconds < self.min_seconds else None
 
 
 def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
-    """Do the steps that are not done; answers their folders. A step of which nothing is kept is done all the same, and
-    recordings that cannot be used are judged by `data.max_bad`, before any round."""
+    """Do the steps that are not done; answers their folders. A step is done where nothing of it is kept, too, and where
+    it could not use some records: those of data sets are judged by `data.max_bad`, before any round."""
     folders = []
     for step in steps:
         try:
             prepare_run([step], plugins)
+        except OtherSettings:
+            raise ConfigError(
+                f"The settings have changed since {step.to} was made: set them back, or delete {step.to.parent} to do "
+                "that round anew."
+            ) from None
         except DataError as error:
-            empty = (step.to / SUMMARY).is_file() and not (step.to / MANIFEST).stat().st_size
-            if not empty and not (step.type == "labels" and (step.to / SUMMARY).is_file()):
+            if not (step.to / SUMMARY).is_file():
                 raise
             print(error, flush=True)
         folders.append(step.to)
     return folders
 
 
-def gather(folders: Iterable[Path], to: Path, known: Known) -> tuple[Amounts, dict[str, Amounts]]:
-    """Write one manifest `to` of those in the folders, without recordings that are `known` from people; answers what
-    entered, and what was left out by reason."""
+def gather(folders: Mapping[Path, Mapping[str, Cut]], to: Path, entry: Entry) -> tuple[Amounts, dict[str, Amounts]]:
+    """Write one manifest `to` of those in the folders, each given with the recordings that it is made of by id; answers
+    what entered, and what was left out by reason."""
     left: dict[str, Amounts] = defaultdict(lambda: {"records": 0, "hours": 0.0})
     entered = {"records": 0, "hours": 0.0}
     ids: set[str] = set()
+    places: set[Place] = set()
 
     def records() -> Iterator[dict[str, Any]]:
-        for folder in folders:
+        for folder, recordings in folders.items():
             for record in read_jsonl(folder / MANIFEST):
                 path = full_path(str(join(folder, record["audio_path"])))
-                reason = _refused(record, path, ids, known)
+                place = _origin(record, recordings) or (path, channel_of(record), record.get("start") or 0.0)
+                reason = "same_place" if place in places else entry.refused(place, record["duration"])
                 _count(entered if reason is None else left[reason], record)
                 if reason is None:
-                    ids.add(record["id"])
-                    yield {k: v for k, v in record.items() if k not in BULKY} | {"audio_path": path}
+                    name = record["id"] if record["id"] not in ids else f"{folder.name}/{record['id']}"
+                    ids.add(name)
+                    places.add(place)
+                    yield {k: v for k, v in record.items() if k not in BULKY} | {"id": name, "audio_path": path}
             for record in read_jsonl(folder / REJECTS):
                 _count(left[record["reason"]], record)
 
@@ -65,16 +115,15 @@ def gather(folders: Iterable[Path], to: Path, known: Known) -> tuple[Amounts, di
     return entered, {reason: dict(amounts) for reason, amounts in left.items()}
 
 
-def full_path(path: str) -> str:
-    """A path from the root, or an address."""
-    return path if is_remote(path) else os.path.abspath(path)
+def _origin(record: Mapping[str, Any], recordings: Mapping[str, Cut]) -> Place | None:
+    """Where a segment was cut from, which may have become a file of its own."""
+    cut = recordings.get(record.get("recording", ""))
+    return None if cut is None else _place_of(cut, record["offset"])
 
 
-def _refused(record: dict[str, Any], path: str, ids: set[str], known: Known) -> str | None:
-    start = record.get("start") or 0.0
-    if any(start < end and begin < start + record["duration"] for begin, end in known.get(path, ())):
-        return "human"
-    return "duplicate_id" if record["id"] in ids else None
+def _place_of(cut: Cut, offset: float = 0.0) -> Place | None:
+    path = audio_path(cut)
+    return None if path is None else (full_path(path), channel_of(cut.custom), round(cut.start + offset, 6))
 
 
 def _count(amounts: Amounts, record: dict[str, Any]) -> None:

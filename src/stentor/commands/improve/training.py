@@ -25,14 +25,13 @@ Plain = dict[str, Any]
 class Material:
     """What a round trains on besides the sources of the run file."""
 
-    pseudo: Path
-    """Manifests; one that is empty is left out."""
-    synthetic: Path
+    manifests: Mapping[str, Path]
+    """By kind: pseudo and synthetic, where there are any."""
 
-    def kinds(self) -> dict[str, Path]:
-        """The manifests that hold anything, by kind."""
-        manifests = {"pseudo": self.pseudo, "synthetic": self.synthetic}
-        return {kind: path for kind, path in manifests.items() if path.is_file() and path.stat().st_size}
+    def kinds(self, mix: MixRatio | None) -> dict[str, Path]:
+        """The manifests that hold anything which this ratio takes, by kind."""
+        taken = {kind: path for kind, path in self.manifests.items() if mix is None or getattr(mix, kind)}
+        return {kind: path for kind, path in taken.items() if path.stat().st_size}
 
 
 def round_config(config: Config, pools: Sequence[Pool], material: Material | None, mix: MixRatio | None) -> Plain:
@@ -42,17 +41,16 @@ def round_config(config: Config, pools: Sequence[Pool], material: Material | Non
     plain["improve"], plain["prepare"] = None, []
     if plain["train"]["score_before"] is None:  # the best round is what it is compared with
         plain["train"]["score_before"] = False
-    kinds = {} if material is None else material.kinds()
-    if mix is not None:
-        kinds = {kind: path for kind, path in kinds.items() if getattr(mix, kind)}
+    kinds = {} if material is None else material.kinds(mix)
     sources = plain["data"]["train"]
     added = [{"type": "jsonl", "path": str(path)} for path in kinds.values()]
     if mix is not None and added:
-        for source, share in zip(sources, _shares(pools)):
+        sources = [source for source, pool in zip(sources, pools) if pool.cuts]  # no weight is 0
+        for source, share in zip(sources, _shares([pool for pool in pools if pool.cuts])):
             source["weight"] = mix.human * share
         for kind, source in zip(kinds, added):
             source["weight"] = getattr(mix, kind)
-    sources += added
+    plain["data"]["train"] = sources + added
     return plain
 
 
@@ -90,16 +88,16 @@ def shortened(plain: Plain, share: float) -> Plain:
     return plain
 
 
-def train_run(plain: Plain, folder: Path, processes: int = 1) -> Plain:
+def train_run(plain: Plain, folder: Path, processes: int, plugins: Sequence[Path]) -> Plain:
     """Train a run file into a folder, unless that is done; answers its results. Raises what training raises, Stopped
-    after a signal."""
+    after a signal. Other processes load the `plugins` anew."""
     from stentor.commands.train import train
 
     file = folder.with_suffix(".yaml")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(dump({**plain, "name": folder.name, "output": str(folder.parent)}), encoding="utf-8")
     if processes > 1:
-        code = launch(processes, ["train", str(file)])
+        code = launch(processes, ["train", str(file), *(f"--plugin={plugin}" for plugin in plugins)])
         if code == Stopped.exit_code:
             raise Stopped("Stopped by a signal. What is trained is saved: run the same command to go on.")
         if code:

@@ -20,6 +20,10 @@ PUBLISHED_EVERY = 60.0
 """Seconds after which lines of a journal at an address are stored there: what a kill can cost."""
 
 
+class OtherSettings(ConfigError):
+    """A folder holds what was made with other settings."""
+
+
 def work_path(path: Path) -> Path:
     """Where a file is until it is complete: beside its name, or of an address in a folder of this machine."""
     if not is_remote(path):
@@ -35,7 +39,7 @@ class Journal:
     Of an id that is there twice, the second line counts. A journal at an address is a folder of files with some lines
     each, since nothing can be appended there; any machine goes on from them.
 
-    Raises ConfigError when the file holds lines of a command with other settings. A line that a kill cut short is
+    Raises OtherSettings when the file holds lines of a command with other settings. A line that a kill cut short is
     removed.
     """
 
@@ -89,7 +93,7 @@ class Journal:
         except (ValueError, KeyError, TypeError):
             before = {}
         changes = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in settings.items() if before.get(k) != v]
-        raise ConfigError(
+        raise OtherSettings(
             f"{self.path} was left by a command with other settings ({'; '.join(changes)}). Run that command again to "
             "go on, or delete the file to start anew."
         )
@@ -141,8 +145,8 @@ def remove_journal(path: Path) -> None:
 
 def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, Any] | None:
     """The `summary.json` of a folder, where all is made with these settings; journals that a kill left are removed.
-    Raises ConfigError when the folder holds other `what`, made with other settings, or a manifest that no such command
-    has made, which would be written over, or is a file."""
+    Raises OtherSettings when the folder holds other `what`, and ConfigError when it holds a manifest that no such
+    command has made, which would be written over, or is a file."""
     if folder.is_file():
         raise ConfigError(f"{folder} is a file: give a folder as --to.")
     path = folder / "summary.json"
@@ -152,7 +156,7 @@ def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, 
         return None
     summary: dict[str, Any] = json.loads(path.read_text("utf-8"))
     if summary.get("settings") != settings:
-        raise ConfigError(f"{folder} holds other {what}: give another folder as --to.")
+        raise OtherSettings(f"{folder} holds other {what}: give another folder as --to.")
     for journal in folder.glob("*.jsonl.part"):
         remove_journal(journal)
     print(f"{folder} is complete; another --to makes it anew.", flush=True)

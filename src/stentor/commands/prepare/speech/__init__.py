@@ -7,7 +7,6 @@ recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the s
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from stentor.commands.prepare.journal import (
     write_jsonl,
 )
 from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, format_table, refuse_rejects
-from stentor.commands.prepare.speech.texts import Text, held_out, read_texts, written_texts
+from stentor.commands.prepare.speech.texts import Text, allowed, held_out, read_texts, reasons_of, written_texts
 from stentor.commands.prepare.speech.voices import Spoken, assign
 from stentor.commands.prepare.speech.worker import SpeechWorker, speaking_options
 from stentor.commands.speak_many import LinesWorker
@@ -33,7 +32,6 @@ from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import RecordTable
 from stentor.errors import ConfigError, DataError
 from stentor.sources.synth import Synth
-from stentor.text.normalize import plain_text
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import SpeechOptions
@@ -71,7 +69,7 @@ def prepare_speech(options: SpeechOptions) -> None:
     write_json(options.to / "summary.json", {**_summary(kept, records, rejects), "settings": settings})
     remove_journal(journal.path)
     hours = sum(record["duration"] for record in kept) / 3600
-    rows = [("kept", len(kept), f"{hours:.2f} hours"), *((reason, n, "rejected") for reason, n in _reasons(rejects))]
+    rows = [("kept", len(kept), f"{hours:.2f} hours"), *((reason, n, "rejected") for reason, n in reasons_of(rejects))]
     print(f"{format_table(rows)}\nwritten: {manifest}", flush=True)
     _refuse_bad(options)
 
@@ -121,28 +119,8 @@ def _plan(options: SpeechOptions) -> Plan:
         texts = list(read_texts(source))
     else:
         texts = written_texts(options)
-    chosen, rejects = _chosen(texts, held_out(options.exclude))
-    if not chosen:
-        counts = ", ".join(f"{n:,} {reason}" for reason, n in _reasons(rejects))
-        raise DataError(f"There is nothing to speak: none of {len(texts):,} texts is left ({counts}).")
+    chosen, rejects = allowed(texts, held_out(options.exclude))
     return Plan(assign(chosen, options), augment, rejects)
-
-
-def _chosen(
-    texts: Sequence[Text | UnusableRecord], excluded: dict[str, str]
-) -> tuple[list[Text], list[dict[str, Any]]]:
-    """The texts that may be spoken; the others as rejects."""
-    chosen, rejects = [], []
-    for text in texts:
-        if isinstance(text, UnusableRecord):
-            rejects.append({"id": text.id, "reason": text.reason, "message": text.message})
-        elif not text.text.strip():
-            rejects.append({"id": text.id, "reason": "empty_text"})
-        elif (spec := excluded.get(plain_text(text.text))) is not None:
-            rejects.append({"id": text.id, "text": text.text, "reason": "held_out", "value": spec})
-        else:
-            chosen.append(text)
-    return chosen, rejects
 
 
 def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal: Journal) -> None:
@@ -165,11 +143,6 @@ def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal
     ).run([items[i : i + GROUP_ITEMS] for i in range(0, len(items), GROUP_ITEMS)])
 
 
-def _reasons(rejects: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
-    """How often each reason occurs, the most frequent first."""
-    return Counter(reject["reason"] for reject in rejects).most_common()
-
-
 def _failure(outcome: dict[str, Any]) -> dict[str, Any]:
     return {"id": outcome["id"], "reason": outcome["dropped"], "message": outcome["message"]}
 
@@ -183,7 +156,7 @@ def _summary(
         "records": len(kept),
         "hours": round(sum(record["duration"] for record in kept) / 3600, 6),
         "speakers": len({record["speaker"] for record in kept if "speaker" in record}),
-        "rejected": dict(_reasons(rejects)),
+        "rejected": dict(reasons_of(rejects)),
     }
     for name, records in (("wer", spoken), ("kept_wer", kept)):
         rates = [record["wer"] for record in records if "wer" in record]

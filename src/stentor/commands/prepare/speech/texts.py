@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -101,5 +102,33 @@ def held_out(specs: Sequence[str]) -> dict[str, str]:
                 held[plain_text(each.text)] = spec
             else:
                 messages.append(each.message)
-        refuse_rejects(messages, total)
+        try:
+            refuse_rejects(messages, total)
+        except DataError as error:
+            raise DataError(f"{spec}: their texts would be spoken, so mend these or take them out. {error}") from None
     return held
+
+
+def allowed(
+    texts: Sequence[Text | UnusableRecord], excluded: dict[str, str]
+) -> tuple[list[Text], list[dict[str, Any]]]:
+    """The texts that may be spoken; the others as rejects. Raises DataError where none may."""
+    chosen, rejects = [], []
+    for text in texts:
+        if isinstance(text, UnusableRecord):
+            rejects.append({"id": text.id, "reason": text.reason, "message": text.message})
+        elif not text.text.strip():
+            rejects.append({"id": text.id, "reason": "empty_text"})
+        elif (spec := excluded.get(plain_text(text.text))) is not None:
+            rejects.append({"id": text.id, "text": text.text, "reason": "held_out", "value": spec})
+        else:
+            chosen.append(text)
+    if not chosen:
+        counts = ", ".join(f"{n:,} {reason}" for reason, n in reasons_of(rejects))
+        raise DataError(f"There is nothing to speak: none of {len(texts):,} texts is left ({counts}).")
+    return chosen, rejects
+
+
+def reasons_of(rejects: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
+    """How often each reason occurs, the most frequent first."""
+    return Counter(reject["reason"] for reject in rejects).most_common()

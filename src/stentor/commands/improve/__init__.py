@@ -125,8 +125,9 @@ class _Rounds:
         data, dropped = self.config.data, DropCounter()
         self.pools = read_pools(data.train, data, dropped, "data.train", self.config.task.drop_reason)
         human = [cut for pool in self.pools for cut in pool.cuts]
-        unlabelled = self.section.unlabelled
-        whole = data.model_copy(update={"min_seconds": 0.0, "max_seconds": math.inf})  # they are cut before they enter
+        # Whatever part of a source is labelled, and however it is cut before it enters.
+        unlabelled = [source.model_copy(update={"max_hours": None}) for source in self.section.unlabelled]
+        whole = data.model_copy(update={"min_seconds": 0.0, "max_seconds": math.inf})
         pools = read_pools(unlabelled, whole, dropped, "improve.unlabelled") if unlabelled else []
         self.recordings = [{cut.id: cut for cut in pool.cuts} for pool in pools]
         refuse_leaks(self.config, human, [cut for pool in pools for cut in pool.cuts])

@@ -66,7 +66,7 @@ def test_it_is_told_and_leaves_no_trace_in_training(fine_tune, here, rows, tmp_p
     assert before["total"] == after["total"] and before["low"] <= before["value"] <= before["high"]
     change = first["change"]["dev"]["wer"]
     assert change["value"] == pytest.approx((after["errors"] - before["errors"]) / before["errors"])
-    assert change["low"] <= change["value"] <= change["high"] and change["details"] == {"items": 4}
+    assert change["low"] <= change["value"] <= change["high"] and change["details"]["items"] == 4
     assert first["before"]["dev"]["perplexity"]["value"] > first["eval"]["dev"]["perplexity"]["value"] > 1
 
 
@@ -170,6 +170,7 @@ def test_languages_and_sources_are_told_apart(fine_tune, here, corpus, tmp_path)
     assert "dev by language" in report and "Before and after training" in report
 
 
+@pytest.mark.long
 def test_a_plain_whisper_folder_is_scored_used_and_copied(whisper, corpus, here, tmp_path):
     """As transformers writes it: no file of ours is in it."""
     assert not (whisper / "training_config.json").exists()

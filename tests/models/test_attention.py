@@ -317,7 +317,7 @@ def test_padding_never_changes_valid_answers(kind, causal, rope):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_of_a_context_never_changes_answers(kind):
-    model, x, lengths = attention(kind, context_dim=10), sequence(length=8), (30, 1, 17)
+    model, x, lengths = attention(kind, context_dim=10, qk_norm=True), sequence(length=8), (30, 1, 17)
     context = sequence(length=30, dim=10).masked_fill(~valid(*lengths)[..., None], 50.0)
     padded = model(x, context, valid(*lengths))
     remembered = model.remember(context, valid(*lengths))
@@ -325,6 +325,25 @@ def test_padding_of_a_context_never_changes_answers(kind):
     for row, length in enumerate(lengths):
         alone = model(x[row : row + 1], context[row : row + 1, :length])
         torch.testing.assert_close(padded[row : row + 1], alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_normed_queries_and_keys(kind):
+    """Attention does not depend on how large queries and keys are, but on the scales that are learnt; linear attention
+    begins where its random features are good."""
+    model, x = attention(kind, causal=True, rope=True, qk_norm=True), sequence()
+    answer = model(x)
+    q = model.q_norm(model._split(model.q_proj(x)))
+    size = q.square().sum(-1) / 8**0.5
+    torch.testing.assert_close(size, torch.full_like(size, 8**0.5 if kind == "softmax" else 1.0), atol=1e-3, rtol=1e-3)
+    with torch.no_grad():
+        for linear in (model.q_proj, model.k_proj):
+            linear.weight *= 50.0
+            linear.bias *= 50.0
+    torch.testing.assert_close(model(x), answer, atol=1e-4, rtol=1e-4)
+    with torch.no_grad():
+        model.k_norm.weight *= 3.0
+    assert not torch.allclose(model(x), answer, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -350,7 +369,7 @@ def test_nothing_to_see_is_zero(kind, cross):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("kind", ["softmax", "causal_linear"])
 def test_step_by_step_equals_the_whole_sequence(kind, masked, rope):
-    model, x = attention(kind, causal=True, rope=rope), sequence()
+    model, x = attention(kind, causal=True, rope=rope, qk_norm=rope), sequence()
     mask = valid(90, 64, 7) if masked else None
     full = model(x, mask=mask)
     for steps in ([1] * 90, [40, *[1] * 50], [7, 64, 19]):

@@ -20,9 +20,9 @@ WHISPER = {
 }
 
 
-def made(folder, seed=0, **options):
+def made(folder, seed=0, mix=False, **options):
     torch.manual_seed(seed)
-    section = SSL.model_validate({"config": WHISPER, "store": folder})
+    section = SSL.model_validate({"config": WHISPER, "store": folder, "mix": mix})
     return front_end(section, geometry_of(section), **options)
 
 
@@ -31,9 +31,9 @@ def encoded(monkeypatch):
     """How many clips each call of the encoder gets."""
     calls, encode = [], ssl.encode
 
-    def counted(encoder, shape, audio, lengths):
+    def counted(encoder, shape, audio, lengths, **options):
         calls.append(len(lengths))
-        return encode(encoder, shape, audio, lengths)
+        return encode(encoder, shape, audio, lengths, **options)
 
     monkeypatch.setattr(ssl, "encode", counted)
     return calls
@@ -76,6 +76,20 @@ def test_another_precision_has_frames_of_its_own(tmp_path, encoded):
         rough, _ = made(tmp_path)(audio, lengths)
         again, _ = made(tmp_path)(audio, lengths)
     assert encoded == [3, 3] and torch.equal(rough, again)
+
+
+def test_layers_that_are_mixed_are_kept_each(tmp_path, encoded):
+    audio, lengths = clips()
+    made(tmp_path)(audio, lengths)
+    stored, plain = made(tmp_path, mix=True), made(None, mix=True)
+    for front in (stored, plain):
+        front.mix.data[:] = torch.tensor([0.5, -0.5])
+    first, frames = stored(audio, lengths)
+    again, _ = stored(audio, lengths)
+    assert encoded == [3, 3] and torch.equal(first, again) and frames.tolist() == [50, 30, 40]
+    torch.testing.assert_close(first, plain(audio, lengths)[0], atol=2e-3, rtol=1e-3)  # half precision
+    again.sum().backward()
+    assert stored.mix.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("length", [0, 60, 400])

@@ -23,7 +23,7 @@ from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
 from stentor.models.transformer.processor import TransformerProcessor
 
-LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True}
+LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True, "qk_norm": True}
 FEATURES = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
 PARAKEET = {
     "model_type": "parakeet_encoder",

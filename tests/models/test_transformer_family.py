@@ -160,7 +160,7 @@ STACKS = [
     *({"norm": norm, "positions": where} for norm, where in zip(NORMS, ("rope", "sinusoidal", "learned", "none"))),
     *({"attention": kind} for kind in ("linear", "causal_linear")),
     {"conv_kernel": 5, "macaron": True, "activation": "swiglu", "positions": "none"},
-    {"attention": "linear", "conv_kernel": 7, "norm": "rmsnorm"},
+    {"attention": "linear", "conv_kernel": 7, "norm": "rmsnorm", "qk_norm": True},
 ]
 
 

@@ -258,6 +258,31 @@ def test_the_mix_of_layers_is_learnt():
     assert trained.encoder.training and all(p.grad is not None for p in trained.parameters() if p.requires_grad)
 
 
+@pytest.mark.parametrize("kind", ["whisper", "parakeet_encoder"])
+def test_a_mix_is_of_the_layers_that_transformers_gives(kind):
+    """Of a clip as long as Whisper's encoder insists on, and of padded ones as of each alone."""
+    sizes = {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "max_source_positions": 50}
+    if kind == "parakeet_encoder":
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "subsampling_conv_channels": 4}
+        sizes["scale_input"] = False
+    section = SSL(config={"model_type": kind, "num_mel_bins": 80} | sizes, mix=True)
+    torch.manual_seed(0)
+    front = front_end(section, geometry_of(section)).eval()
+    assert [n for n, p in front.named_parameters() if p.requires_grad] == ["mix"] and len(front.mix) == 3
+    features = torch.randn(1, 80, 100)
+    with torch.no_grad():
+        front.mix[:] = torch.tensor([0.3, -0.2, 1.0])
+        given = features if kind == "whisper" else features.transpose(1, 2)
+        states = front.encoder(given, output_hidden_states=True).hidden_states
+        expected = sum(w * state for w, state in zip(front.mix.softmax(0), states, strict=True))
+        hidden, frames = front(features, torch.tensor([100]))
+        torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
+        both, counts = front(torch.cat([features, torch.randn(1, 80, 100)]), torch.tensor([60, 100]))
+        alone, _ = front(features[:, :, :60], torch.tensor([60]))
+    assert counts[1] == frames[0] and not both[0, counts[0] :].any()
+    torch.testing.assert_close(both[:1, : counts[0]], alone, atol=1e-5, rtol=1e-5)
+
+
 def test_a_front_end_is_built_from_what_was_saved():
     section = SSL(config={"model_type": "hubert", **TINY})
     shape = geometry_of(section)

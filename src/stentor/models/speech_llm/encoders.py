@@ -128,33 +128,50 @@ def mask(lengths: Tensor, size: int) -> Tensor:
 
 
 def encode(
-    encoder: Any, shape: Geometry, features: Tensor, lengths: Tensor, chunks: Tensor | None = None
+    encoder: Any,
+    shape: Geometry,
+    features: Tensor,
+    lengths: Tensor,
+    chunks: Tensor | None = None,
+    states: list[Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Encoder frames of a padded batch.
 
     `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps; `chunks` [B, 3]: what each item's
     frames see of one another (see `Streaming.draw`), for encoders that `adjust` made to hear chunk by chunk. Returns
-    hidden states [B, frames, width], zero at padding, and their lengths [B]. Wave encoders whose first convolution
+    hidden states [B, frames, width], zero at padding, and their lengths [B]; a list `states` gets those of the layers'
+    input and of each layer but the last, whose are returned after its norm. Wave encoders whose first convolution
     has a group norm (wav2vec2-base) get the statistics of each clip alone, so they too are independent of the
     batch; transformers itself lets padding into these statistics.
     """
     frames = shape.frames(lengths)
     if encoder.config.model_type == "whisper":
         if shape.window is not None:  # as pretrained: silence is part of the input, only its frames are dropped later
-            hidden = whisper_layers(encoder, F.gelu(encoder.conv2(F.gelu(encoder.conv1(features)))))
+            hidden = whisper_layers(encoder, F.gelu(encoder.conv2(F.gelu(encoder.conv1(features)))), states=states)
         else:
-            hidden = _whisper(encoder, features, lengths, frames, chunks)
+            hidden = _whisper(encoder, features, lengths, frames, chunks, states)
     elif encoder.config.model_type == "parakeet_encoder":
         keep = mask(lengths, features.shape[2])
         features = (features * keep[:, None]).transpose(1, 2)
         if hasattr(encoder, "lookahead"):
             hidden = _chunked(encoder, features, keep, frames, chunks)
         else:
-            hidden = encoder(features, attention_mask=keep).last_hidden_state
+            hidden = _last(encoder(features, attention_mask=keep, output_hidden_states=states is not None), states)
     else:
         keep = mask(lengths, features.shape[1])
-        hidden = _wave(encoder, features * keep, keep, lengths).last_hidden_state
-    return hidden * mask(frames, hidden.shape[1])[..., None], frames
+        hidden = _last(_wave(encoder, features * keep, keep, lengths, states is not None), states)
+    valid = mask(frames, hidden.shape[1])[..., None]
+    if states is not None:
+        states[:] = [state * valid for state in states]
+    return hidden * valid, frames
+
+
+def _last(output: Any, states: list[Tensor] | None) -> Tensor:
+    """The frames in an output of transformers; its other hidden states go into `states`."""
+    if states is not None:
+        states += output.hidden_states[:-1]
+    frames: Tensor = output.last_hidden_state
+    return frames
 
 
 def _chunked(encoder: Any, features: Tensor, keep: Tensor, frames: Tensor, chunks: Tensor | None) -> Tensor:
@@ -173,20 +190,14 @@ def _chunked(encoder: Any, features: Tensor, keep: Tensor, frames: Tensor, chunk
     return x
 
 
-def wave_layers(encoder: Any, shape: Geometry, audio: Tensor, lengths: Tensor) -> tuple[list[Tensor], Tensor]:
-    """What every layer of a wave encoder says about a padded batch: audio [B, T] with lengths [B] in samples.
-
-    Returns hidden states [B, frames, width], zero at padding, of the layers' input and of each layer, and their lengths
-    [B]. Like `encode` independent of the batch.
-    """
-    frames = shape.frames(lengths)
-    keep = mask(lengths, audio.shape[1])
-    output = _wave(encoder, audio * keep, keep, lengths, output_hidden_states=True)
-    hidden = [*output.hidden_states[:-1], output.last_hidden_state]  # of the last layer after its norm, if it has one
-    return [states * mask(frames, states.shape[1])[..., None] for states in hidden], frames
-
-
-def _whisper(encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, chunks: Tensor | None) -> Tensor:
+def _whisper(
+    encoder: Any,
+    features: Tensor,
+    lengths: Tensor,
+    frames: Tensor,
+    chunks: Tensor | None,
+    states: list[Tensor] | None,
+) -> Tensor:
     """Whisper's encoder at any length: transformers' own forward insists on 30 s and has no mask."""
     valid = mask(lengths, features.shape[2])[:, None]
     hidden = F.gelu(encoder.conv1(features * valid)) * valid
@@ -200,13 +211,19 @@ def _whisper(encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, ch
         attend, first = attend & chunk_mask(chunks, hidden.shape[2])[:, None] | itself, chunks[:, 2]
     if encoder.config._attn_implementation == "eager":  # adds the mask to the scores
         attend = torch.zeros_like(attend, dtype=hidden.dtype).masked_fill(~attend, torch.finfo(hidden.dtype).min)
-    return whisper_layers(encoder, hidden, attend, first)
+    return whisper_layers(encoder, hidden, attend, first, states)
 
 
-def whisper_layers(encoder: Any, hidden: Tensor, attend: Tensor | None = None, first: Tensor | None = None) -> Tensor:
+def whisper_layers(
+    encoder: Any,
+    hidden: Tensor,
+    attend: Tensor | None = None,
+    first: Tensor | None = None,
+    states: list[Tensor] | None = None,
+) -> Tensor:
     """The layers of transformers' WhisperEncoder behind its convolutions [B, width, T], at any length up to 1500; its
     own forward refuses all but 30 s. `attend`: the attention mask; `first`: the numbers [B] of the first frames, which
-    have position 0 else and again after 1500."""
+    have position 0 else and again after 1500; `states`: see `encode`."""
     hidden = hidden.transpose(1, 2)
     if first is None:
         hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
@@ -216,6 +233,8 @@ def whisper_layers(encoder: Any, hidden: Tensor, attend: Tensor | None = None, f
     for layer in encoder.layers:
         if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
             continue
+        if states is not None:
+            states.append(hidden)
         hidden = layer(hidden, attend)
     return encoder.layer_norm(hidden)
 
@@ -226,12 +245,12 @@ def whisper_positions(encoder: Any, first: Tensor, frames: int) -> Tensor:
     return weight[(first[:, None] + torch.arange(frames, device=first.device)) % len(weight)]
 
 
-def _wave(encoder: Any, audio: Tensor, keep: Tensor, lengths: Tensor, **options: Any) -> Any:
+def _wave(encoder: Any, audio: Tensor, keep: Tensor, lengths: Tensor, states: bool) -> Any:
     first = encoder.feature_extractor.conv_layers[0]
     norm = getattr(first, "layer_norm", None)  # layers without a norm have no such attribute
     if isinstance(norm, ClipNorm):
         norm.frames = (lengths - first.conv.kernel_size[0]) // first.conv.stride[0] + 1
-    return encoder(audio, attention_mask=keep.long(), **options)
+    return encoder(audio, attention_mask=keep.long(), output_hidden_states=states)
 
 
 class ClipNorm(nn.GroupNorm):

@@ -44,6 +44,9 @@ class Layers(Section):
     """How the decoder attends to the encoder. Null: linear where `attention` is."""
     attention_features: int | None = Field(None, ge=8)
     """Random features of linear attention for each head. Null: d ln d for heads of d values."""
+    qk_norm: bool = False
+    """Bring the queries and keys of each head to a size that is learnt (RMS norm), so that no training rate makes
+    attention too sharp; linear attention is then nearer to softmax."""
     positions: Literal["rope", "sinusoidal", "learned", "none"] = "rope"
     """How positions are told apart: rotated queries and keys, added sinusoids, added learnt vectors, or not at all (an
     encoder with convolutions needs none)."""

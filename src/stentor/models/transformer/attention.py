@@ -25,6 +25,7 @@ class Attention(nn.Module):
         dropout: of attention weights in training. Softmax only: linear attention makes no weights to drop.
         context_dim: size of what cross-attention attends to. None: `dim`.
         rotary: rotary positions for queries and keys, shared by the layers. None: none. Not with a context.
+        qk_norm: the queries and keys of each head are brought to a learnt size (RMS norm, Henry et al. 2020).
         favor: options of `Favor` (`features`, `scaling`, `eps`, `fixed`) for linear attention, whose buffer is
             `favor.projection` [features, dim / heads].
 
@@ -44,6 +45,7 @@ class Attention(nn.Module):
         *,
         context_dim: int | None = None,
         rotary: Rotary | None = None,
+        qk_norm: bool = False,
         **favor: Any,
     ):
         super().__init__()
@@ -55,6 +57,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(context_dim or dim, dim)
         self.v_proj = nn.Linear(context_dim or dim, dim)
         self.out_proj = nn.Linear(dim, dim)
+        self.q_norm, self.k_norm = (_head_norm(dim // heads, kind) if qk_norm else nn.Identity() for _ in range(2))
         self.rotary = rotary
         self.favor = None if kind == "softmax" else Favor(dim // heads, **favor)
 
@@ -80,7 +83,7 @@ class Attention(nn.Module):
         Returns:
             [B, T, D]. The attention of a query without any valid key is 0 (then projected: the output bias).
         """
-        q = self._split(self.q_proj(query))
+        q = self.q_norm(self._split(self.q_proj(query)))
         if window is not None:
             attended = self._in_window(q, query, mask, window)
         elif context is not None or (state is not None and state.closed):
@@ -89,7 +92,7 @@ class Attention(nn.Module):
                 state = self.remember(context, mask)
             attended = self._attend(q, state, causal=False)
         else:
-            k, v = self._split(self.k_proj(query)), self._split(self.v_proj(query))
+            k, v = self._keys(query)
             if self.rotary is not None:
                 if positions is None:
                     start = 0 if state is None else state.length
@@ -106,7 +109,7 @@ class Attention(nn.Module):
 
     def remember(self, context: Tensor, mask: Tensor | None = None) -> State:
         """The closed state that cross-attention needs of a context [B, S, context_dim] and its mask bool [B, S]."""
-        k, v = self._split(self.k_proj(context)), self._split(self.v_proj(context))
+        k, v = self._keys(context)
         return KVCache.of(k, v, mask) if self.favor is None else self.favor.gather(k, v, mask)
 
     def _self_attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: State | None) -> Tensor:
@@ -125,7 +128,7 @@ class Attention(nn.Module):
     def _in_window(self, q: Tensor, query: Tensor, mask: Tensor | None, window: KVWindow) -> Tensor:
         """Attention of a chunk. Positions count from the start of the window: their angles stay exact for hours."""
         assert mask is not None
-        k, v, visible = window.add(self._split(self.k_proj(query)), self._split(self.v_proj(query)), mask)
+        k, v, visible = window.add(*self._keys(query), mask)
         if self.rotary is not None:
             positions = torch.arange(k.shape[2], device=k.device)
             q, k = self.rotary(q, positions[-q.shape[2] :]), self.rotary(k, positions)
@@ -137,9 +140,22 @@ class Attention(nn.Module):
             return self.favor.attend(q, state)
         return softmax(q, *state.read(), causal, self.dropout if self.training else 0.0)
 
+    def _keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of positions [B, S, D], each [B, H, S, D / H]."""
+        return self.k_norm(self._split(self.k_proj(x))), self._split(self.v_proj(x))
+
     def _split(self, x: Tensor) -> Tensor:
         """[B, T, D] as [B, H, T, D / H]."""
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+def _head_norm(dim: int, kind: Kind) -> nn.RMSNorm:
+    """RMS norm of a head's queries or keys. For linear attention |q|^2 / sqrt(dim) is 1 at first, and grows only as the
+    scale learns to: beyond that random features say little about the softmax kernel."""
+    norm = nn.RMSNorm(dim, eps=1e-6)
+    if kind != "softmax":
+        nn.init.constant_(norm.weight, dim**-0.25)
+    return norm
 
 
 def softmax(

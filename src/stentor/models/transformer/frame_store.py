@@ -18,15 +18,15 @@ class FrameStore:
     """Frames in half precision, a file for each clip, by digests of the encoder's weights and of what it hears, and by
     the precision that it computes in. Other runs and processes with the same encoder read them, too."""
 
-    def __init__(self, folder: Path, weights: Mapping[str, Tensor]):
-        """`weights`: of the encoder, which stay as they are."""
-        self.folder, self.weights = folder, digest(*weights.values())
+    def __init__(self, folder: Path, weights: Mapping[str, Tensor], layers: bool = False):
+        """`weights`: of the encoder, which stay as they are; `layers`: kept are the frames of all its layers."""
+        self.folder, self.weights = folder, digest(*weights.values()) + "-layers" * layers
         folder.mkdir(parents=True, exist_ok=True)
 
     def frames(
         self, audio: Tensor, lengths: Tensor, encode: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor]:
-        """Frames [B, T, width] float32, zero at padding, and their lengths [B], of clips [B, ..., T] with lengths [B].
+        """Frames [B, T, ...] float32, zero at padding, and their lengths [B], of clips [B, ..., T] with lengths [B].
         `encode` returns the same of clips that are new, which get the frames that they will have when they are read."""
         kind = audio.device.type
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else audio.dtype

@@ -1,4 +1,4 @@
-"""SSL front-end: a pretrained encoder of transformers; of one that reads raw audio a learnt mix of its layers."""
+"""SSL front-end: a pretrained encoder of transformers, its output or a learnt mix of its layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stentor.errors import ConfigError
 from stentor.models.pretrained import part_config
 from stentor.models.speech_llm.build import load_encoder, new_encoder, normalizes
-from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry, wave_layers
+from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry
 from stentor.models.transformer.frame_store import FrameStore
 from stentor.models.transformer.frontend import SSL
 
@@ -42,12 +42,12 @@ def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None
     fetched = saved_config is None and section.source is not None
     encoder = load_encoder(section, config, "model.ssl") if fetched else new_encoder(config)
     store = section.store if saved_config is None else None  # it concerns the run
-    return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze, store)
+    mix = shape.kind == "wave" if section.mix is None else section.mix
+    return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze, mix, store)
 
 
 class FrontEnd(nn.Module):
-    """The layers of an encoder that reads raw audio, mixed with the softmax of learnt weights (Yang et al. 2021,
-    SUPERB); of one that reads a log-mel (Whisper, Parakeet) the output of the last layer.
+    """The output of an encoder, or its layers, mixed with the softmax of learnt weights (Yang et al. 2021, SUPERB).
 
     Frozen, the encoder stays in evaluation mode and gets no gradients; only the mix learns.
     """
@@ -55,14 +55,14 @@ class FrontEnd(nn.Module):
     encoder: Any
     mix: Any
 
-    def __init__(self, encoder: Any, shape: Geometry, frozen: bool, store: Path | None = None):
-        """`store`: a folder where the frames of a frozen encoder are kept."""
+    def __init__(self, encoder: Any, shape: Geometry, frozen: bool, mix: bool, store: Path | None = None):
+        """`mix`: of all layers; `store`: a folder where the frames of a frozen encoder are kept."""
         super().__init__()
         self.store_folder = store
         self._store: FrameStore | None = None
         self.encoder, self.shape, self.frozen = encoder, shape, frozen
         self.mix = None
-        if shape.kind == "wave":
+        if mix:
             self.mix = nn.Parameter(torch.zeros(int(encoder.config.num_hidden_layers) + 1))
             """A weight for the layers' input and for each layer; equal at first."""
         if frozen:
@@ -86,18 +86,21 @@ class FrontEnd(nn.Module):
         """
         learning = torch.is_grad_enabled()
         with torch.set_grad_enabled(learning and not self.frozen):
-            if self.mix is None:
-                return self._encode(audio, lengths, learning)
-            layers, frames = wave_layers(self.encoder, self.shape, audio, lengths)
-        weights = self.mix.softmax(0)
-        return torch.stack([layer * w for layer, w in zip(layers, weights, strict=True)]).sum(0), frames
+            if self.store_folder is None or not learning:  # what is scored is what an export writes, in full precision
+                states, frames = self._encode(audio, lengths)
+            else:
+                if self._store is None:  # now that the weights are loaded
+                    self._store = FrameStore(self.store_folder, self.encoder.state_dict(), self.mix is not None)
+                states, frames = self._store.frames(audio, lengths, self._encode)
+        return (states if self.mix is None else states @ self.mix.softmax(0).to(states.dtype)), frames
 
-    def _encode(self, audio: Tensor, lengths: Tensor, learning: bool) -> tuple[Tensor, Tensor]:
-        if self.store_folder is None or not learning:  # what is scored is what an export writes, in full precision
+    def _encode(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The output [B, T, size], or what is mixed [B, T, size, layers + 1], and lengths [B]."""
+        if self.mix is None:
             return encode(self.encoder, self.shape, audio, lengths)
-        if self._store is None:  # now that the weights are loaded
-            self._store = FrameStore(self.store_folder, self.encoder.state_dict())
-        return self._store.frames(audio, lengths, lambda *clips: encode(self.encoder, self.shape, *clips))
+        states: list[Tensor] = []
+        output, frames = encode(self.encoder, self.shape, audio, lengths, states=states)
+        return torch.stack([*states, output], -1), frames
 
     def train(self, mode: bool = True) -> FrontEnd:
         super().train(mode)

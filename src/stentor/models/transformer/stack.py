@@ -48,7 +48,7 @@ class Layer(nn.Module):
         super().__init__()
         s = settings
 
-        favor: dict[str, Any] = {"features": s.attention_features, "fixed": fixed}
+        options: dict[str, Any] = {"features": s.attention_features, "fixed": fixed, "qk_norm": s.qk_norm}
 
         def branch(inner: nn.Module, scale: float = 1.0) -> Residual:
             return Residual(inner, s.norm, s.d_model, s.dropout, scale)
@@ -58,13 +58,13 @@ class Layer(nn.Module):
 
         self.first = branch(feed_forward(), 0.5) if s.macaron else None
         self.attention = branch(
-            Attention(s.d_model, s.heads, s.attention, causal, s.attention_dropout, rotary=rotary, **favor)
+            Attention(s.d_model, s.heads, s.attention, causal, s.attention_dropout, rotary=rotary, **options)
         )
         self.cross = None
         if cross is not None:
             kind = s.cross_attention or ("softmax" if s.attention == "softmax" else "linear")
             dropout = s.attention_dropout if kind == "softmax" else 0.0
-            self.cross = branch(Attention(s.d_model, s.heads, kind, False, dropout, context_dim=cross, **favor))
+            self.cross = branch(Attention(s.d_model, s.heads, kind, False, dropout, context_dim=cross, **options))
         self.convolution = branch(Convolution(s.d_model, s.conv_kernel, causal or chunked)) if s.conv_kernel else None
         self.feed_forward = branch(feed_forward(), 0.5 if s.macaron else 1.0)
 

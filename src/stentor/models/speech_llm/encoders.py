@@ -191,12 +191,7 @@ def _chunked(encoder: Any, features: Tensor, keep: Tensor, frames: Tensor, chunk
 
 
 def _whisper(
-    encoder: Any,
-    features: Tensor,
-    lengths: Tensor,
-    frames: Tensor,
-    chunks: Tensor | None,
-    states: list[Tensor] | None,
+    encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, chunks: Tensor | None, states: list[Tensor] | None
 ) -> Tensor:
     """Whisper's encoder at any length: transformers' own forward insists on 30 s and has no mask."""
     valid = mask(lengths, features.shape[2])[:, None]

@@ -92,7 +92,7 @@ class FrontEnd(nn.Module):
                 if self._store is None:  # now that the weights are loaded
                     self._store = FrameStore(self.store_folder, self.encoder.state_dict(), self.mix is not None)
                 states, frames = self._store.frames(audio, lengths, self._encode)
-        return (states if self.mix is None else states @ self.mix.softmax(0).to(states.dtype)), frames
+        return (states if self.mix is None else (states * self.mix.softmax(0)).sum(-1)), frames
 
     def _encode(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The output [B, T, size], or what is mixed [B, T, size, layers + 1], and lengths [B]."""

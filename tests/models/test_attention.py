@@ -416,9 +416,11 @@ def test_the_state_of_linear_attention_does_not_grow():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast(kind, dtype):
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_autocast(kind, dtype, qk_norm):
     """The answer has the type that autocast gives, and linear attention sums in float32."""
-    model, x, mask = attention(kind, causal=True, rope=True), sequence(), valid(90, 64, 7)
+    model, x, mask = attention(kind, causal=True, rope=True, qk_norm=qk_norm), sequence(), valid(90, 64, 7)
     exact = model(x, mask=mask)
     with torch.autocast("cpu", dtype):
         low = model(x, mask=mask)

@@ -283,6 +283,16 @@ def test_a_mix_is_of_the_layers_that_transformers_gives(kind):
     torch.testing.assert_close(both[:1, : counts[0]], alone, atol=1e-5, rtol=1e-5)
 
 
+def test_layers_that_training_skips_are_in_the_mix_as_their_input():
+    sizes = {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "max_source_positions": 50}
+    section = SSL(config={"model_type": "whisper", "encoder_layerdrop": 0.5, **sizes}, mix=True, freeze=False)
+    front = front_end(section, geometry_of(section)).train()
+    for seed in range(4):  # one, two or no layers are skipped
+        torch.manual_seed(seed)
+        hidden, _ = front(torch.randn(1, 80, 40), torch.tensor([40]))
+        assert hidden.shape == (1, 20, 16) and hidden.isfinite().all()
+
+
 def test_a_front_end_is_built_from_what_was_saved():
     section = SSL(config={"model_type": "hubert", **TINY})
     shape = geometry_of(section)

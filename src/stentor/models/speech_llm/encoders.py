@@ -226,10 +226,10 @@ def whisper_layers(
         hidden = hidden + whisper_positions(encoder, first, hidden.shape[1])
     hidden = F.dropout(hidden, encoder.dropout, encoder.training)
     for layer in encoder.layers:
-        if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
-            continue
         if states is not None:
             states.append(hidden)
+        if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
+            continue
         hidden = layer(hidden, attend)
     return encoder.layer_norm(hidden)
 

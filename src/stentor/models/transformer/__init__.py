@@ -45,8 +45,8 @@ class Layers(Section):
     attention_features: int | None = Field(None, ge=8)
     """Random features of linear attention for each head. Null: d ln d for heads of d values."""
     qk_norm: bool = False
-    """Bring the queries and keys of each head to a size that is learnt (RMS norm), so that no training rate makes
-    attention too sharp; linear attention is then nearer to softmax."""
+    """Bring the queries and keys of each head to a size that is learnt (RMS norm), so that it does not grow with the
+    weights. That of linear attention is small at first, as random features want it."""
     positions: Literal["rope", "sinusoidal", "learned", "none"] = "rope"
     """How positions are told apart: rotated queries and keys, added sinusoids, added learnt vectors, or not at all (an
     encoder with convolutions needs none)."""

@@ -57,7 +57,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(context_dim or dim, dim)
         self.v_proj = nn.Linear(context_dim or dim, dim)
         self.out_proj = nn.Linear(dim, dim)
-        self.q_norm, self.k_norm = (_head_norm(dim // heads, kind) if qk_norm else nn.Identity() for _ in range(2))
+        self.q_norm, self.k_norm = (HeadNorm(dim // heads, kind) if qk_norm else nn.Identity() for _ in range(2))
         self.rotary = rotary
         self.favor = None if kind == "softmax" else Favor(dim // heads, **favor)
 
@@ -149,13 +149,18 @@ class Attention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
-def _head_norm(dim: int, kind: Kind) -> nn.RMSNorm:
+class HeadNorm(nn.RMSNorm):
     """RMS norm of a head's queries or keys. For linear attention |q|^2 / sqrt(dim) is 1 at first, and grows only as the
     scale learns to: beyond that random features say little about the softmax kernel."""
-    norm = nn.RMSNorm(dim, eps=1e-6)
-    if kind != "softmax":
-        nn.init.constant_(norm.weight, dim**-0.25)
-    return norm
+
+    def __init__(self, dim: int, kind: Kind):
+        super().__init__(dim, eps=1e-6)
+        if kind != "softmax":
+            nn.init.constant_(self.weight, dim**-0.25)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., dim] in the type of `x`, computed in float32; torch's kernel wants a scale of that type, too."""
+        return nn.functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 def softmax(

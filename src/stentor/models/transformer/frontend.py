@@ -14,8 +14,8 @@ from stentor.section import ConfigConflict
 class SSL(PretrainedSection):
     """A pretrained encoder as front-end: a self-supervised one (WavLM, HuBERT, wav2vec 2.0), Whisper's or Parakeet's.
 
-    The model reads its output or a mix of its layers. Clips are no longer than what the encoder has positions for
-    (Whisper: 30 s).
+    The model reads its output or a mix of its layers. Clips for Whisper and Parakeet are no longer than what these have
+    positions for (Whisper: 30 s).
     """
 
     example: ClassVar[str] = "{model_type: wavlm, hidden_size: 144}"

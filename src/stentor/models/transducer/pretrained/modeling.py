@@ -46,7 +46,7 @@ class PretrainedTransducer(TransducerModel):
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         """See `TransducerModel.encode`; `prompt_ids` [B] name the language of each item where the model has prompts."""
         if self.shape is not None:  # it hears chunk by chunk
-            hidden, frames = encode(self.encoder, self.shape, features, lengths, conditions.get("chunks"))
+            hidden, frames = encode(self.encoder, self.shape, features, lengths, **conditions)  # type: ignore[arg-type]
             return self.enter(hidden), frames
         keep = mask(lengths, features.shape[2])
         output = self.recogniser.get_audio_features(

@@ -20,9 +20,9 @@ WHISPER = {
 }
 
 
-def made(folder, seed=0, mix=False, **options):
+def made(folder, seed=0, mix=False, subsample=1, **options):
     torch.manual_seed(seed)
-    section = SSL.model_validate({"config": WHISPER, "store": folder, "mix": mix})
+    section = SSL.model_validate({"config": WHISPER, "store": folder, "mix": mix, "subsample": subsample})
     return front_end(section, geometry_of(section), **options)
 
 
@@ -90,6 +90,15 @@ def test_layers_that_are_mixed_are_kept_each(tmp_path, encoded):
     torch.testing.assert_close(first, plain(audio, lengths)[0], atol=2e-3, rtol=1e-3)  # half precision
     again.sum().backward()
     assert stored.mix.grad.abs().min() > 0
+
+
+def test_means_of_frames_are_kept_as_such(tmp_path, encoded):
+    audio, lengths = clips()
+    made(tmp_path)(audio, lengths)
+    first, frames = made(tmp_path, subsample=4)(audio, lengths)
+    again, _ = made(tmp_path, subsample=4)(audio, lengths)
+    assert encoded == [3, 3] and torch.equal(first, again) and frames.tolist() == [13, 8, 10]
+    torch.testing.assert_close(first, made(None, subsample=4)(audio, lengths)[0], atol=2e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("length", [0, 60, 400])

@@ -293,6 +293,31 @@ def test_layers_that_training_skips_are_in_the_mix_as_their_input():
         assert hidden.shape == (1, 20, 16) and hidden.isfinite().all()
 
 
+@pytest.mark.parametrize("mix", [True, False])
+def test_subsampled_frames_are_means(mix, tmp_path):
+    sizes = {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "max_source_positions": 1500}
+    config = {"model_type": "whisper", "num_mel_bins": 80, **sizes}
+    torch.manual_seed(0)
+    sections = [SSL(config=config, mix=mix, subsample=size) for size in (1, 5)]
+    full, front = (front_end(section, geometry_of(section)).eval() for section in sections)
+    front.load_state_dict(full.state_dict())
+    shape = geometry_of(sections[1])
+    processor = TransformerProcessor(shape=shape)
+    assert processor.frame_seconds == 0.1 and processor.max_seconds == 30 and processor.frames(480_000) == 300
+    lengths = [16000, 5000, 1800]  # 50, 16 and 6 frames of the encoder
+    inputs = processor.collate([example(n, str(n)) for n in lengths]).inputs
+    with torch.no_grad():
+        hidden, frames = front(inputs["features"], inputs["lengths"])
+        whole, counts = full(inputs["features"], inputs["lengths"])
+    assert counts.tolist() == [50, 16, 6] and frames.tolist() == [processor.frames(n) for n in lengths] == [10, 4, 2]
+    for row, every, n, count in zip(hidden, whole, frames.tolist(), counts.tolist()):
+        expected = torch.stack([piece.mean(0) for piece in every[:count].split(5)])
+        torch.testing.assert_close(row[:n], expected)
+        assert not row[n:].any()
+    processor.save(tmp_path)
+    assert TransformerProcessor.load(tmp_path).pretrained.shape == shape
+
+
 def test_a_front_end_is_built_from_what_was_saved():
     section = SSL(config={"model_type": "hubert", **TINY})
     shape = geometry_of(section)

@@ -18,9 +18,9 @@ class FrameStore:
     """Frames in half precision, a file for each clip, by digests of the encoder's weights and of what it hears, and by
     the precision that it computes in. Other runs and processes with the same encoder read them, too."""
 
-    def __init__(self, folder: Path, weights: Mapping[str, Tensor], layers: bool = False):
-        """`weights`: of the encoder, which stay as they are; `layers`: kept are the frames of all its layers."""
-        self.folder, self.weights = folder, digest(*weights.values()) + "-layers" * layers
+    def __init__(self, folder: Path, weights: Mapping[str, Tensor], form: str = ""):
+        """`weights`: of the encoder, which stay as they are; `form`: what is kept, where it is not its output."""
+        self.folder, self.weights = folder, digest(*weights.values()) + form
         folder.mkdir(parents=True, exist_ok=True)
 
     def frames(

@@ -27,6 +27,9 @@ class SSL(PretrainedSection):
     mix: bool | None = None
     """Read a learnt mix of all its layers, their sum weighted by a softmax (Yang et al. 2021, SUPERB), and not the
     output. Null: of a self-supervised one, whose last layers are less about speech than those in the middle."""
+    subsample: int = Field(1, ge=1)
+    """Of so many frames the mean is read: 5 makes 10 frames a second of Whisper's 50, enough to label speakers, and
+    what is stored as much smaller."""
     freeze: bool = True
     """Leave it as it was pretrained; the mix of its layers is trained all the same. When it is trained as well, give it
     a learning rate of its own, about a tenth, by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from stentor.errors import ConfigError
 from stentor.models.pretrained import part_config
 from stentor.models.speech_llm.build import load_encoder, new_encoder, normalizes
-from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry
+from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry, mask
 from stentor.models.transformer.frame_store import FrameStore
 from stentor.models.transformer.frontend import SSL
 
 
 def geometry_of(section: SSL) -> Geometry:
-    """Lengths, frame rate and normalisation of the encoder.
+    """Lengths, frame rate and normalisation of the front-end: of the encoder, or of the means of its frames.
 
     Raises ConfigError when its config cannot be had, and for kinds that are not served.
     """
     config = part_config(section, "model.ssl")
     normalize = normalizes(section, config) if section.normalize is None else section.normalize
-    return geometry(config, normalize=normalize, where="model.ssl")
+    shape, size = geometry(config, normalize=normalize, where="model.ssl"), section.subsample
+    if size == 1:
+        return shape
+    most = None if shape.max_frames is None else shape.max_frames // size
+    return replace(shape, convs=(*shape.convs, (1, size, 0)), max_frames=most)
 
 
 def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None = None) -> FrontEnd:
@@ -43,7 +49,7 @@ def front_end(section: SSL, shape: Geometry, saved_config: dict[str, Any] | None
     encoder = load_encoder(section, config, "model.ssl") if fetched else new_encoder(config)
     store = section.store if saved_config is None else None  # it concerns the run
     mix = shape.kind == "wave" if section.mix is None else section.mix
-    return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze, mix, store)
+    return FrontEnd(adjust(encoder, section.source is not None), shape, section.freeze, mix, section.subsample, store)
 
 
 class FrontEnd(nn.Module):
@@ -55,12 +61,16 @@ class FrontEnd(nn.Module):
     encoder: Any
     mix: Any
 
-    def __init__(self, encoder: Any, shape: Geometry, frozen: bool, mix: bool, store: Path | None = None):
-        """`mix`: of all layers; `store`: a folder where the frames of a frozen encoder are kept."""
+    def __init__(
+        self, encoder: Any, shape: Geometry, frozen: bool, mix: bool, subsample: int = 1, store: Path | None = None
+    ):
+        """`shape`: see `geometry_of`; `mix`: of all layers; `subsample`: frames whose mean is put out; `store`: a
+        folder where the frames of a frozen encoder are kept."""
         super().__init__()
         self.store_folder = store
         self._store: FrameStore | None = None
-        self.encoder, self.shape, self.frozen = encoder, shape, frozen
+        self.encoder, self.frozen, self.subsample = encoder, frozen, subsample
+        self.shape = shape if subsample == 1 else replace(shape, convs=shape.convs[:-1])
         self.mix = None
         if mix:
             self.mix = nn.Parameter(torch.zeros(int(encoder.config.num_hidden_layers) + 1))
@@ -90,20 +100,31 @@ class FrontEnd(nn.Module):
                 states, frames = self._encode(audio, lengths)
             else:
                 if self._store is None:  # now that the weights are loaded
-                    self._store = FrameStore(self.store_folder, self.encoder.state_dict(), self.mix is not None)
+                    form = "-layers" * (self.mix is not None) + f"-{self.subsample}" * (self.subsample > 1)
+                    self._store = FrameStore(self.store_folder, self.encoder.state_dict(), form)
                 states, frames = self._store.frames(audio, lengths, self._encode)
         return (states if self.mix is None else (states * self.mix.softmax(0)).sum(-1)), frames
 
     def _encode(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The output [B, T, size], or what is mixed [B, T, size, layers + 1], and lengths [B]."""
-        if self.mix is None:
-            return encode(self.encoder, self.shape, audio, lengths)
-        states: list[Tensor] = []
+        states: list[Tensor] | None = None if self.mix is None else []
         output, frames = encode(self.encoder, self.shape, audio, lengths, states=states)
-        return torch.stack([*states, output], -1), frames
+        if states is not None:
+            output = torch.stack([*states, output], -1)
+        return (output, frames) if self.subsample == 1 else means(output, frames, self.subsample)
 
     def train(self, mode: bool = True) -> FrontEnd:
         super().train(mode)
         if self.frozen:
             self.encoder.eval()
         return self
+
+
+def means(frames: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Means of `size` frames each, [B, ceil(T / size), ...], and their lengths [B], of frames [B, T, ...] that are zero
+    beyond their lengths [B]; the last one is that of the frames that are left."""
+    count = -(-frames.shape[1] // size)
+    padded = F.pad(frames, (0, 0) * (frames.dim() - 2) + (0, count * size - frames.shape[1]))
+    present = mask(lengths, count * size).unflatten(1, (count, size)).sum(2).clamp(min=1)
+    sums = padded.unflatten(1, (count, size)).sum(2)
+    return sums / present[(...,) + (None,) * (frames.dim() - 2)], (lengths + size - 1) // size

@@ -191,6 +191,8 @@ def less(place: str, source, corpus: Path) -> list[str]:
     changes = []
     if source.type == "conversation":
         changes += [f"{place}.turn=[0.1, 10]", f"{place}.seconds=12"]  # the clips are short
+        if isinstance(source.statistics, Path) and not source.statistics.exists():
+            changes.append(f"{place}.statistics={{}}")
         if source.source.type == "corpus":
             stand_in(Path("data/corpus.jsonl"), corpus)
             changes.append(f"{place}.source={{type: jsonl, path: data/corpus.jsonl}}")

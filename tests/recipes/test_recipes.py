@@ -190,14 +190,7 @@ def less(place: str, source, corpus: Path) -> list[str]:
         return [f"{place}={{type: jsonl, path: data/{source.type}.jsonl, limit: {RECORDS}{weight}}}"]
     changes = []
     if source.type == "conversation":
-        changes += [f"{place}.turn=[0.1, 10]", f"{place}.seconds=12"]  # the clips are short
-        if isinstance(source.statistics, Path) and not source.statistics.exists():
-            changes.append(f"{place}.statistics={{}}")
-        if source.source.type == "corpus":
-            stand_in(Path("data/corpus.jsonl"), corpus)
-            changes.append(f"{place}.source={{type: jsonl, path: data/corpus.jsonl}}")
-        elif "count" in type(source.source).model_fields:
-            changes.append(f"{place}.source.count=40")
+        changes += shorter(place, source, corpus)
     inner = source
     while "source" in type(inner).model_fields:
         inner = inner.source
@@ -210,6 +203,19 @@ def less(place: str, source, corpus: Path) -> list[str]:
         inner.texts.write_text("one two three\nfour five\n")
     count = [f"{place}.count={RECORDS}"] if "count" in type(source).model_fields else []
     return [*changes, f"{place}.limit={limit}", *count]
+
+
+def shorter(place: str, conversation, corpus: Path) -> list[str]:
+    """Overrides of conversations of the tiny corpus, whose clips are short."""
+    changes = [f"{place}.turn=[0.1, 10]", f"{place}.seconds=12"]
+    if isinstance(conversation.statistics, Path) and not conversation.statistics.exists():
+        changes.append(f"{place}.statistics={{}}")
+    if conversation.source.type == "corpus":
+        stand_in(Path("data/corpus.jsonl"), corpus)
+        changes.append(f"{place}.source={{type: jsonl, path: data/corpus.jsonl}}")
+    elif "count" in type(conversation.source).model_fields:
+        changes.append(f"{place}.source.count=40")
+    return changes
 
 
 def cut_down(loaded, corpus: Path) -> list[str]:

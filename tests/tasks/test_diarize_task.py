@@ -396,11 +396,15 @@ optim: {{lr: 5e-3}}
 schedule: {{warmup_steps: 5}}
 train: {{steps: {steps}, log_every: 5, eval_every: 30, device: cpu}}
 """
+PRETRAINED = """{type: transformer, shared: {d_model: 16, layers: 1, heads: 2}, ssl: {subsample: 5, config:
+ {model_type: whisper, num_mel_bins: 80, d_model: 16, encoder_layers: 1, encoder_attention_heads: 2,
+  encoder_ffn_dim: 16, max_source_positions: 400}}}"""
 
 
 @pytest.fixture(scope="module")
 def trained(meetings, tmp_path_factory, together):
-    """The folder of the runs `speaker`, `after` (which goes on from it), `binary` and `held`, and what was said."""
+    """The folder of the runs `speaker`, `after` (which goes on from it), `binary`, `held` and `pretrained`, whose
+    encoder hears 8 s at most, and what was said."""
     runs = tmp_path_factory.mktemp("diarize")
     files = {}
     for name, labels, steps in (("speaker", "{type: speaker, speakers: 2}", 60), ("binary", "binary", 10)):
@@ -414,7 +418,9 @@ def trained(meetings, tmp_path_factory, together):
             ["train", files["speaker"], *begin],
             ["train", files["binary"]],
             ["train", files["binary"], "name=held", "train.steps=2", "data.eval={dev: {type: held_out, share: 0.4}}"],
+            ["train", files["speaker"], "name=pretrained", "train.steps=2", f"model={PRETRAINED}"],
             ["evaluate", runs / "speaker", "--data", meetings / "dev.jsonl", "--json", runs / "scores.json"],
+            ["evaluate", runs / "pretrained", "--data", meetings / "train.jsonl", "--json", runs / "long.json"],
             ["export", runs / "speaker", "--to", runs / "copy", "--merge"],
         ],
         processes=1,
@@ -494,6 +500,19 @@ def test_recordings_that_are_held_out_stay_whole(trained):
     assert {row["id"]: row["seconds"] for row in rows} == {name: lengths[name] for name in held_out}
     used = sum(len(spans_of_pieces(s, 8, None)) for name, s in lengths.items() if name not in held_out)
     assert results(runs / "held")["data"]["used"] == used
+
+
+def test_recordings_are_longer_than_an_encoder_hears(trained, meetings):
+    runs, _ = trained
+    records = [json.loads(line) for line in (meetings / "train.jsonl").read_text().splitlines()]
+    scores = json.loads((runs / "long.json").read_text())
+    assert max(r["duration"] for r in records) == 21 and scores["records"] == len(records)
+    assert len((runs / "pretrained" / "predictions" / "dev.jsonl").read_text().splitlines()) == 3
+    processor = TransformerProcessor.load(runs / "pretrained" / "export")
+    assert processor.max_seconds == 8
+    for key, settings in (("chunk", {"chunk": 9}), ("windows.window", {"windows": Windows(window=8.5)})):
+        with pytest.raises(ConfigError, match=rf"^task\.{key}: the model hears 8 s at once"):
+            Diarize(**{"chunk": 8} | settings).check_processor(processor)
 
 
 def test_audio_of_a_piece_is_that_of_the_recording(meetings):

@@ -79,6 +79,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     requirements.complete = not train_data.streams
     torch.manual_seed(config.train.seed)
     bundle = build_model(config, requirements)
+    task.check_processor(bundle.processor)
     check_weights(bundle.model.named_parameters(), "model")
     losses = expanded(sections, bundle.codebooks, bundle.loss_parts)
     processor, family = bundle.processor, bundle.family

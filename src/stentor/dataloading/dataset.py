@@ -42,10 +42,12 @@ def eval_plan(
     source: Source, name: str, data: Data, processor: Processor, *drop_reasons: DropReason
 ) -> tuple[BatchSampler, DropCounter]:
     """The batches of one evaluation set: each record once, in batches by length. Records are left out (and counted)
-    only when they are broken, refused, or longer than the model or `data.max_seconds` takes; never for `batch_tokens`.
+    only when they are broken, refused, or longer than the model or `data.max_seconds` takes, never for `batch_tokens`. Of
+    `unlimited` data the model hears windows.
     """
     dropped = DropCounter()
-    data = data.model_copy(update={"max_seconds": min(data.max_seconds, processor.max_seconds or data.max_seconds)})
+    if processor.max_seconds is not None and math.isfinite(data.max_seconds):
+        data = data.model_copy(update={"max_seconds": min(data.max_seconds, processor.max_seconds)})
     (pool,) = read_pools([source], data, dropped, name, *drop_reasons)
     cost = processor.tokens
     largest = max(cost(cut, cut.duration) for cut in pool.cuts)

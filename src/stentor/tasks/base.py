@@ -53,6 +53,9 @@ class Task(Choice):
         None when it can."""
         return None
 
+    def check_processor(self, processor: Processor) -> None:
+        """Raises ConfigError for settings that the model, which was just built, has no room for."""
+
     def losses(self) -> dict[str, Loss]:
         """The loss terms used when the config has no `losses:` section."""
         raise NotImplementedError

@@ -13,7 +13,7 @@ from stentor.commands.prepare.journal import remove_journal
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.dataloading.batch_sampler import BatchSampler
-from stentor.dataloading.dataset import eval_plan
+from stentor.dataloading.dataset import eval_plan, unlimited
 from stentor.dataloading.mixing import DropCounter
 from stentor.dataloading.section import Data
 from stentor.engine.device import Communicator, accelerator
@@ -173,6 +173,7 @@ def records(
     settings."""
     bundle = loaded.bundle
     section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
+    section = unlimited(section) if task.any_length else section
 
     def drop_reason(cut: Cut) -> tuple[str, str] | None:
         return bundle.family.drop_reason(bundle.processor, cut, False)

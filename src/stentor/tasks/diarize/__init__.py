@@ -94,6 +94,12 @@ class Diarize(Task):
         scores = tuple(sorted({loss.scores for loss in losses.values()}))
         return TaskRequirements(task=self.type, terms=tuple(losses), classes=self.labels.classes, scores=scores)
 
+    def check_processor(self, processor: Processor) -> None:
+        longest = processor.max_seconds
+        for key, seconds in (("chunk", self.chunk), ("windows.window", self.windows.window)):
+            if longest is not None and seconds is not None and seconds > longest:
+                raise ConfigError(f"task.{key}: the model hears {longest:g} s at once; {seconds:g} s is more.")
+
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
         """`no_segments` when nothing is known about who talks; an empty list of segments says that nobody does."""
         return None if field_of(cut, "segments") is not None or segments_of(cut) else ("no_segments", cut.id)

@@ -42,8 +42,8 @@ def eval_plan(
     source: Source, name: str, data: Data, processor: Processor, *drop_reasons: DropReason
 ) -> tuple[BatchSampler, DropCounter]:
     """The batches of one evaluation set: each record once, in batches by length. Records are left out (and counted)
-    only when they are broken, refused, or longer than the model or `data.max_seconds` takes, never for `batch_tokens`. Of
-    `unlimited` data the model hears windows.
+    only when they are broken, refused, or longer than the model or `data.max_seconds` takes, never for `batch_tokens`.
+    Of `unlimited` data the model hears windows.
     """
     dropped = DropCounter()
     if processor.max_seconds is not None and math.isfinite(data.max_seconds):

@@ -46,6 +46,7 @@ SLOW = (
     "voxlm_05b",
     "ctc_librispeech",
     "diarize_librispeech",
+    "diarize_whisper",
     "diarize_voice",
     "voxlm_2b",
     "voxtral_full",

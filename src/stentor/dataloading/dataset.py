@@ -46,7 +46,7 @@ def eval_plan(
     Of `unlimited` data the model hears windows.
     """
     dropped = DropCounter()
-    if processor.max_seconds is not None and math.isfinite(data.max_seconds):
+    if processor.max_seconds and math.isfinite(data.max_seconds):
         data = data.model_copy(update={"max_seconds": min(data.max_seconds, processor.max_seconds)})
     (pool,) = read_pools([source], data, dropped, name, *drop_reasons)
     cost = processor.tokens

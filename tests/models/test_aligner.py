@@ -14,7 +14,7 @@ from stentor.losses.base import Loss
 from stentor.models.base import TaskRequirements
 from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
-from stentor.models.speech_llm.boundaries import Scores, decode, increasing, refine, repair
+from stentor.models.speech_llm.boundaries import LOW, Scores, decode, increasing, refine, repair
 from stentor.models.speech_llm.encoders import mask
 
 torch.set_num_threads(1)
@@ -146,9 +146,10 @@ def random_scores(words, points, batch=1, seed=0, inside=True):
     )
 
 
+@pytest.mark.parametrize("shortest", [1, 2, 3])
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_decoding_finds_the_best_of_all_paths(seed, inside):
+def test_decoding_finds_the_best_of_all_paths(seed, inside, shortest):
     scores = random_scores(2, 7, seed=seed, inside=inside)
     evidence = 0.3
     share = scores.inside[0].log_softmax(0) if inside else None
@@ -161,10 +162,26 @@ def test_decoding_finds_the_best_of_all_paths(seed, inside):
                 total += evidence * float((share[w] - share[-1])[a:b].clamp(-20, 20).sum())
         return total
 
-    paths = [p for p in itertools.product(range(7), repeat=4) if p[0] < p[1] <= p[2] < p[3]]
-    best = max(paths, key=value)
-    starts, ends = decode(scores, evidence)
+    apart = [p for p in itertools.product(range(7), repeat=4) if p[0] + shortest <= p[1] <= p[2] <= p[3] - shortest]
+    best = max(apart, key=value)
+    starts, ends = decode(scores, evidence, shortest)
     assert torch.stack([starts, ends], -1).flatten().tolist() == list(best)
+
+
+def test_words_are_as_long_as_their_clip_allows():
+    """A clip with room keeps the shortest length, beside one that is too short for it."""
+    scores = random_scores(4, 30, batch=2)
+    scores.points[1] = 9
+    for part in (scores.start, scores.end):
+        part[1, :, 9:] = LOW
+    starts, ends = decode(scores, shortest=5)
+    lengths = ends - starts
+    assert lengths[0].min() >= 5 and lengths[1].min() == 2 and ends[1].max() <= 8
+    assert (ends[:, :-1] <= starts[:, 1:]).all()
+    alone = decode(
+        Scores(scores.start[:1], scores.end[:1], scores.inside[:1], scores.words[:1], scores.points[:1]), shortest=5
+    )
+    assert torch.equal(alone[0], starts[:1]) and torch.equal(alone[1], ends[:1])
 
 
 def test_silence_stays_silence():

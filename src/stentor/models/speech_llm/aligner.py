@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.models.speech_llm import AlignerSection
-from stentor.models.speech_llm.boundaries import LOW, Scores, decode, refine, repair
+from stentor.models.speech_llm.boundaries import LOW, SHORTEST, Scores, decode, refine, repair
 from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry, mask
 
 
@@ -156,7 +156,7 @@ class WordAligner(nn.Module):
         more words than grid points mean nothing.
         """
         if self.kind == "attention":
-            starts, ends = decode(scores)
+            starts, ends = decode(scores, shortest=max(1, round(SHORTEST / self.step)))
         else:
             starts, ends = repair(scores)
         fine, sure = zip(refine(scores.start.exp(), starts), refine(scores.end.exp(), ends))

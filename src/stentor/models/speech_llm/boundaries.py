@@ -13,6 +13,9 @@ from stentor.models.speech_llm.encoders import mask
 LOW = -1e4
 """Score of what cannot be: padding never gets probability, and no infinity meets another."""
 
+SHORTEST = 0.05
+"""Seconds that a word lasts at least. Silver words of one letter last 0.03 to 0.2 s, 99 of 100 longer ones 0.06 s."""
+
 
 @dataclass
 class Scores:
@@ -30,12 +33,13 @@ class Scores:
     """Grid points of each clip [B]; the last one is where the clip ends."""
 
 
-def decode(scores: Scores, evidence: float = 0.1) -> tuple[Tensor, Tensor]:
-    """The most likely start and end of all words, as grid points [B, W], with start < end <= next start.
+def decode(scores: Scores, evidence: float = 0.1, shortest: int = 1) -> tuple[Tensor, Tensor]:
+    """The most likely start and end of all words, as grid points [B, W], with start + shortest <= end <= next start.
 
     Exact dynamic programming, one word at a time over all points at once. A path's score is the sum of its boundaries'
     log-probabilities and, `evidence` times, how much more each point inside a word looks like that word than like
-    silence. Items with more words than fit come out without meaning.
+    silence. Words of clips that are too short for `shortest` points each may be shorter; items with more words than fit
+    come out without meaning.
     """
     size, count = scores.start.shape[2], scores.start.shape[1]
     audible = mask(scores.points, size)
@@ -44,12 +48,17 @@ def decode(scores: Scores, evidence: float = 0.1) -> tuple[Tensor, Tensor]:
         shares = scores.inside.log_softmax(1)
         ratio = (shares[:, :-1] - shares[:, -1:]).clamp(-20, 20) * evidence * audible[:, None]
     gained = F.pad(ratio.cumsum(-1), (1, 0))[..., :-1]  # of the points before each one
+    room = (scores.points - 1) // scores.words.sum(1).clamp(min=1)
+    earlier = (
+        torch.arange(size, device=room.device) - room.clamp(1, shortest)[:, None]
+    )  # where a word starts at the latest
+    early, earlier = earlier < 0, earlier.clamp(min=0)
     best = torch.zeros_like(scores.start[:, 0])
     begun, ended = [], []
     for w in range(count):
         opened, source = (best + scores.start[:, w] - gained[:, w]).cummax(-1)
-        opened = F.pad(opened[:, :-1], (1, 0), value=LOW * count * 4)
-        begun.append(F.pad(source[:, :-1], (1, 0)))
+        opened = opened.gather(1, earlier).masked_fill(early, LOW * count * 4)
+        begun.append(source.gather(1, earlier))
         best, source = (opened + gained[:, w] + scores.end[:, w]).cummax(-1)
         ended.append(source)
     at = (scores.points - 1)[:, None]

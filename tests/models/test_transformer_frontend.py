@@ -14,6 +14,7 @@ from lhotse import MonoCut
 from lhotse.cut import Cut
 from pydantic import ValidationError
 
+from stentor.data.audio_key import audio_key
 from stentor.data.augment import Augment, SpecAugment
 from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
@@ -23,7 +24,7 @@ from stentor.dataloading.loader import BatchDataset
 from stentor.errors import ConfigError, DataError
 from stentor.models.features import Features
 from stentor.models.speech_llm.tokenizers import characters
-from stentor.models.transformer.feature_cache import FeatureStore, key_of
+from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import SSL
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of
@@ -450,7 +451,7 @@ def test_a_key_is_about_the_audio(corpus, tmp_path):
     record = {"id": "a", "audio_path": "dev0.wav", "start": 0.1, "duration": 0.5, "text": "one", "speaker": "x"}
 
     def key(folder=corpus, **change):
-        return key_of(cut_from_record({**record, **change}, folder, "x"))
+        return audio_key(cut_from_record({**record, **change}, folder, "x"))
 
     for name in ("dev0.wav", "dev1.wav"):
         (tmp_path / name).write_bytes((corpus / name).read_bytes())
@@ -464,11 +465,11 @@ def test_a_key_is_about_the_audio(corpus, tmp_path):
     assert (
         len(
             {
-                key_of(cut),
-                key_of(cut.append(cut)),
-                key_of(cut.mix(cut, offset_other_by=0.1)),
-                key_of(cut.mix(cut, offset_other_by=0.2)),
-                key_of(cut.perturb_volume(0.5)),
+                audio_key(cut),
+                audio_key(cut.append(cut)),
+                audio_key(cut.mix(cut, offset_other_by=0.1)),
+                audio_key(cut.mix(cut, offset_other_by=0.2)),
+                audio_key(cut.perturb_volume(0.5)),
             }
         )
         == 5

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 
 import numpy as np
@@ -233,6 +234,14 @@ def test_turns_without_word_times_are_labelled_by_energy_and_cut_at_pauses(clips
     # The second listing reads no audio: the file remembers.
     monkeypatch.setattr("stentor.data.activity.loud_spans", lambda *a: pytest.fail("listened again"))
     assert [c.to_dict() for c in listed(**config)] == [c.to_dict() for c in cuts]
+    # ... but of files that were changed since.
+    monkeypatch.undo()
+    heard = []
+    monkeypatch.setattr("stentor.data.activity.loud_spans", lambda *a: heard.append(a) or loud_spans(*a))
+    changed = manifest.parent / "1.wav"
+    os.utime(changed, (1, 1))
+    assert [c.to_dict() for c in listed(**config)] == [c.to_dict() for c in cuts]
+    assert len(heard) == 1
 
 
 def test_utterances_that_cannot_be_used_are_counted(clips, tmp_path):

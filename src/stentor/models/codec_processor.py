@@ -147,11 +147,11 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
         check_codes(codes, self.codebooks, self.vocabulary, "this model")
 
     def cached_features(self, cut: Cut) -> CachedFeatures | None:
+        from stentor.data.audio_key import audio_key
         from stentor.data.load_audio import load_audio
-        from stentor.models.transformer.feature_cache import key_of
 
         assert self.codec is not None
-        key = key_of(cut)
+        key = audio_key(cut)
         codes = self._cached.get(key)
         if codes is None:
             codes = self.codec.encode([at_peak(load_audio(cut, self.codec.sample_rate))])[0]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.atomic_write import atomic_path
+from stentor.data.audio_key import audio_key
 from stentor.data.cut import RATE, UnusableRecord
 from stentor.errors import AudioError, DataError
 
@@ -197,7 +198,7 @@ class UtterancePool:
         (supervision,) = utterance.supervisions
         if supervision.alignment and supervision.alignment.get("word"):
             return speech_spans(utterance)
-        key = f"{utterance.id}@{utterance.start:g}+{utterance.duration:g}"
+        key = audio_key(utterance)
         if key in self.refused:
             return []
         try:

@@ -7,7 +7,6 @@ line, or half a line, and is never seen. Everybody reads all files, and looks fo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -15,14 +14,14 @@ import shutil
 import tempfile
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from stentor import __version__
 from stentor.audio.kaldi import KaldiFeatures
+from stentor.data.audio_key import audio_key
 from stentor.data.augment import Augment
 from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
@@ -36,8 +35,6 @@ SETTINGS = "store.json"
 FORMAT = 1
 LEVELS = 2**16 - 1
 """Steps of a value of 16 bits."""
-LABELS = {"text", "context", "segments", "words", "uem"}
-"""Custom keys of cuts that are not about their audio."""
 
 
 class FeatureLocation(NamedTuple):
@@ -98,7 +95,7 @@ class FeatureStore:
 
         Raises AudioError for audio that cannot be used.
         """
-        key = key_of(cut)
+        key = audio_key(cut)
         cached = self.find(key)
         if cached is None:
             audio = load_audio(cut, self.rate)
@@ -109,7 +106,7 @@ class FeatureStore:
 
     def has(self, cut: Cut) -> bool:
         """Whether the features of a cut are stored, as far as is known (see `look`)."""
-        return key_of(cut) in self._locations
+        return audio_key(cut) in self._locations
 
     def find(self, key: str) -> CachedFeatures | None:
         """The features of a key; None where there are none, or they are damaged."""
@@ -270,48 +267,6 @@ def _write(file: int, data: bytes, at: int) -> int:
         written = os.pwrite(file, view, at)
         view, at = view[written:], at + written
     return at
-
-
-def key_of(cut: Cut) -> str:
-    """Key of a cut's audio: a digest of its id, and everything that its samples depend on, down to the size and the
-    time of change of its files. Other labels, or another folder, give the same key."""
-    digest = hashlib.blake2b(digest_size=16)
-    for fact in _facts(cut):
-        digest.update(repr(fact).encode() + b"\0")
-    return digest.hexdigest()
-
-
-def _facts(cut: Cut) -> Iterator[Any]:
-    from lhotse.cut import MixedCut, PaddingCut
-
-    yield cut.id, round(cut.duration, 6)
-    if isinstance(cut, PaddingCut):
-        return
-    if isinstance(cut, MixedCut):
-        yield cut.transforms
-        for track in cut.tracks:
-            yield round(track.offset, 6), track.snr, track.mute, track.is_snr_reference
-            yield from _facts(track.cut)
-        return
-    yield round(cut.start, 6), cut.channel
-    yield sorted((k, v) for k, v in (cut.custom or {}).items() if k not in LABELS)
-    if cut.recording is None:
-        return
-    yield cut.recording.transforms
-    if not cut.recording.sources:  # generated, perhaps in another way by another version
-        yield cut.recording.id, __version__
-    for source in cut.recording.sources:
-        if source.type == "file":
-            path = str(source.source)
-            try:
-                status = os.stat(path)
-                yield os.path.basename(path), status.st_size, status.st_mtime_ns
-            except OSError:  # `load` says what is wrong with it
-                yield path, None
-        elif source.type == "memory":
-            yield zlib.crc32(source.source), len(source.source)
-        else:
-            yield source.type, str(source.source)
 
 
 def _temporary_folder() -> Path:

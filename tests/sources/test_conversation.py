@@ -235,7 +235,6 @@ def test_turns_without_word_times_are_labelled_by_energy_and_cut_at_pauses(clips
     monkeypatch.setattr("stentor.data.activity.loud_spans", lambda *a: pytest.fail("listened again"))
     assert [c.to_dict() for c in listed(**config)] == [c.to_dict() for c in cuts]
     # ... but of files that were changed since.
-    monkeypatch.undo()
     heard = []
     monkeypatch.setattr("stentor.data.activity.loud_spans", lambda *a: heard.append(a) or loud_spans(*a))
     changed = manifest.parent / "1.wav"

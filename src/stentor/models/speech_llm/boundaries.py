@@ -14,7 +14,8 @@ LOW = -1e4
 """Score of what cannot be: padding never gets probability, and no infinity meets another."""
 
 SHORTEST = 0.05
-"""Seconds that a word lasts at least. Silver words of one letter last 0.03 to 0.2 s, 99 of 100 longer ones 0.06 s."""
+"""Seconds that a word lasts at least. Of 17,717 silver words of two letters or more, 4 are shorter; of those of one
+letter ("a") a quarter are, by 0.01 to 0.02 s."""
 
 
 @dataclass
@@ -49,16 +50,15 @@ def decode(scores: Scores, evidence: float = 0.1, shortest: int = 1) -> tuple[Te
         ratio = (shares[:, :-1] - shares[:, -1:]).clamp(-20, 20) * evidence * audible[:, None]
     gained = F.pad(ratio.cumsum(-1), (1, 0))[..., :-1]  # of the points before each one
     room = (scores.points - 1) // scores.words.sum(1).clamp(min=1)
-    earlier = (
-        torch.arange(size, device=room.device) - room.clamp(1, shortest)[:, None]
-    )  # where a word starts at the latest
-    early, earlier = earlier < 0, earlier.clamp(min=0)
+    # The latest start of a word that ends at each point.
+    latest = torch.arange(size, device=room.device) - room.clamp(1, shortest)[:, None]
+    early, latest = latest < 0, latest.clamp(min=0)
     best = torch.zeros_like(scores.start[:, 0])
     begun, ended = [], []
     for w in range(count):
         opened, source = (best + scores.start[:, w] - gained[:, w]).cummax(-1)
-        opened = opened.gather(1, earlier).masked_fill(early, LOW * count * 4)
-        begun.append(source.gather(1, earlier))
+        opened = opened.gather(1, latest).masked_fill(early, LOW * count * 4)
+        begun.append(source.gather(1, latest))
         best, source = (opened + gained[:, w] + scores.end[:, w]).cummax(-1)
         ended.append(source)
     at = (scores.points - 1)[:, None]

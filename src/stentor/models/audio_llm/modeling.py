@@ -147,7 +147,7 @@ class AudioLLMModel(nn.Module):
         **options: Any,
     ) -> list[Result]:
         """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
-        `options` are those of `stentor.models.decoding.search.answer`. What is generated up to the marker of the processor is
+        `options` are those of `decoding.search.answer`. What is generated up to the marker of the processor is
         no part of the text: an empty list as `named` is filled with these tokens of each item."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
         embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)

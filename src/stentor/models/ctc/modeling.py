@@ -9,7 +9,8 @@ from stentor.models.decoding.bias import Bias
 from stentor.models.decoding.ctc import decode
 from stentor.models.decoding.rescoring import ctc_log_probs
 from stentor.models.decoding.search import Result
-from stentor.models.encoders.encode import Geometry, encode
+from stentor.models.encoders.encode import encode
+from stentor.models.encoders.geometry import Geometry
 from stentor.models.encoders.streaming.kinds import HearsChunks
 
 

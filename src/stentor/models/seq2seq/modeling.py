@@ -143,7 +143,7 @@ class Seq2SeqModel(nn.Module):
         """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
 
         `inputs` come from the processor's `collate(labels=False)`; `options` are those of
-        `stentor.models.decoding.search.answer`. An empty list as `no_speech` is filled with each item's probability of the
+        `decoding.search.answer`. An empty list as `no_speech` is filled with each item's probability of the
         token `no_speech_id` after the start token (Radford et al. 2022, section 4.5), and one as `named` with its
         language token, given or detected.
         """

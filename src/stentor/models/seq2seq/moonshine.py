@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from stentor.audio.features import WINDOW
-from stentor.models.encoders.encode import ClipNorm, Geometry, mask
+from stentor.models.encoders.encode import ClipNorm
+from stentor.models.encoders.geometry import Geometry, mask
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 from stentor.models.seq2seq.processor import Seq2SeqProcessor
 from stentor.models.seq2seq.tokenizer import byte_tokenizer

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from stentor.data.batch import Example
 from stentor.models.collate import pad_shortest
-from stentor.models.encoders.encode import Geometry, mask
+from stentor.models.encoders.geometry import Geometry, mask
 from stentor.models.seq2seq import moonshine
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 

@@ -6,30 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.encoders.encode import WAVE, Geometry, adjust, check_streaming, geometry
+from stentor.models.encoders.load import encoder_geometry, encoder_part, lacks
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
 from stentor.models.pretrained.lora import adapt, base_name, is_adapter
-from stentor.models.pretrained.weights import (
-    continue_adapters,
-    export_folder,
-    load_adapters,
-    load_by_name,
-    read_json,
-    read_weights,
-    tied_copies,
-)
-from stentor.models.quantize import quantize
-from stentor.models.speech_llm import EncoderSection, SpeechLLM, TokenizerSection
+from stentor.models.pretrained.parts import initialise
+from stentor.models.pretrained.quantize import quantize
+from stentor.models.pretrained.weights import export_folder, load_adapters
+from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.delayed import DelayedSpeechLLM
 from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.speech_llm.projector import Projector, factor
-from stentor.models.text.tokenizers import alphabet, bpe, characters
+from stentor.models.text.tokenizers import alphabet, made_tokenizer
 
 
 def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
@@ -83,18 +76,6 @@ def _check_terms(family: SpeechLLM, requirements: TaskRequirements) -> None:
         )
 
 
-def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
-    """Start from the weights of an export, by name; before adapters are added.
-
-    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Weights
-    that only one side has are named in the log. Raises ConfigError when a weight has another shape.
-    """
-    weights, adapters = read_weights(folder)
-    load_by_name(bundle.model, weights, folder, "same parts", bundle.family._from_base)
-    bundle.family._from_base -= set(weights)
-    return continue_adapters(bundle, adapters, folder, read_json(folder / "config.json")["family"]["lora"])
-
-
 def assemble(
     family: SpeechLLM,
     processor: SpeechLLMProcessor,
@@ -136,7 +117,7 @@ def assemble(
         llm_config.eos_token_id = tokenizer.eos_token_id
     # A made tokenizer has its own rows in the embeddings, so a pretrained language model cannot have one.
     encoder, encoder_base = encoder_part(family.encoder, encoder_config, loaded)
-    llm_base = family.llm.source is not None and _lacks(loaded, "llm", new_llm)
+    llm_base = family.llm.source is not None and lacks(loaded, "llm", new_llm)
     if llm_base:
         llm = reach(
             family.llm,
@@ -190,15 +171,6 @@ def _check_grid(config: Any, tokens: int) -> None:
         )
 
 
-def _lacks(loaded: set[str] | None, part: str, make: Any) -> bool:
-    """Whether an export that has these weights still needs the base of a part."""
-    if loaded is None:
-        return True
-    with torch.device("meta"):
-        skeleton = make()
-    return not {f"{part}.{name}" for name in set(skeleton.state_dict()) - tied_copies(skeleton)} <= loaded
-
-
 def apply_memory_options(bundle: Bundle) -> None:
     """Storage and memory options, after adapters and freezing."""
     family, model = bundle.family, bundle.model
@@ -214,41 +186,6 @@ def apply_memory_options(bundle: Bundle) -> None:
 
 def _frozen(name: str, globs: list[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
-
-
-def encoder_geometry(section: EncoderSection, config: Any) -> Geometry:
-    """The geometry of the section's encoder with its transformers config."""
-    check_streaming(section.streaming, config, "model.encoder.streaming")
-    log_mel = section.log_mel or (None if section.streaming is None else "fixed")
-    return geometry(config, section.window, normalizes(section, config), log_mel)
-
-
-def encoder_part(section: EncoderSection, config: Any, loaded: set[str] | None = None) -> tuple[Any, bool]:
-    """The encoder of the section (see `adjust`), and whether its weights were read from its base: not where they are
-    among those `loaded` afterwards."""
-    from_base = section.source is not None and _lacks(loaded, "encoder", lambda: new_encoder(config))
-    encoder = load_encoder(section, config) if from_base else new_encoder(config)
-    return adjust(encoder, section.source is not None, section.streaming), from_base
-
-
-def made_tokenizer(section: TokenizerSection, lines: Iterable[str]) -> Any:
-    """The tokenizer of the section, made from texts."""
-    return characters(lines) if section.type == "characters" else bpe(lines, section.size)
-
-
-def normalizes(part: Any, config: Any) -> bool | None:
-    """Whether a pretrained wave encoder wants normalised audio, where its preprocessor_config.json says so."""
-    if part.source is None or config.model_type not in WAVE:
-        return None
-    from transformers import AutoFeatureExtractor
-
-    try:
-        extractor = AutoFeatureExtractor.from_pretrained(
-            part.source, trust_remote_code=False, revision=part.revision or "main"
-        )
-    except (OSError, ValueError):  # no such file: the encoder's config decides
-        return None
-    return getattr(extractor, "do_normalize", None)
 
 
 def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
@@ -270,34 +207,3 @@ def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
             yield family.prompt.instruction + "\n"
 
     return made_tokenizer(family.tokenizer, lines())
-
-
-def new_encoder(config: Any) -> nn.Module:
-    """An untrained encoder."""
-    from transformers import AutoModel
-
-    if config.model_type == "whisper":
-        from transformers.models.whisper.modeling_whisper import WhisperEncoder
-
-        config._attn_implementation = "sdpa"
-        return WhisperEncoder(config)
-    return AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
-
-
-def load_encoder(section: Any, config: Any, where: str = "model.encoder") -> nn.Module:
-    """The encoder of a section's pretrained model, of which `config` is the encoder's."""
-    from transformers import AutoModel
-    from transformers.models.parakeet.modeling_parakeet import ParakeetEncoder
-    from transformers.models.whisper.modeling_whisper import WhisperModel
-
-    def load(name: str, options: dict[str, Any]) -> nn.Module:
-        options = {**options, "use_safetensors": True}
-        if config.model_type == "whisper":
-            return WhisperModel.from_pretrained(name, trust_remote_code=False, dtype=torch.float32, **options).encoder
-        if config.model_type == "parakeet_encoder":
-            return ParakeetEncoder.from_pretrained(
-                name, trust_remote_code=False, config=config, dtype=torch.float32, **options
-            )
-        return AutoModel.from_pretrained(name, trust_remote_code=False, dtype=torch.float32, **options)
-
-    return reach(section, where, load)

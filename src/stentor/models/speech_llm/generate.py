@@ -18,7 +18,7 @@ def generate(
     """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
 
     `inputs` come from the processor's `collate(labels=False)`; `max_new_tokens` is one limit or one for each item;
-    `options` are those of `stentor.models.decoding.search.answer`. The model should be in evaluation mode. A batch gives what
+    `options` are those of `decoding.search.answer`. The model should be in evaluation mode. A batch gives what
     its items give one by one, up to rounding. `states`, for greedy decoding, are filled with the last hidden states of
     a teacher-forced pass over the same tokens.
     """

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,100 +9,16 @@ from torch import Tensor, nn
 
 from stentor.models.decoding.rescoring import prompted_states, text_log_probs
 from stentor.models.decoding.search import head_log_probs
-from stentor.models.encoders.encode import Geometry, encode
-from stentor.models.encoders.streaming.kinds import HearsChunks
-from stentor.models.speech_llm import AlignerSection
+from stentor.models.encoders.cache import EncoderCache, GreedyOutput
+from stentor.models.encoders.geometry import Geometry
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
+from stentor.models.speech_llm.config import AlignerSection
 from stentor.models.speech_llm.projector import Projector
 
 FLEX_TABLES = ("documents", "partial_count", "partial_index", "full_count", "full_index")
 """Inputs of a packed batch for flex_attention."""
 ROWS = 128
 """Positions whose log-probabilities over the vocabulary are in memory at a time when a text is scored."""
-
-
-@dataclass
-class GreedyOutput:
-    """A text that was written greedily."""
-
-    ids: list[int]
-    log_probs: list[float]
-    states: list[Tensor]
-    """Last hidden state [width] of each token, and of the end token after them."""
-
-
-class EncoderCache(HearsChunks, nn.Module):
-    """A model that can cache the encoder's output and the greedy output of the last batch, and what models share that
-    have an `encoder` of the geometry `shape` and perhaps a `ctc_head` on it."""
-
-    encoder: Any
-    shape: Geometry
-    ctc_head: Any
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._caching = False
-        self._encoded: list[tuple[Tensor, ...]] = []
-        self._greedy_outputs: list[GreedyOutput] | None = None
-
-    @contextmanager
-    def cache_encoder(self) -> Iterator[None]:
-        """Inside, audio is encoded once, for its text, its CTC classes, its word times and other ways of decoding, and
-        the states of greedily written text are not computed again for its word times: frames of all batches and states
-        of the last one are kept to the end. For inference only."""
-        before, self._caching = self._caching, True
-        try:
-            yield
-        finally:
-            self._caching = before
-            if not before:
-                self._encoded, self._greedy_outputs = [], None
-
-    def cached(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """The stored output for these inputs; empty when nothing is stored for them."""
-        for seen_features, seen_lengths, *output in self._encoded:
-            if torch.equal(seen_features, features) and torch.equal(seen_lengths, lengths):
-                return tuple(output)
-        return ()
-
-    def store(self, features: Tensor, lengths: Tensor, *output: Tensor) -> None:
-        """Store the encoder's output for these inputs, inside `cache_encoder`."""
-        if self._caching:
-            self._encoded.append((features, lengths, *output))
-
-    def frames(self, features: Tensor, lengths: Tensor, chunks: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Encoder frames [B, T, width], zero at padding, and lengths [B]. No graph is kept for a frozen encoder.
-        `chunks`: as `encode` takes them."""
-        if cached := self.cached(features, lengths):
-            return cached[0], cached[1]
-        needed = torch.is_grad_enabled() and any(p.requires_grad for p in self.encoder.parameters())
-        with torch.set_grad_enabled(needed):
-            dtype = next(self.encoder.parameters()).dtype
-            hidden, frames = encode(self.encoder, self.shape, features.to(dtype), lengths, chunks)
-        if self.shape.window is not None:
-            hidden = hidden[:, : int(frames.max())]
-        self.store(features, lengths, hidden, frames)
-        return hidden, frames
-
-    def ctc_log_probs(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities of the CTC classes [B, T, C], float32, from encoder frames."""
-        return self.ctc_head(hidden.to(self.ctc_head.weight.dtype)).float().log_softmax(-1)
-
-    def ctc_arguments(self, hidden: Tensor, frames: Tensor, inputs: dict[str, Any]) -> dict[str, Tensor]:
-        """Arguments of the loss `ctc` for encoder frames, from the processor's `ctc_targets`."""
-        rows = inputs["ctc_rows"]
-        return {
-            "log_probs": self.ctc_log_probs(hidden)[rows].transpose(0, 1),
-            "lengths": frames[rows],
-            "targets": inputs["ctc_targets"],
-            "target_lengths": inputs["ctc_target_lengths"],
-        }
-
-    def best_ctc_classes(self, features: Tensor, lengths: Tensor) -> list[list[int]]:
-        """The most likely CTC class of each frame, per clip."""
-        hidden, frames = self.frames(features, lengths)
-        best = self.ctc_log_probs(hidden).argmax(-1)
-        return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
 
 
 def lowest_of_words(log_probs: Tensor, word_tokens: Tensor) -> Tensor:

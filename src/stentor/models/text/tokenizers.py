@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from stentor.errors import ConfigError
+from stentor.section import Section
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 
@@ -118,3 +121,24 @@ class CTCAlphabet:
 def ctc_frames(classes: list[int]) -> int:
     """Fewest frames that can spell the classes: one each, and a blank between equal neighbours."""
     return len(classes) + sum(a == b for a, b in pairwise(classes))
+
+
+class TokenizerSection(Section):
+    """A tokenizer made from the training transcripts."""
+
+    type: Literal["characters", "bpe"] = "characters"
+    """`characters`: one token for each character. `bpe`: byte-level subwords."""
+    size: int = Field(500, ge=260)
+    """Vocabulary size of `bpe`, special tokens included."""
+
+
+class CTCHeadSection(Section):
+    """Auxiliary CTC head on the encoder."""
+
+    units: Literal["characters"] = "characters"
+    """What it spells: the characters of the training transcripts."""
+
+
+def made_tokenizer(section: TokenizerSection, lines: Iterable[str]) -> Any:
+    """The tokenizer of the section, made from texts."""
+    return characters(lines) if section.type == "characters" else bpe(lines, section.size)

@@ -16,8 +16,8 @@ from stentor.models.decoding.rescoring import IGNORED
 from stentor.models.decoding.search import Result
 from stentor.models.decoding.transducer import Path, State, greedy
 from stentor.models.decoding.transducer_beam import Hypothesis, search
-from stentor.models.encoders.encode import Geometry
-from stentor.models.speech_llm.modeling import EncoderCache
+from stentor.models.encoders.cache import EncoderCache
+from stentor.models.encoders.geometry import Geometry
 
 BIASED = 4
 """Least beams where phrases are favoured: greedily hardly any is written (benchmarks/hotwords.py)."""

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from stentor.data.batch import Batch, Example
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.models.collate import num_samples, split_usable
-from stentor.models.encoders.encode import SAMPLE_RATE, Geometry
+from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.pretrained.weights import read_json, write_json
 

@@ -1,4 +1,4 @@
-"""Generation: the decoder step by step for `stentor.models.decoding.search`, or the most likely path of the CTC head."""
+"""Generation: the decoder step by step for `decoding.search`, or the most likely path of the CTC head."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def generate(
 
     `inputs` come from the processor's `collate(labels=False)`; for a language model `tokens` [B, U] are the beginning
     to go on from, start token included, and for an encoder-decoder they may be given too. `max_new_tokens` is one limit
-    or one for each item. `options` are those of `stentor.models.decoding.search.answer`. The model should be in evaluation
+    or one for each item. `options` are those of `decoding.search.answer`. The model should be in evaluation
     mode.
 
     A model without decoder gives classes of its CTC head, see `stentor.models.decoding.ctc`. Temperatures do

@@ -173,7 +173,7 @@ def test_a_prompt_is_transformers_prompt_ids(whisper):
     bundle = load(whisper).bundle
     clip = (0.1 * np.random.default_rng(0).standard_normal(RATE)).astype(np.float32)
     batch = bundle.processor.collate([Example("a", clip, language="en", extra={"prompt": PROMPT})], labels=False)
-    ((ids, _),) = bundle.model.generate(batch.inputs, 12, {bundle.processor.eos_id})
+    ((ids, *_),) = bundle.model.generate(batch.inputs, 12, {bundle.processor.eos_id})
     plain = WhisperForConditionalGeneration.from_pretrained(whisper, trust_remote_code=False)
     expected = plain.generate(
         batch.inputs["features"],

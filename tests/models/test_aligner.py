@@ -343,8 +343,8 @@ def test_states_of_written_text_are_those_of_a_pass_over_it(limits, monkeypatch)
     monkeypatch.setattr(type(model), "_states_of", lambda *a: passes.append(len(a[1])) or real(*a))
     with torch.no_grad(), bundle.cache_encoder():
         written = model.generate(processor.collate(items, labels=False).inputs, **how)
-        assert [ids for ids, _ in written] == [ids for ids, _ in plain]
-        for (_, ours), (_, theirs) in zip(written, plain):
+        assert [ids for ids, *_ in written] == [ids for ids, *_ in plain]
+        for (_, ours, *_), (_, theirs) in zip(written, plain):
             assert ours == pytest.approx(theirs, abs=1e-4)
         for item, (ids, _) in zip(items, written):
             item.text = processor.decode(ids)

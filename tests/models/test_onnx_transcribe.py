@@ -129,7 +129,7 @@ def test_text_is_that_of_torch(kind, tmp_path, program):
         example = Example("a", noise(seconds), None, language, context)
         inputs = bundle.processor.collate([example], labels=False).inputs
         most = bundle.processor.max_new_tokens(seconds)
-        [(ids, _)] = bundle.model.generate(inputs, most, {bundle.processor.eos_id})
+        [(ids, *_)] = bundle.model.generate(inputs, most, {bundle.processor.eos_id})
         assert recognizer.decode(noise(seconds), language, context) == bundle.processor.decode(ids)
 
 

@@ -150,7 +150,7 @@ def test_the_language_that_was_heard_has_its_code(bundle, monkeypatch, language,
     results = [(written, scores), (processor.ids("one"), [0.0])]  # the language of the second was in the prompt
     monkeypatch.setattr(modeling, "answer", lambda *arguments, **options: results)
     inputs = processor.collate(examples((1.0, 1.0)), labels=False).inputs
-    ((ids, log_probs), second) = bundle.model.generate(inputs, [9, 9], {processor.eos_id}, named=named)
+    ((ids, log_probs, *_), second) = bundle.model.generate(inputs, [9, 9], {processor.eos_id}, named=named)
     assert processor.decode(ids) == "one two" and log_probs == scores[-len(ids) :] and second == results[1]
     assert [processor.named_language(tokens) for tokens in named] == [code, None]
 

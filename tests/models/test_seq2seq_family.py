@@ -71,8 +71,8 @@ def test_a_batch_is_its_items_one_by_one(tiny):
     alone = [loss(tiny, clip).item() for clip in clips]
     assert loss(tiny, *clips).item() == pytest.approx(sum(alone), abs=1e-4 * sum(alone))
     for options in ({}, {"beams": 3}):
-        for (ids, log_probs), clip in zip(answers(tiny, *clips, **options), clips):
-            ((alone_ids, alone_log_probs),) = answers(tiny, clip, **options)
+        for (ids, log_probs, *_), clip in zip(answers(tiny, *clips, **options), clips):
+            ((alone_ids, alone_log_probs, *_),) = answers(tiny, clip, **options)
             assert ids == alone_ids and log_probs == pytest.approx(alone_log_probs, abs=1e-4)
 
 
@@ -92,7 +92,7 @@ def test_padding_is_not_looked_at(tiny):
 def test_greedy_answers_are_those_of_transformers_generate(kind, tiny, plain):
     """Of Whisper, whose `generate` has ways of its own, see test_pretrained_runs.py."""
     model, processor, _ = plain
-    for (ids, _), clip in zip(answers(tiny, *CLIPS), CLIPS):
+    for (ids, *_), clip in zip(answers(tiny, *CLIPS), CLIPS):
         theirs = model.generate(**plain_inputs(kind, processor, clip), max_new_tokens=12, do_sample=False)[0].tolist()
         prompt = tiny.processor.prompt(clip.language)
         assert theirs[: len(prompt)] == prompt and len(ids) > 0

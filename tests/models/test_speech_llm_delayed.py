@@ -101,7 +101,7 @@ def test_a_stream_writes_the_text_of_the_whole_clip(bundle, delay):
         recogniser.advance(ready)
     for hypothesis, example in zip(hypotheses, ITEMS):
         inputs = bundle.processor.collate([replace(example, extra={"delay": recogniser.frames})], labels=False).inputs
-        ((ids, _),) = bundle.model.generate(inputs, [bundle.processor.max_new_tokens(len(example.audio) / RATE)], {-1})
+        ((ids, *_),) = bundle.model.generate(inputs, [bundle.processor.max_new_tokens(len(example.audio) / RATE)], {-1})
         written = "".join(word["word"] for word in hypothesis.words)
         assert written == "".join(bundle.processor.decode(ids).split()) and len(written) > 3
 

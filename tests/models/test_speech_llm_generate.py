@@ -28,7 +28,7 @@ def test_a_batch_is_its_items_one_by_one(llm, beams):
     bundle = loud(build(llm=llm))
     items = examples()
     together = run(bundle, items, beams=beams)
-    assert len({len(ids) for ids, _ in together}) >= 1
+    assert len({len(ids) for ids, *_ in together}) >= 1
     for item, (ids, scores) in zip(items, together):
         [(alone, alone_scores)] = run(bundle, [item], beams=beams)
         assert ids == alone
@@ -52,7 +52,7 @@ def test_greedy_is_transformers_greedy(llm):
         pad_token_id=bundle.processor.pad_id,
     )
     ours = run(bundle, examples())
-    for (ids, _), row in zip(ours, theirs.tolist()):
+    for (ids, *_), row in zip(ours, theirs.tolist()):
         assert ids == (row[: row.index(eos)] if eos in row else row)
 
 
@@ -105,7 +105,7 @@ def test_limits_hold_for_each_item():
     bundle = loud(build())
     for beams in (1, 2):
         results = run(bundle, examples(), eos_ids=set(), max_new_tokens=[2, 5, 3], beams=beams)
-        assert [len(ids) for ids, _ in results] == [2, 5, 3]
+        assert [len(ids) for ids, *_ in results] == [2, 5, 3]
 
 
 def test_the_end_token_stops_an_item_and_is_left_out():
@@ -113,7 +113,7 @@ def test_the_end_token_stops_an_item_and_is_left_out():
     free = run(bundle, examples(), eos_ids=set(), max_new_tokens=6)
     stop = free[0][0][2]  # the third token of the first item
     stopped = run(bundle, examples(), eos_ids={stop}, max_new_tokens=6)
-    for (ids, _), (cut, scores) in zip(free, stopped):
+    for (ids, *_), (cut, scores) in zip(free, stopped):
         expected = ids[: ids.index(stop)] if stop in ids else ids
         assert cut == expected and len(scores) == len(cut)
 

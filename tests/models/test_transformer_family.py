@@ -349,7 +349,7 @@ def test_the_log_probabilities_of_an_answer_are_the_models():
     how = {"eos_ids": {bundle.processor.eos_id}, "max_new_tokens": 12}
     inputs = bundle.processor.collate([example], labels=False).inputs
     for options in ({}, {"beams": 4}, {"temperature": 1.0, "generators": [torch.Generator().manual_seed(0)]}):
-        ((ids, log_probs),) = bundle.model.generate(inputs, **how, **options)
+        ((ids, log_probs, *_),) = bundle.model.generate(inputs, **how, **options)
         tokens = torch.tensor([[bundle.processor.bos_id, *ids]])
         with torch.no_grad():
             text = bundle.model(**inputs, tokens=tokens, targets=tokens)["text"]
@@ -362,7 +362,7 @@ def test_a_language_model_goes_on_with_a_text():
     bundle = build("language", decoder={"positions": "learned", "max_positions": 12})
     start = torch.tensor([[bundle.processor.bos_id, 5, 6], [bundle.processor.bos_id, 7, 8]])
     answers = bundle.model.generate({"tokens": start}, max_new_tokens=50, eos_ids={-1})
-    assert [len(ids) for ids, _ in answers] == [9, 9]  # as many as there are positions
+    assert [len(ids) for ids, *_ in answers] == [9, 9]  # as many as there are positions
     alone = bundle.model.generate({"tokens": start[1:]}, max_new_tokens=50, eos_ids={-1})
     assert alone[0][0] == answers[1][0]
 
@@ -378,12 +378,12 @@ def test_an_encoder_spells_by_ctc():
     table[0, range(9), [0, 1, 1, 0, 1, 2, 2, 0, 3]] = -0.1
     model.ctc_log_probs = lambda hidden: table
     inputs = {"features": batch.inputs["features"][:1, :9], "lengths": torch.tensor([9])}
-    ((ids, log_probs),) = model.generate(
+    ((ids, log_probs, *_),) = model.generate(
         inputs, max_new_tokens=[9], eos_ids={0}, beams=1, temperature=0.0, generator=None
     )
     assert ids == [1, 1, 2, 3] and log_probs == pytest.approx([-0.1] * 4)
     assert processor.ctc.units[:3] == " eg" and processor.decode(ids) == "eg"
-    ((ids, _),) = model.generate(inputs, max_new_tokens=[9], eos_ids={0}, beams=2)
+    ((ids, *_),) = model.generate(inputs, max_new_tokens=[9], eos_ids={0}, beams=2)
     assert ids == [1, 1, 2, 3]
 
 

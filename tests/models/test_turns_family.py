@@ -71,7 +71,7 @@ def test_loss_and_greedy_answers_are_transformers_own(bundle):
             mean = model(input_ids=inputs["input_ids"], labels=labels_of(inputs), **audio, **options).loss
         assert loss(bundle, [item]) == pytest.approx(mean.item() * len(inputs["targets"]), rel=1e-5)
         asked = bundle.processor.collate([item], labels=False).inputs
-        ((ids, _),) = bundle.model.generate(asked, [8], {bundle.processor.eos_id})
+        ((ids, *_),) = bundle.model.generate(asked, [8], {bundle.processor.eos_id})
         generated = model.generate(**expected, **options, do_sample=False, max_new_tokens=8)
         assert generated[0, expected["input_ids"].shape[1] :].tolist()[: len(ids)] == ids
 
@@ -85,7 +85,7 @@ def test_a_batch_is_its_items(bundle):
             processor.collate(batch, labels=False).inputs, [8] * len(batch), {processor.eos_id}
         )
 
-    for (ids, log_probs), ((alone, expected),) in zip(answers(items), [answers([item]) for item in items], strict=True):
+    for (ids, log_probs, *_), ((alone, expected),) in zip(answers(items), [answers([item]) for item in items], strict=True):
         assert ids == alone and log_probs == pytest.approx(expected, abs=1e-4)
 
 

@@ -101,7 +101,7 @@ def test_decoding_is_that_of_transformers(bundle):
         eos_token_id=bundle.processor.eos_id,
         pad_token_id=bundle.processor.pad_id,
     )
-    for (ids, log_probs), row in zip(answers, out[:, inputs["input_ids"].shape[1] :].tolist()):
+    for (ids, log_probs, *_), row in zip(answers, out[:, inputs["input_ids"].shape[1] :].tolist()):
         assert ids == [t for t in row if t not in (bundle.processor.eos_id, bundle.processor.pad_id)]
         assert len(log_probs) == len(ids) and all(p <= 0 for p in log_probs)
 

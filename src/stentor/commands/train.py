@@ -81,7 +81,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     bundle = build_model(config, requirements)
     task.check_processor(bundle.processor)
     check_weights(bundle.model.named_parameters(), "model")
-    losses = expanded(sections, bundle.codebooks, bundle.loss_parts)
+    losses = expanded(sections, bundle.codebooks, bundle.traits.loss_parts)
     processor, family = bundle.processor, bundle.family
 
     def drop_reason(cut: Cut, training: bool) -> tuple[str, str] | None:
@@ -219,7 +219,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
     asks for it."""
     setup = prepare(config, logger.say)
     interpolate.check(config, setup)
-    trained_speech: TrainedSpeech | None = getattr(setup.bundle.processor, "trained_speech", None)
+    trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
     if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
         trained_speech.measure(list(setup.train_data.cuts()))
     backend = build_backend(config, setup, run.device)

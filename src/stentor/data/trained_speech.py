@@ -85,11 +85,12 @@ class StreamedSpeech(TrainedSpeech):
         self.room = None
 
 
-def with_room(processor: Any, examples: Sequence[Example]) -> tuple[list[Example], list[float]]:
+def with_room(
+    trained: TrainedSpeech | None, processor: Any, examples: Sequence[Example]
+) -> tuple[list[Example], list[float]]:
     """The examples with as much quiet around their speech as the model heard in training, and the seconds by which
-    each begins earlier. A clip that would get too long for the model stays as it is, and so do all where the processor
-    has no `trained_speech` with a `room`."""
-    trained: TrainedSpeech | None = getattr(processor, "trained_speech", None)
+    each begins earlier. A clip that would get too long for the model stays as it is, and so do all where no room is
+    known."""
     if trained is None or trained.room is None:
         return list(examples), [0.0] * len(examples)
     limit = processor.max_seconds

@@ -16,7 +16,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.models.base import Processor
+    from stentor.models.contracts import Processor
 
 
 def train_dataset(

@@ -23,7 +23,7 @@ from stentor.errors import AudioError, StentorError
 from stentor.section.contract import blame
 
 if TYPE_CHECKING:
-    from stentor.models.base import Processor
+    from stentor.models.contracts import Processor
     from stentor.tasks.base import Task
 
 

@@ -35,7 +35,7 @@ from stentor.tasks.base import Task
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.language import Language
 from stentor.tasks.speak.task import Speak
-from stentor.tasks.transcribe import Transcribe, times_tokens
+from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.words import Words
 from stentor.text.languages import find, unknown_language
 
@@ -150,7 +150,7 @@ class Model:
     @property
     def knows_times(self) -> bool:
         """Whether its transcripts can have word times."""
-        return isinstance(self.task, Words) or times_tokens(self.bundle.model)
+        return isinstance(self.task, Words) or self.bundle.capabilities.times_tokens
 
     @property
     def learned_context(self) -> bool | None:
@@ -251,7 +251,7 @@ class Model:
         """The task, when it is `speak`; raises ConfigError when it is another, or the model has no codec."""
         task = self._task(Speak, "to speak")
         if self.bundle.processor.codec is None:  # type: ignore[attr-defined]
-            missing = getattr(self.bundle.processor, "codec_missing", None)
+            missing = self.bundle.traits.codec_missing
             raise ConfigError(
                 f"{self.name} has no audio codec, so its codes cannot be made to sound: "
                 + (missing or f"put the codec whose tokens it was trained on into {self.folder / 'audio_tokenizer'}.")
@@ -294,12 +294,12 @@ def load(path: str | Path, device: str = "auto") -> Model:
         )
     bundle = family.load(folder)
     bundle.model.to(torch_device).eval()
-    if (codec := getattr(bundle.processor, "codec", None)) is not None:
+    if (codec := bundle.traits.codec) is not None:
         codec.to(str(torch_device))
     training = _json(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
     # A folder that Stentor did not write: the task that its family is for.
     kind = family.tasks[0] if family.tasks and "transcribe" not in family.tasks else "transcribe"
-    if getattr(bundle.processor, "turns", False):
+    if bundle.traits.turns:
         kind = "who_said_what"
     task: Task = Task.model_validate(training["task"] if training else {"type": kind})
     return Model(str(path), bundle, task, folder, training)

@@ -16,7 +16,7 @@ from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
 from stentor.models.base import Bundle
-from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens
+from stentor.tasks.transcribe import Transcribe, seconds_of
 from stentor.tasks.who_said_what import WhoSaidWhat
 from stentor.tasks.words import Words
 from stentor.text.languages import language_code
@@ -147,7 +147,7 @@ class Transcriber:
     another."""
 
     def __post_init__(self) -> None:
-        knows_times = isinstance(self.task, (Words, WhoSaidWhat)) or times_tokens(self.bundle.model)
+        knows_times = isinstance(self.task, (Words, WhoSaidWhat)) or self.bundle.capabilities.times_tokens
         if self.words and not knows_times:
             raise ConfigError(
                 f"{self.model or 'This model'} gives no word times: it was trained for the task {self.task.type}. "
@@ -169,7 +169,7 @@ class Transcriber:
         self.timed = knows_times and not self.says_who and (self.words or self.diarizer is not None)
         processor = self.bundle.processor
         self.rate = processor.sample_rate
-        self.trained = getattr(processor, "trained_speech", None) or TrainedSpeech()
+        self.trained = self.bundle.traits.trained_speech or TrainedSpeech()
         self.longest = self.trained.window_seconds(min(LONGEST, processor.max_seconds or LONGEST))
         if self.says_who:  # one window, in which a speaker has one name
             self.longest = processor.max_seconds or math.inf
@@ -182,7 +182,7 @@ class Transcriber:
             "compression_ratio": self.compression_ratio_threshold,
         }
         limits = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
-        if "no_speech" in limits and getattr(self.bundle.model, "no_speech_id", None) is None:
+        if "no_speech" in limits and not self.bundle.capabilities.no_speech:
             raise ConfigError(
                 f"{self.model or 'This model'} knows no probability that nobody speaks, as Whisper does: leave out the "
                 "no-speech threshold, and give a log-probability threshold or another VAD."

@@ -92,7 +92,7 @@ def expanded(
     losses: Mapping[str, Loss], codebooks: int | None, parts: Mapping[str, float] | None = None
 ) -> dict[str, Loss]:
     """All terms that a model's forward returns and the engine divides, from those of the section `losses:`; `parts` are
-    `Bundle.loss_parts`."""
+    `Processor.loss_parts`."""
     terms = {term: part for name, loss in losses.items() for term, part in loss.terms(name, codebooks).items()}
     if not parts:
         return terms

@@ -9,13 +9,14 @@ must pickle.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.errors import ConfigError
+from stentor.models.contracts import Capabilities, Processor, Recognizer
 from stentor.section import Choice
 from stentor.section.contract import place
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import torch
     from lhotse.cut import Cut
 
-    from stentor.data.batch import Batch, Example
     from stentor.losses.base import Loss
     from stentor.tasks.base import Task
 
@@ -51,23 +51,6 @@ class TaskRequirements:
     """Weights of a codec's codebooks in the loss, for models whose config names them. None: the usual ones."""
     instruct_from: str | None = None
     """Field of the records that describes the voice where they have no `instruct`. None: no field."""
-
-
-class Processor(Protocol):
-    """Turns examples into tensors. Must pickle: it is sent to loader workers."""
-
-    sample_rate: int
-    max_seconds: float | None
-    """Longest clip that the model takes. None: any length."""
-
-    def tokens(self, cut: Cut, seconds: float) -> int:
-        """Cost of one item in sequence positions, from metadata alone; `seconds` is its length after augmentation."""
-
-    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
-        """A batch. With `labels` for training (right padding), without for generation (left padding)."""
-
-    def save(self, folder: Path) -> None:
-        """Write processor and tokenizer files that `Family.load` reads."""
 
 
 class RandomFeatures:
@@ -99,10 +82,14 @@ class Bundle:
     """Codebooks of the codec whose tokens the model predicts: losses have one term for each. None for other models."""
 
     @property
-    def loss_parts(self) -> Mapping[str, float]:
-        """Of a model that computes its loss itself: the terms that this is the sum of, each divided by a count of its
-        own, with their weights. Empty: it is one term."""
-        return getattr(self.processor, "loss_parts", {})
+    def capabilities(self) -> Capabilities:
+        """What the model can do; a model that is no `Recognizer` is a plain one."""
+        return self.model.capabilities if isinstance(self.model, Recognizer) else Capabilities()
+
+    @property
+    def traits(self) -> Processor:
+        """The processor, whose declarations tell what it can do; of one that is no `Processor`, the defaults."""
+        return self.processor if isinstance(self.processor, Processor) else Processor()
 
     def parts(self) -> dict[str, torch.nn.Module]:
         """Named top-level parts of the model, for the table of trainable parameters."""

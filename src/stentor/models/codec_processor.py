@@ -13,6 +13,7 @@ from stentor.data.cut import field_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import AudioCodec, at_peak, check_codes
+from stentor.models.contracts import Processor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,14 +35,10 @@ Encoded = list[tuple[Example, "np.ndarray"]]
 Dropped = list[tuple[str, str, str]]
 
 
-class CodecProcessor(AcceptsCodecTokens, FeatureCache):
+class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
     """Texts and codes, or audio, which `codec` encodes."""
 
     max_seconds: float | None = None
-    letters: str | None = None
-    """Letters and digits of the training texts. None: not known."""
-    instructs: list[str] | None = None
-    """What the training records had as `instruct`. None: not known, or too many to list."""
     pace: SpeakingRate | None = None
     """Of the training records, for the length of what is spoken."""
 
@@ -55,7 +52,7 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache):
         self._bytes = 0
 
     @property
-    def sample_rate(self) -> int:
+    def sample_rate(self) -> int:  # type: ignore[override]
         """Hz of the audio that the codec takes."""
         return self.codec.sample_rate if self.codec is not None else RATE
 

@@ -102,7 +102,7 @@ class Worker:
         if isinstance(task, Transcribe):
             self.model.for_transcription().predict(self.model.bundle, [Example("", noise)], checked=False)
         elif isinstance(task, Speak):
-            letters = getattr(self.model.bundle.processor, "letters", None)
+            letters = self.model.bundle.traits.letters
             text = "hello" if letters is None else "".join(sorted(filter(str.isalnum, letters)))[:12] or "hello"
             list(self.speaker.speak([Utterance(text, duration=0.5)]))
         elif isinstance(task, Diarize):

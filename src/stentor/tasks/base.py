@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from stentor.data.batch import Batch, Example, Prediction
     from stentor.losses.base import Loss
     from stentor.metrics.score import Score
-    from stentor.models.base import Bundle, Processor
+    from stentor.models.base import Bundle
+    from stentor.models.contracts import Processor
 
 
 class Task(Choice):

@@ -6,15 +6,8 @@ A family that serves this task gives, besides what every family gives:
   length) and `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); where clips are
   to be given as they were in training, `trained_speech` (see `stentor.data.trained_speech`); for its targets it may use
   `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
-* model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generators=[...])`, a list of
-  (token ids without the end token, their log-probabilities), which takes a `bias` (`decoding.bias`) where the
-  family's `decoding_options` have `hotwords`, and with a CTC head `ctc_classes(**inputs)`. With an attribute
-  `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
-  that nobody speaks, for each item. With an attribute `names_language` that is true, it takes an empty list `named`,
-  and fills it with the tokens that name the language of each item, of which `processor.named_language(ids)` makes a
-  code, None for no language. With an attribute `times_tokens` that is true, it takes an empty list `spans`, and fills
-  it with the first and the last second of each token, for each item; words then have times without a task of their own,
-  and a buffer `calibration` [3] is the logistic map to their confidences (see `stentor.metrics.calibration`).
+* model: `stentor.models.contracts.Recognizer`, which declares its `capabilities`; with a CTC head also
+  `ctc_classes(**inputs)`, the likeliest class of each frame.
 """
 
 from __future__ import annotations
@@ -32,6 +25,7 @@ from stentor.data.storage import StoragePath
 from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
+from stentor.models.contracts import GenerationOutput, Recognizer
 from stentor.tasks.base import Task
 from stentor.tasks.decode_checks import Checks, compression_ratio, token_spans, word_confidences
 from stentor.text.normalize import Normalizer
@@ -43,7 +37,8 @@ if TYPE_CHECKING:
     from stentor.data.batch import Batch
     from stentor.losses.base import Loss
     from stentor.metrics.wer import Unit
-    from stentor.models.base import Bundle, Family, Processor, TaskRequirements
+    from stentor.models.base import Bundle, Family, TaskRequirements
+    from stentor.models.contracts import Processor
 
 _MEND = "leave `translate` out, or take a model that translates (stentor models --can translation)"
 
@@ -191,7 +186,7 @@ class Transcribe(Task):
         model: Any = bundle.model
         device = next(model.parameters()).device
         before = [seconds_of(e, processor.sample_rate) for e in examples]
-        examples, earlier = with_room(processor, examples)
+        examples, earlier = with_room(bundle.traits.trained_speech, processor, examples)
         batch = processor.collate(examples, labels=False).to(device)
         # Sampling is seeded by the audio, not by its name: a transcript repeats exactly wherever the file lies and
         # whatever is in its batch, and training's randomness is left alone.
@@ -200,20 +195,13 @@ class Transcribe(Task):
             assert example.audio is not None
             seeds.append(zlib.crc32(example.audio.data, zlib.crc32(str(temperature).encode())))
         sampled = temperature > 0
-        no_speech: list[float] = []
-        named: list[list[int]] = []
-        spans: list[list[tuple[float, float]]] = []
-        options: dict[str, Any] = {"named": named} if getattr(model, "names_language", False) else {}
-        if times_tokens(model):
-            options["spans"] = spans
+        options: dict[str, Any] = {}
         if self.hotwords:
             options["bias"] = biasing(processor, tuple(self.hotwords), self.hotword_strength)
         elif self.language_model:
             options["bias"] = language_model(processor, self.language_model, self.language_model_weight)
-        if getattr(model, "no_speech_id", None) is not None:
-            options["no_speech"] = no_speech
         with torch.no_grad(), bundle.cache_encoder():
-            hypotheses = model.generate(
+            generated = model.generate(
                 batch.inputs,
                 max_new_tokens=[processor.max_new_tokens(seconds_of(e, processor.sample_rate)) for e in examples],
                 eos_ids={processor.eos_id},
@@ -225,13 +213,14 @@ class Transcribe(Task):
             ctc_texts = None
             if ctc and processor.ctc is not None:
                 ctc_texts = [processor.ctc.decode(classes) for classes in model.ctc_classes(**batch.inputs)]
-        calibration = getattr(model, "calibration", None)
-        timing: dict[str, Any] = {} if calibration is None else {"calibration": calibration.tolist()}
+        calibration = model.confidence_map() if isinstance(model, Recognizer) else None
+        timing: dict[str, Any] = {} if calibration is None else {"calibration": calibration}
         outputs = []
-        for i, (ids, log_probs) in enumerate(hypotheses):
-            if spans:
+        for i, output in enumerate(GenerationOutput(*fields) for fields in generated):
+            ids, log_probs = output.ids, output.log_probs
+            if output.spans is not None:
                 in_clip = partial(within, seconds=before[i], earlier=earlier[i])
-                timing["spans"] = [(in_clip(start), in_clip(end)) for start, end in spans[i]]
+                timing["spans"] = [(in_clip(start), in_clip(end)) for start, end in output.spans]
             answer = self.answer(processor, ids, log_probs, before[i], **timing)
             listed = {"tokens": _tokens(ids, log_probs, processor.decode)} if examples[i].extra.get("tokens") else {}
             outputs.append(
@@ -239,8 +228,8 @@ class Transcribe(Task):
                     **answer,
                     "log_prob": round(sum(log_probs) / max(len(log_probs), 1), 4),
                     "compression_ratio": round(compression_ratio(answer["text"]), 3),
-                    **({"no_speech_prob": round(no_speech[i], 4)} if no_speech else {}),
-                    **({"language": processor.named_language(named[i])} if named else {}),
+                    **({} if output.no_speech is None else {"no_speech_prob": round(output.no_speech, 4)}),
+                    **({} if output.language is None else {"language": processor.named_language(output.language)}),
                     "temperature": temperature,
                     "failed": [],
                     **listed,
@@ -319,11 +308,6 @@ def _tokens(ids: list[int], log_probs: list[float], decode: Callable[[list[int]]
 def within(time: float, seconds: float, earlier: float) -> float:
     """A time in audio that began earlier, as one in the first `seconds` of the audio itself."""
     return min(max(time - earlier, 0.0), seconds)
-
-
-def times_tokens(model: Any) -> bool:
-    """Whether a model knows when it wrote each token."""
-    return bool(getattr(model, "times_tokens", False))
 
 
 def seconds_of(example: Example, rate: int) -> float:

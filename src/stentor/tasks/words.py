@@ -26,7 +26,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
 from stentor.metrics.score import Score
 from stentor.tasks.decode_checks import word_confidences
-from stentor.tasks.transcribe import Transcribe, seconds_of, times_tokens, within
+from stentor.tasks.transcribe import Transcribe, seconds_of, within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ class Words(Transcribe):
         the audio has room for has no words and fails the check `no_room`. With `words` False, and of models that time
         their tokens, the pass is left out.
         """
-        if not words or times_tokens(bundle.model):
+        if not words or bundle.capabilities.times_tokens:
             return super().predict(bundle, examples, checked)
         with bundle.cache_encoder():
             outputs = super().predict(bundle, examples, checked)
@@ -119,10 +119,11 @@ class Words(Transcribe):
 
         model: Any = bundle.model
         processor: Any = bundle.processor
-        if hasattr(model, "align_tokens"):
+        aligns = bundle.capabilities.aligns
+        if aligns == "tokens":
             with bundle.cache_encoder():
                 return [self._token_times(bundle, example) for example in examples]
-        if getattr(model, "aligner", None) is None:
+        if aligns is None:
             raise ConfigError(
                 "This model has no alignment module: train one with the task `words` and `model.aligner`."
             )
@@ -133,7 +134,7 @@ class Words(Transcribe):
             dataclasses.replace(e, rng=None, extra={"words": words}) for e, words in zip(examples, words_of_texts)
         ]
         device = next(model.parameters()).device
-        targets, earlier = with_room(processor, targets)
+        targets, earlier = with_room(bundle.traits.trained_speech, processor, targets)
         with torch.no_grad():
             batch = processor.collate(targets, labels=True).to(device)
             if batch.dropped:
@@ -178,7 +179,8 @@ class Words(Transcribe):
             return []
         if len(ids) > processor.max_new_tokens(seconds):
             return None
-        (roomy,), (earlier,) = with_room(processor, [dataclasses.replace(example, rng=None)])
+        plain = dataclasses.replace(example, rng=None)
+        (roomy,), (earlier,) = with_room(bundle.traits.trained_speech, processor, [plain])
         batch = processor.collate([roomy], labels=False).to(next(model.parameters()).device)
         with torch.no_grad():
             path = model.align_tokens(batch.inputs, ids)
@@ -187,7 +189,7 @@ class Words(Transcribe):
         log_probs, spans = path
         spans = [tuple(within(time, seconds, earlier) for time in span) for span in spans]
         groups = [(word["word"], _tokens_of(text, places, *word["span"])) for word in words]
-        calibration = model.calibration.tolist()
+        calibration = model.confidence_map()
         written = [group for group in groups if group[1]]
         timed = iter(word_confidences(ids, log_probs, processor.decode, spans, calibration, written))
         aligned = [next(timed) if positions else {"word": word} for word, positions in groups]

@@ -206,7 +206,7 @@ def losses_of(model: Model) -> dict[str, Loss]:
     else:
         losses = {name: Loss.model_validate(section) for name, section in terms.items()}
     model.task.requirements(losses)
-    return expanded(losses, model.bundle.codebooks, model.bundle.loss_parts)
+    return expanded(losses, model.bundle.codebooks, model.bundle.traits.loss_parts)
 
 
 def clips(model: Model) -> list[Example]:

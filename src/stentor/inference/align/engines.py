@@ -15,7 +15,6 @@ from stentor.inference.recording import Recording
 from stentor.inference.vad import Window
 from stentor.models.base import Bundle, Family
 from stentor.models.transducer.config import TransducerFamily
-from stentor.tasks.transcribe import times_tokens
 from stentor.tasks.words import Words
 
 Engine = Literal["aligner", "transducer", "ctc", "whisper"]
@@ -147,7 +146,7 @@ class TrainedAligner:
         times = [Word(w["word"], w["start"], w["end"], w["confidence"]) for w in words]
         confidence = sum(w.confidence for w in times) / len(times)
         certainty = sum(w["signs"][1] for w in words) / len(words)
-        if times_tokens(self.bundle.model):
+        if self.bundle.capabilities.times_tokens:
             mismatch = confidence < UNWRITTEN
         else:
             mismatch = confidence < UNLIKELY or certainty < UNSURE

@@ -59,7 +59,7 @@ class LanguageStage(Stage):
                     "The language of a text is found by the package py3langid: `pip install 'stentor[speak]'`, or give "
                     "the stage `language` a Whisper `model`, which hears the audio."
                 )
-        elif not getattr(loaded(self.model, device).bundle.model, "names_language", False):
+        elif not loaded(self.model, device).bundle.capabilities.detects_language:
             raise ConfigError(
                 f"{self.model} knows no languages: the stage `language` needs a multilingual Whisper model."
             )

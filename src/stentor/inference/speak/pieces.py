@@ -49,7 +49,7 @@ class SpeechPlan:
         if isinstance(voice, Voice):
             self.reference = (voice.codes, flat(voice.text, bundle))
             level = min(LEVEL, voice.rms or LEVEL)
-        self.follows = self.reference is None and utterance.follows and getattr(processor, "clones", True)
+        self.follows = self.reference is None and utterance.follows and bundle.traits.clones
         self.seed = generation.seed if utterance.seed is None else utterance.seed
         self.early, self.pieces = early, _plan(utterance, self.reference, bundle, generation, early)
         self.joiner = Joiner(self.codec.sample_rate, utterance.duration is None, level) if finish else None

@@ -103,7 +103,7 @@ class Speaker:
             if key in self._voices:
                 return self._voices[key]
         voice = make_voice(reference, self.codec, text, language, rate, self._transcribe, self.remark)
-        learned, end = getattr(self.bundle.processor, "letters", None), closed(voice.text)
+        learned, end = self.bundle.traits.letters, closed(voice.text)
         if (learned is None or end[-1:] in learned) and self.bundle.processor.knows(end[-1:]):
             voice = replace(voice, text=end)
         if key is not None:
@@ -217,7 +217,7 @@ class Speaker:
         instruct = resolve(instruct, text) if designed else instruct.strip()
         if not instruct:
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
-        known = getattr(self.bundle.processor, "instructs", None)
+        known = self.bundle.traits.instructs
         if known == []:
             self._warn_once("No record that this model was trained on had an instruct: it is left out.")
             return None

@@ -90,7 +90,7 @@ def check(utterance: Utterance, bundle: Bundle) -> list[str]:
             f"This model does not know {printed(unknown)} in the text, and leaves it out"
             f"{advice if _numbers(unknown) else ''}."
         )
-    learned = getattr(bundle.processor, "letters", None)
+    learned = bundle.traits.letters
     if learned is not None and (new := "".join(c for c in dict.fromkeys(text) if c.isalnum() and c not in learned)):
         sentences.append(
             f"No text that this model was trained on has {printed(new)}: how it speaks that is a guess"

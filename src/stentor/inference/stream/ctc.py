@@ -43,7 +43,7 @@ class CTCRecogniser(ChunkedRecogniser):
 
     @classmethod
     def serves(cls, bundle: Bundle) -> bool:
-        return hasattr(bundle.processor, "spell_classes")
+        return bundle.traits.writes_classes
 
     def open(self) -> CTCHypothesis:
         return CTCHypothesis(AudioStream(self.encoder), self.processor.spell_classes, self.processor.eos_id)
@@ -62,7 +62,7 @@ class CTCHeadRecogniser(CTCRecogniser):
 
     @classmethod
     def serves(cls, bundle: Bundle) -> bool:
-        return getattr(bundle.processor, "ctc", None) is not None
+        return bundle.traits.ctc is not None
 
     def open(self) -> CTCHypothesis:
         return CTCHypothesis(AudioStream(self.encoder), self.processor.ctc.spell)

@@ -127,7 +127,7 @@ class DelayedRecogniser(Recogniser):
     @classmethod
     def serves(cls, bundle: Bundle) -> bool:
         """Whether it is for such a model."""
-        return hasattr(bundle.model, "audio_opener")
+        return bundle.capabilities.writes_along
 
     def open(self) -> DelayedHypothesis:
         return DelayedHypothesis(self)

@@ -64,7 +64,7 @@ def _recogniser(
         if prompt or hotwords:
             raise ConfigError(refused)
         return DelayedRecogniser(bundle, delay)
-    streaming = getattr(bundle.processor, "streaming", None)
+    streaming = bundle.traits.streaming
     recognisers: list[type[ChunkedRecogniser]] = [TransducerRecogniser, CTCRecogniser]
     if policy == "ctc":
         recognisers = [CTCHeadRecogniser, CTCRecogniser]

@@ -23,8 +23,7 @@ class TransducerHypothesis(ChunkedHypothesis):
     """What was written along the frames so far, of which it keeps the word that is being said."""
 
     def __init__(self, audio: AudioStream, model: TransducerModel, processor: Any):
-        calibration: Any = getattr(model, "calibration", None)
-        writer = TokenWords(processor.decode, self._seconds, None if calibration is None else calibration.tolist())
+        writer = TokenWords(processor.decode, self._seconds, model.confidence_map())
         super().__init__(audio, writer)
         self.model = model
         self.output, self.state = start(model, 1, audio.encoder.device)

@@ -76,7 +76,7 @@ class KyutaiModel(GridModel):
     def __init__(self, pretrained: Any, processor: GridProcessor):
         nn.Module.__init__(self)
         self.config, self.grid, self.window = pretrained.config, processor.grid, pretrained.config.sliding_window
-        self.marker_id, self.end_ids, self.names_language = None, set(), False
+        self.marker_id, self.end_ids = None, set()
         self.codec_model = pretrained.codec_model.requires_grad_(False)
         self.language_model, self.lm_head = pretrained.model, pretrained.lm_head
 

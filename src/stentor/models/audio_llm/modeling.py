@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from stentor.models.audio_llm.processor import AudioLLMProcessor, Names
+from stentor.models.contracts import Capabilities, GenerationOutput, Recognizer
 from stentor.models.decoding.rescoring import prompted_states, text_log_probs
-from stentor.models.decoding.search import LanguageModelDecoder, Result, answer
+from stentor.models.decoding.search import LanguageModelDecoder, answer
 from stentor.models.pretrained.lora import is_adapter
 
 TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
@@ -29,7 +30,7 @@ def own_name(name: str, names: Names = AudioLLMProcessor.names) -> str:
     return own + name.removeprefix(theirs)
 
 
-class AudioLLMModel(nn.Module):
+class AudioLLMModel(Recognizer, nn.Module):
     """The parts of transformers' model, under the names that it has for them below `model.`: those that make audio into
     positions of the language model, then `language_model` and `lm_head`.
 
@@ -48,7 +49,6 @@ class AudioLLMModel(nn.Module):
         super().__init__()
         self.config = pretrained.config
         self.marker_id, self.end_ids = processor.marker_id, processor.end_ids
-        self.names_language = self.marker_id is not None
         # transformers' own way from audio to positions, over parts of the same names.
         self._audio_features = type(pretrained.model).get_audio_features
         self.audio_options = processor.audio_options
@@ -62,6 +62,10 @@ class AudioLLMModel(nn.Module):
         for name, parameter in self.named_parameters():
             if any(fnmatchcase(name, glob) for glob in processor.fixed):  # loading makes them trainable
                 parameter.requires_grad_(False)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(names_language=self.marker_id is not None, language_marker=self.marker_id)
 
     def train(self, mode: bool = True) -> AudioLLMModel:
         super().train(mode)
@@ -139,26 +143,24 @@ class AudioLLMModel(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self,
-        inputs: dict[str, Tensor],
-        max_new_tokens: list[int],
-        eos_ids: set[int],
-        named: list[list[int]] | None = None,
-        **options: Any,
-    ) -> list[Result]:
-        """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
-        `options` are those of `decoding.search.answer`. What is generated up to the marker of the processor is
-        no part of the text: an empty list as `named` is filled with these tokens of each item."""
+        self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
+    ) -> list[GenerationOutput]:
+        """What is written for each item of a batch made for generation; `options` are those of
+        `decoding.search.answer`. What is generated up to the marker of the processor is no part of the text but its `language`."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
         embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)
         decoder = LanguageModelDecoder(
             self.language_model, self.head, embeds, inputs["attention_mask"], inputs["position_ids"]
         )
         results = answer(decoder, max_new_tokens, eos_ids | self.end_ids, **options)
-        begins = [ids.index(self.marker_id) + 1 if self.marker_id in ids else 0 for ids, _ in results]
-        if named is not None:
-            named += [ids[:begin] for begin, (ids, _) in zip(begins, results)]
-        return [(ids[begin:], log_probs[begin:]) for begin, (ids, log_probs) in zip(begins, results)]
+        return [self._after_marker(output) for output in results]
+
+    def _after_marker(self, output: GenerationOutput) -> GenerationOutput:
+        if self.marker_id is None:
+            return output
+        begin = output.ids.index(self.marker_id) + 1 if self.marker_id in output.ids else 0
+        ids, log_probs = output.ids[begin:], output.log_probs[begin:]
+        return output._replace(ids=ids, log_probs=log_probs, language=output.ids[:begin])
 
 
 class ClipwiseModel(AudioLLMModel):

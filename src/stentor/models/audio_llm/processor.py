@@ -14,6 +14,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.collate import num_samples, split_usable
+from stentor.models.contracts import Processor
 from stentor.models.pretrained.kind import TransformersKind
 from stentor.text.languages import language_code
 
@@ -30,7 +31,7 @@ Around = tuple[list[int], list[int]]
 Names = tuple[tuple[str, str], ...]
 
 
-class AudioLLMProcessor(TransformersKind):
+class AudioLLMProcessor(TransformersKind, Processor):
     """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
 
     A model is a subclass in a module of `kinds/`, or of a plug-in (`examples/model/audio_flamingo.py`). Most are a
@@ -60,7 +61,7 @@ class AudioLLMProcessor(TransformersKind):
     """All classes that have `model_types`, by these."""
 
     sample_rate = 16000
-    ctc = None
+    max_seconds: float
     longest_seconds: ClassVar[float] = 36000.0
     """Longest clip that the model is made for; how many positions it has may allow less."""
 

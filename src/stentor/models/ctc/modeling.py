@@ -5,23 +5,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stentor.models.contracts import Capabilities, GenerationOutput, Recognizer
 from stentor.models.decoding.bias import Bias
 from stentor.models.decoding.ctc import decode
 from stentor.models.decoding.rescoring import ctc_log_probs
-from stentor.models.decoding.search import Result
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.encoders.streaming.kinds import HearsChunks
 
 
-class CTCModel(HearsChunks, nn.Module):
+class CTCModel(HearsChunks, Recognizer, nn.Module):
     """`recogniser` is the transformers model, whose weights and names an export keeps.
 
-    Its convolutions, group norms and attention never see padding (`speech_llm.encoders.encode`): every clip gives
+    Its convolutions, group norms and attention never see padding (`encoders.encode.encode`): every clip gives
     what transformers gives for it alone, also with a group norm, which transformers itself cannot batch exactly.
     """
 
-    writes_end = False
+    capabilities = Capabilities(ends_text=False)
     before: dict[str, Any]
     """Settings of the encoder as the base had them, which an export gets back."""
 
@@ -80,14 +80,15 @@ class CTCModel(HearsChunks, nn.Module):
         self,
         inputs: dict[str, Tensor],
         max_new_tokens: list[int],
+        eos_ids: Any = (),
         beams: int = 1,
         bias: Bias | None = None,
-        best: list[list[Result]] | None = None,
+        num_answers: int = 1,
         **_: Any,
-    ) -> list[Result]:
+    ) -> list[GenerationOutput]:
         """Classes without repeats and blanks, see `stentor.models.decoding.ctc`. Frames do not depend on one another:
         temperatures have no say in it."""
-        return decode(*self.log_probs(inputs["features"], inputs["lengths"]), self.blank, beams, bias, best)
+        return decode(*self.log_probs(inputs["features"], inputs["lengths"]), self.blank, beams, bias, num_answers)
 
 
 def encoder_of(recogniser: Any) -> Any:

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from stentor.data.batch import Batch, Example
 from stentor.models.collate import SHORTEST, encoder_inputs, num_samples, split_usable
+from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.encoders.streaming.chunks import Streaming, drawn_chunks
 from stentor.models.text.spelling import spelling
 from stentor.models.text.tokenizers import ctc_frames
 
 
-class CTCProcessor:
+class CTCProcessor(Processor):
     """`extractor` and `tokenizer` are those of transformers, which an export holds."""
 
-    ctc = None  # the transcript itself is the CTC head's
+    writes_classes = True
     streaming: Streaming | None = None
     """How clips are heard in training."""
 

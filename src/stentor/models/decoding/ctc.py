@@ -9,8 +9,9 @@ from math import inf
 import numpy as np
 from torch import Tensor
 
+from stentor.models.contracts import GenerationOutput
 from stentor.models.decoding.bias import START, Bias
-from stentor.models.decoding.search import Result
+from stentor.models.decoding.search import ranked
 from stentor.models.decoding.viterbi import viterbi
 
 BIASED = 8
@@ -18,17 +19,12 @@ BIASED = 8
 
 
 def decode(
-    log_probs: Tensor,
-    frames: Tensor,
-    blank: int,
-    beams: int = 1,
-    bias: Bias | None = None,
-    best: list[list[Result]] | None = None,
-) -> list[Result]:
+    log_probs: Tensor, frames: Tensor, blank: int, beams: int = 1, bias: Bias | None = None, num_answers: int = 1
+) -> list[GenerationOutput]:
     """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the
     likeliest path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with
-    `beams` > 1 the prefix whose paths together are likeliest (an empty list as `best` is filled with the best `beams`
-    of each item); `bias` favours phrases and takes `BIASED` beams at least."""
+    `beams` > 1 the prefix whose paths together are likeliest (with `num_answers` > 1 the best `beams` are its
+    `alternatives`); `bias` favours phrases and takes `BIASED` beams at least."""
     if beams == 1 and bias is None:
         values, path = log_probs.max(-1)
         rows = zip(path.tolist(), values.tolist(), frames.tolist())
@@ -38,15 +34,13 @@ def decode(
     silence[blank] = 0.0
     log_probs = log_probs.where(~log_probs.isnan().any(-1, keepdim=True), silence)  # a frame that says nothing
     items = [item[:n] for item, n in zip(log_probs, frames.tolist())]
-    ranked = [_search(item, blank, beams, bias)[: 1 if best is None else None] for item in items]
-    certainties = _values(items, ranked, blank)
-    results = [[(ids, next(certainties)) for ids in ranking] for ranking in ranked]
-    if best is not None:
-        best += results
-    return [ranking[0] for ranking in results]
+    rankings = [_search(item, blank, beams, bias)[: 1 if num_answers == 1 else None] for item in items]
+    certainties = _values(items, rankings, blank)
+    answers = [[GenerationOutput(ids, next(certainties)) for ids in ranking] for ranking in rankings]
+    return [few[0] if num_answers == 1 else ranked(few) for few in answers]
 
 
-def merge(path: Sequence[int], values: Sequence[float], blank: int) -> Result:
+def merge(path: Sequence[int], values: Sequence[float], blank: int) -> GenerationOutput:
     """A path of one class per frame without repeats and blanks, with the largest value of each run."""
     ids: list[int] = []
     best: list[float] = []
@@ -58,7 +52,7 @@ def merge(path: Sequence[int], values: Sequence[float], blank: int) -> Result:
             ids.append(c)
             best.append(value)
         last = c
-    return ids, best
+    return GenerationOutput(ids, best)
 
 
 @dataclass

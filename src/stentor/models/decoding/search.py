@@ -6,9 +6,10 @@ and because confidences need every token's log-probability.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stentor.models.contracts import GenerationOutput
 from stentor.models.decoding.bias import START, Bias, advance, favour
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 COLDEST = 1e-4
 """A lower temperature samples no other tokens, and float32 would have no numbers for it."""
 
-Result = tuple[list[int], list[float]]
+_Path = tuple[list[int], list[float]]
 """Token ids without the end token, and their log-probabilities."""
 
 
@@ -106,26 +107,25 @@ def search(
     beams: int = 1,
     temperature: float = 0.0,
     generators: list[torch.Generator] | None = None,
-    states: list[list[Tensor]] | None = None,
+    keep_states: bool = False,
     bias: Bias | None = None,
-) -> list[Result]:
-    """Token ids (end token left out) and their log-probabilities under the model, for each row of a decoder.
+) -> list[GenerationOutput]:
+    """What is written for each row of a decoder.
 
     `decoder` has read its prompts: `log_probs` [B, V] are about the next token, `step(tokens)` [B] reads one in each
     row, `select(rows)` keeps rows, in this order, some perhaps several times. `limits` are the most tokens of each row.
     `beams` > 1 searches for the answer with the best mean log-probability; `temperature` > 0 samples instead (each item
-    with its own one of `generators`, on the device of the model). An empty list as `states`, for greedy decoding with
-    one end id, is filled with each row's `decoder.state` [width] after each of its tokens and after the end token.
-    `bias` favours phrases; the log-probabilities stay the model's.
+    with its own one of `generators`, on the device of the model). `keep_states`, for greedy decoding with one end id:
+    outputs hold `decoder.state` [width] after each token and after the end token. `bias` favours phrases; the
+    log-probabilities stay the model's.
     """
     import torch
 
     if beams > 1:
         return [answers[0] for answers in _beam(decoder, limits, eos_ids, beams, bias)]
-    results: list[Result] = [([], []) for _ in limits]
+    results: list[_Path] = [([], []) for _ in limits]
+    states: list[list[Tensor]] = [[] for _ in limits]
     phrases = [START] * len(limits)  # the state of each item in them
-    if states is not None:
-        states += [[] for _ in limits]
     live = list(range(len(limits)))  # the item of each row
     while live:
         scores = favour(decoder.log_probs, bias, [phrases[item] for item in live], greedy=True)
@@ -145,9 +145,9 @@ def search(
             ids.append(token)
             log_probs.append(chosen[row])
             phrases[item] = advance(bias, phrases[item], token)
-            if states is not None or len(ids) < limits[item]:
+            if keep_states or len(ids) < limits[item]:
                 going.append(row)
-        if states is not None:  # rows leave a step later, so that their last token and the end token are read too
+        if keep_states:  # rows leave a step later, so that their last token and the end token are read too
             decoder.step(tokens)
             for item, state in zip(live, decoder.state):
                 states[item].append(state)
@@ -156,45 +156,46 @@ def search(
             decoder.select(rows)
             tokens = tokens[rows]
         live = [live[row] for row in going]
-        if live and states is None:
+        if live and not keep_states:
             decoder.step(tokens)
-    return results
+    if keep_states:
+        return [GenerationOutput(*result, states=row) for result, row in zip(results, states)]
+    return [GenerationOutput(*result) for result in results]
 
 
 def answer(
-    decoder: Any,
-    limits: list[int],
-    eos_ids: set[int],
-    best: list[list[Result]] | None = None,
-    beams: int = 1,
-    **options: Any,
-) -> list[Result]:
-    """As `search`; an empty list as `best` is filled with several answers to each row: the best `beams`, or with as
-    many samples as there are `generators` for each row."""
+    decoder: Any, limits: list[int], eos_ids: set[int], beams: int = 1, num_answers: int = 1, **options: Any
+) -> list[GenerationOutput]:
+    """As `search`; with `num_answers` > 1 outputs hold several answers to each row as `alternatives`: the best `beams`,
+    or without a beam search that many samples, for which there are as many `generators` for each row."""
     import torch
 
-    if best is None:
+    if num_answers == 1:
         return search(decoder, limits, eos_ids, beams, **options)
     if beams > 1:
-        best += _beam(decoder, limits, eos_ids, beams, options.get("bias"))
-    else:
-        copies = len(options["generators"]) // len(limits)
-        rows = torch.arange(len(limits)).repeat_interleave(copies)
-        decoder.select(rows.to(decoder.log_probs.device))
-        drawn = search(decoder, [limits[row] for row in rows.tolist()], eos_ids, **options)
-        best += [drawn[i : i + copies] for i in range(0, len(drawn), copies)]
-    return [answers[0] for answers in best]
+        return [ranked(answers) for answers in _beam(decoder, limits, eos_ids, beams, options.get("bias"))]
+    rows = torch.arange(len(limits)).repeat_interleave(num_answers)
+    decoder.select(rows.to(decoder.log_probs.device))
+    drawn = search(decoder, [limits[row] for row in rows.tolist()], eos_ids, **options)
+    return [ranked(drawn[i : i + num_answers]) for i in range(0, len(drawn), num_answers)]
 
 
-def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: Bias | None) -> list[list[Result]]:
+def ranked(answers: Sequence[GenerationOutput]) -> GenerationOutput:
+    """The first of several answers to one item, with all of them as its alternatives."""
+    return answers[0]._replace(alternatives=answers)
+
+
+def _beam(
+    decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: Bias | None
+) -> list[list[GenerationOutput]]:
     """The best answers to each row, `beams` at most."""
     import torch
 
     device = decoder.log_probs.device
     live = list(range(len(limits)))  # items still searched, `beams` rows each
-    paths: dict[int, list[Result]] = {item: [([], [])] * beams for item in live}
+    paths: dict[int, list[_Path]] = {item: [([], [])] * beams for item in live}
     phrases = [START] * (len(live) * beams)  # the state of each row in them
-    done: dict[int, list[tuple[float, Result]]] = {item: [] for item in live}
+    done: dict[int, list[tuple[float, _Path]]] = {item: [] for item in live}
     totals = torch.full((len(live), beams), -torch.inf, device=device)
     totals[:, 0] = 0.0  # all beams start equal: only the first may go on
     decoder.select(torch.arange(len(live), device=device).repeat_interleave(beams))
@@ -207,7 +208,7 @@ def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: 
         gains = log_probs.view(len(live), -1).gather(1, index).tolist()
         rows, tokens, sums, still = [], [], [], []
         for position, item in enumerate(live):
-            new: list[Result] = []
+            new: list[_Path] = []
             picked: list[tuple[int, int, float]] = []
             for rank, (total, flat) in enumerate(zip(best[position].tolist(), index[position].tolist())):
                 source, token = divmod(flat, size)
@@ -245,4 +246,5 @@ def _beam(decoder: Any, limits: list[int], eos_ids: set[int], beams: int, bias: 
         decoder.select(torch.tensor(rows, device=device))
         decoder.step(torch.tensor(tokens, device=device))
         totals = torch.tensor(sums, device=device)
-    return [[r for _, r in sorted(done[item], key=lambda d: -d[0])[:beams]] for item in range(len(limits))]
+    best_first = [sorted(done[item], key=lambda d: -d[0])[:beams] for item in range(len(limits))]
+    return [[GenerationOutput(*path) for _, path in answers] for answers in best_first]

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from stentor.models.contracts import Capabilities, GenerationOutput
 from stentor.models.decoding.frame_grid import FrameGrid
-from stentor.models.decoding.search import Result, head_log_probs, search
+from stentor.models.decoding.search import head_log_probs, search
 
 NOT_AUDIO = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
@@ -25,7 +26,7 @@ class DelayedModel:
     by position (`audio_opener`, `encode`, `Row`, `read_position`)."""
 
     grid: FrameGrid
-    times_tokens = True
+    capabilities = Capabilities(times_tokens=True, writes_along=True)
     window: int | None = None
     """Positions that the language model sees, its own included. None: all."""
 
@@ -64,24 +65,17 @@ class DelayedModel:
 
     @torch.no_grad()
     def generate(
-        self,
-        inputs: dict[str, Tensor],
-        max_new_tokens: list[int],
-        eos_ids: set[int],
-        spans: list[list[tuple[float, float]]] | None = None,
-        **options: Any,
-    ) -> list[Result]:
-        """Text tokens and their log-probabilities for each item, without pauses and word starts. An empty list as
-        `spans` is filled with the first and last second of each token (see `FrameGrid.texts`). `eos_ids` are not used:
-        the grid ends with the audio."""
+        self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
+    ) -> list[GenerationOutput]:
+        """Text tokens of each item, without pauses and word starts, with their times (see `FrameGrid.texts`). `eos_ids`
+        are not used: the grid ends with the audio."""
         frames, conditions = self.listen(**{name: t for name, t in inputs.items() if name not in NOT_AUDIO})
         decoder = GridDecoder(self, inputs["input_ids"], frames, conditions)
         results = []
-        for ids, log_probs in search(decoder, max_new_tokens, _NO_END, **options):
-            indices, times = self.grid.texts(ids)
-            results.append(([ids[i] for i in indices], [log_probs[i] for i in indices]))
-            if spans is not None:
-                spans.append(times)
+        for output in search(decoder, max_new_tokens, _NO_END, **options):
+            indices, times = self.grid.texts(output.ids)
+            ids, log_probs = [output.ids[i] for i in indices], [output.log_probs[i] for i in indices]
+            results.append(GenerationOutput(ids, log_probs, times))
         return results
 
 

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from stentor.models.contracts import GenerationOutput, Recognizer
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.encoders.streaming.kinds import HearsChunks
 
 
-@dataclass
-class GreedyOutput:
-    """A text that was written greedily."""
-
-    ids: list[int]
-    log_probs: list[float]
-    states: list[Tensor]
-    """Last hidden state [width] of each token, and of the end token after them."""
-
-
-class EncoderCache(HearsChunks, nn.Module):
+class EncoderCache(HearsChunks, Recognizer, nn.Module):
     """A model that can cache the encoder's output and the greedy output of the last batch, and what models share that
     have an `encoder` of the geometry `shape` and perhaps a `ctc_head` on it."""
 
@@ -37,7 +27,7 @@ class EncoderCache(HearsChunks, nn.Module):
         super().__init__()
         self._caching = False
         self._encoded: list[tuple[Tensor, ...]] = []
-        self._greedy_outputs: list[GreedyOutput] | None = None
+        self._greedy_outputs: list[GenerationOutput] | None = None
 
     @contextmanager
     def cache_encoder(self) -> Iterator[None]:

@@ -12,12 +12,13 @@ from torch import Tensor
 from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
 from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, num_samples, pad_shortest
+from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import HOP, SAMPLE_RATE, Geometry
 from stentor.models.encoders.streaming.chunks import KnownChunks, Streaming, drawn_chunks
 from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
 
 
-class EncoderInputs:
+class EncoderInputs(Processor):
     """What processors share whose model is one of the encoders of `Geometry` with a tokenizer."""
 
     sample_rate = SAMPLE_RATE
@@ -57,7 +58,7 @@ class EncoderInputs:
         return int(self.shape.frames(self.shape.steps(max(samples, SHORTEST))))
 
     @property
-    def max_seconds(self) -> float | None:
+    def max_seconds(self) -> float | None:  # type: ignore[override]
         """Longest clip that the encoder has positions for. None: any length."""
         return self.shape.max_samples / SAMPLE_RATE if self.shape.max_samples else None
 

@@ -32,7 +32,6 @@ class OmniVoiceProcessor(CodecProcessor):
         codebook without MASK."""
         super().__init__(tokenizer, codebooks, vocabulary, codec)
         self.mask_id = mask_id
-        self.codec_missing: str | None = None  # why there is none, where there should be one
         self.instruct_from: str | None = None  # the field that describes the voice of records without an `instruct`
         self.phonemes: str | None = None  # the built-in voice by whose rules texts become phonemes; None: letters
         self.pad_id = padding_id(tokenizer)

@@ -28,8 +28,6 @@ class TransformersKind(ABC):
     fixed: ClassVar[tuple[str, ...]] = ()
     """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids, and those
     of a codec inside the model."""
-    turns: ClassVar[bool] = False
-    """Whether its answers say who speaks; such models transcribe."""
     kinds: ClassVar[dict[str, Any]]
     """All classes of the family that have `model_types`, by these."""
 

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stentor.models.contracts import GenerationOutput, Recognizer
 from stentor.models.decoding.rescoring import text_log_probs
-from stentor.models.decoding.search import Result, answer, token_limits
+from stentor.models.decoding.search import answer, token_limits
 from stentor.models.seq2seq.processor import Seq2SeqProcessor
 
 
-class Seq2SeqModel(nn.Module):
+class Seq2SeqModel(Recognizer, nn.Module):
     """The weights of a transformers model for conditional generation under the same names, with losses and decoding.
 
     A model overrides `encoder_states`, and `adjust` where its encoder lets clips of a batch touch one another. A half
@@ -24,7 +25,6 @@ class Seq2SeqModel(nn.Module):
     config: Any
     base_model_prefix = "model"
     """What PEFT asks of a model with a config of transformers."""
-    names_language = False
     no_speech_id: int | None = None
     """The token that stands for audio without speech, where the vocabulary has it."""
 
@@ -132,29 +132,21 @@ class Seq2SeqModel(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self,
-        inputs: dict[str, Tensor],
-        max_new_tokens: int | list[int],
-        eos_ids: set[int],
-        no_speech: list[float] | None = None,
-        named: list[list[int]] | None = None,
-        **options: Any,
-    ) -> list[Result]:
-        """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
+        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
+    ) -> list[GenerationOutput]:
+        """What is written after the prompt, for each item of a batch.
 
-        `inputs` come from the processor's `collate(labels=False)`; `options` are those of
-        `decoding.search.answer`. An empty list as `no_speech` is filled with each item's probability of the
-        token `no_speech_id` after the start token (Radford et al. 2022, section 4.5), and one as `named` with its
-        language token, given or detected.
+        `inputs` come from the processor's `collate(labels=False)`; `options` are those of `decoding.search.answer`.
+        `no_speech` is the probability of the token `no_speech_id` after the start token (Radford et al. 2022, section
+        4.5), `language` the language token, given or detected.
         """
         rows, prompt = inputs["input_ids"].shape
         limits = [min(limit, self.most - prompt) for limit in token_limits(max_new_tokens, rows)]
         decoder = _Decoder(self, **inputs)
-        if no_speech is not None:
-            no_speech += decoder.start_probs[:, self.no_speech_id].tolist()
-        if named is not None:
-            named += decoder.language_ids.tolist()
-        return answer(decoder, limits, eos_ids, **options)
+        silent = [None] * rows if self.no_speech_id is None else decoder.start_probs[:, self.no_speech_id].tolist()
+        languages = decoder.language_ids.tolist() if self.capabilities.names_language else [None] * rows
+        outputs = answer(decoder, limits, eos_ids, **options)
+        return [o._replace(language=ids, no_speech=p) for o, ids, p in zip(outputs, languages, silent, strict=True)]
 
 
 class _Decoder:

@@ -13,12 +13,13 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import language_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.collate import encoder_inputs, num_samples, split_usable
+from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.seq2seq.config import MODELS, Seq2Seq
 from stentor.text.languages import language_code
 
 
-class Seq2SeqProcessor:
+class Seq2SeqProcessor(Processor):
     """Features, prompt tokens and labels of one model. Another model overrides `geometry`, `prompt`, and what else of
     the hooks is not as here; it declares the attributes below them.
 
@@ -34,7 +35,7 @@ class Seq2SeqProcessor:
     positions_key: ClassVar[str] = "max_position_embeddings"
     """Key of the config that holds how many positions the decoder has."""
     sample_rate = SAMPLE_RATE
-    ctc = None
+    max_seconds: float
 
     def __init__(self, tokenizer: Any, extractor: Any, config: Any, generation: dict[str, Any], family: Seq2Seq):
         self.tokenizer, self.extractor = tokenizer, extractor

@@ -16,6 +16,7 @@ from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.collate import mask_features, num_samples
+from stentor.models.contracts import Capabilities
 from stentor.models.encoders.encode import whisper_layers
 from stentor.models.encoders.geometry import Geometry, geometry
 from stentor.models.parameters import is_sharded
@@ -220,10 +221,15 @@ class Model(Seq2SeqModel):
         super().__init__(pretrained, processor)
         self.languages = sorted(processor.languages.values())
         """Ids of the language tokens; none for English-only models."""
-        self.names_language = bool(self.languages)
         vocabulary = processor.tokenizer.get_vocab()
         no_speech = next((vocabulary[t] for t in ("<|nospeech|>", "<|nocaptions|>") if t in vocabulary), None)
         self.no_speech_id = no_speech if no_speech is not None and no_speech < self.config.vocab_size else None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        multilingual = bool(self.languages)
+        silence = self.no_speech_id is not None
+        return Capabilities(names_language=multilingual, detects_language=multilingual, no_speech=silence)
 
     def adjust(self) -> None:
         # Sinusoids, never trained; transformers' `from_pretrained` forgets that.

@@ -7,20 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stentor.models.decoding.search import LanguageModelDecoder, Result, answer, token_limits
+from stentor.models.contracts import GenerationOutput
+from stentor.models.decoding.search import LanguageModelDecoder, answer, token_limits
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 
 
 @torch.no_grad()
 def generate(
     model: SpeechLLMModel, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
-) -> list[Result]:
-    """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
+) -> list[GenerationOutput]:
+    """What the model writes for each item of a batch.
 
     `inputs` come from the processor's `collate(labels=False)`; `max_new_tokens` is one limit or one for each item;
     `options` are those of `decoding.search.answer`. The model should be in evaluation mode. A batch gives what
-    its items give one by one, up to rounding. `states`, for greedy decoding, are filled with the last hidden states of
-    a teacher-forced pass over the same tokens.
+    its items give one by one, up to rounding. With `keep_states`, for greedy decoding, outputs hold the last hidden
+    states of a teacher-forced pass over the same tokens.
     """
     with steady_attention(model):
         hidden, _ = model.frames(inputs["features"], inputs["feature_lengths"])

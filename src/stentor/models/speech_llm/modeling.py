@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stentor.models.contracts import Capabilities, GenerationOutput
 from stentor.models.decoding.rescoring import prompted_states, text_log_probs
 from stentor.models.decoding.search import head_log_probs
-from stentor.models.encoders.cache import EncoderCache, GreedyOutput
+from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
 from stentor.models.speech_llm.config import AlignerSection
@@ -57,6 +58,10 @@ class SpeechLLMModel(EncoderCache):
         text = llm.get_input_embeddings().weight.shape[1]
         self.aligner = WordAligner(aligner, text, width, shape) if aligner else None
         self.shape = shape
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(aligns="words" if self.aligner is not None else None)
 
     def train(self, mode: bool = True) -> SpeechLLMModel:
         super().train(mode)
@@ -218,6 +223,7 @@ class SpeechLLMModel(EncoderCache):
             if output is None or output.ids != row[spoken[i]].tolist()[:-1]:
                 missing.append(i)
                 continue
+            assert output.states is not None
             states[i, : len(output.states)] = torch.stack(output.states).to(states.dtype)
             log_probs[i, : len(output.log_probs)] = torch.tensor(output.log_probs, device=ids.device)
         return states, log_probs, missing
@@ -251,8 +257,8 @@ class SpeechLLMModel(EncoderCache):
         beams: int = 1,
         temperature: float = 0.0,
         **options: Any,
-    ) -> list[tuple[list[int], list[float]]]:
-        """Token ids and their log-probabilities for each item; see `stentor.models.speech_llm.generate.generate`."""
+    ) -> list[GenerationOutput]:
+        """What the model writes for each item; see `stentor.models.speech_llm.generate.generate`."""
         from stentor.models.speech_llm.generate import generate
 
         greedy = beams == 1 and not temperature and len(eos_ids) == 1
@@ -260,7 +266,5 @@ class SpeechLLMModel(EncoderCache):
         self._greedy_outputs = None
         if not (greedy and self._caching and self.aligner is not None):
             return generate(self, inputs, **options)
-        states: list[list[Tensor]] = []
-        results = generate(self, inputs, states=states, **options)
-        self._greedy_outputs = [GreedyOutput(*result, row) for result, row in zip(results, states)]
-        return results
+        self._greedy_outputs = generate(self, inputs, keep_states=True, **options)
+        return self._greedy_outputs

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.decoding.search import LanguageModelDecoder, Result, search, token_limits
+from stentor.models.contracts import GenerationOutput
+from stentor.models.decoding.search import LanguageModelDecoder, search, token_limits
 from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.speech_llm.aligner import WordAligner
@@ -93,6 +94,8 @@ class OnnxModel(EncoderCache):
         self.cache, self.text_width = facts["cache"], facts["text_width"]
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # callers look there for the model's device
 
+    capabilities: Any = SpeechLLMModel.capabilities
+
     def _apply(self, fn: Any, recurse: bool = True) -> OnnxModel:
         """Stays where it is: on the CPU, in float32."""
         return self
@@ -154,7 +157,7 @@ class OnnxModel(EncoderCache):
 
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
-    ) -> list[Result]:
+    ) -> list[GenerationOutput]:
         """See `stentor.models.speech_llm.generate.generate`."""
         limits = token_limits(max_new_tokens, len(inputs["input_ids"]))
         return search(OnnxDecoder(self, inputs), limits, eos_ids, **options)

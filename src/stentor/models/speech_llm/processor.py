@@ -65,7 +65,7 @@ class SpeechLLMProcessor(EncoderInputs):
         self.eos_id = int(tokenizer.eos_token_id)
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
-        self.trained_speech = TrainedSpeech()
+        self.trained_speech: TrainedSpeech = TrainedSpeech()
         # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
         # start token where its tokenizer puts one.
         self._start = [] if tokenizer_type else tokenizer("")["input_ids"][:1]

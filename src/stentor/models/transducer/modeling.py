@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 from stentor.losses.transducer.best_path import best_path
 from stentor.losses.transducer.lattice import Lattice
+from stentor.models.contracts import Capabilities, GenerationOutput
 from stentor.models.decoding.bias import Bias
 from stentor.models.decoding.rescoring import IGNORED
-from stentor.models.decoding.search import Result
+from stentor.models.decoding.search import ranked
 from stentor.models.decoding.transducer import Path, State, greedy
 from stentor.models.decoding.transducer_beam import Hypothesis, search
 from stentor.models.encoders.cache import EncoderCache
@@ -30,7 +31,9 @@ MAX_SYMBOLS = 10
 class TransducerModel(EncoderCache):
     """What every transducer has; `encode` and `predict` are its parts."""
 
-    writes_end = False
+    capabilities = Capabilities(times_tokens=True, ends_text=False, aligns="tokens")
+    """Where the model has a buffer `delays` [2], these seconds are added to the first and the last second of each
+    token: a token is written when it was heard, not when it begins."""
     blank: int
     durations: Sequence[int] | None = None
     """Frames that a token and its durations jump (TDT), whose logits follow those of the tokens. None: RNN-T."""
@@ -41,9 +44,8 @@ class TransducerModel(EncoderCache):
     """Seconds from one frame to the next."""
     times_head: Any
     """Where there is one, what `around` says comes from it."""
-    times_tokens = True
-    """Whether `generate` fills `spans`. Where the model has a buffer `delays` [2], these seconds are added to the first
-    and the last second of each token: a token is written when it was heard, not when it begins."""
+    calibration: Tensor
+    """Buffer [3], see `confidence_map`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,28 +97,32 @@ class TransducerModel(EncoderCache):
         self,
         inputs: dict[str, Tensor],
         max_new_tokens: list[int],
+        eos_ids: Any = (),
         beams: int = 1,
-        spans: list[list[tuple[float, float]]] | None = None,
         bias: Bias | None = None,
-        best: list[list[Result]] | None = None,
+        num_answers: int = 1,
         **_: Any,
-    ) -> list[tuple[list[int], list[float]]]:
-        """Token ids and their log-probabilities, greedily or by beam search: temperatures have no say in it. An empty
-        list `spans` is filled with the first and the last second of each token, for each item, one as `best` by beam
-        search with the best `beams` answers to each. `bias` favours phrases and takes `BIASED` beams at least."""
+    ) -> list[GenerationOutput]:
+        """Tokens with their times, greedily or by beam search, whatever the temperature. With `num_answers` > 1 the
+        best `beams` answers are the `alternatives`, without times. `bias` favours phrases and takes `BIASED` beams at
+        least."""
         beams = max(beams, BIASED) if bias else beams
         with torch.no_grad():
             states, frames = self.encode(**inputs)
             if beams == 1:
-                paths: Sequence[Path | Hypothesis] = greedy(self, states, frames, max_new_tokens)
+                rankings: Sequence[Sequence[Path | Hypothesis]] = [
+                    [path] for path in greedy(self, states, frames, max_new_tokens)
+                ]
             else:
-                ranked = search(self, states, frames, max_new_tokens, beams, bias)
-                paths = [ranking[0] for ranking in ranked]
-                if best is not None:
-                    best += [[(list(h.ids), list(h.log_probs)) for h in ranking] for ranking in ranked]
-            if spans is not None:
-                spans += self._token_seconds(inputs, [path.spans for path in paths])
-        return [(list(path.ids), list(path.log_probs)) for path in paths]
+                rankings = search(self, states, frames, max_new_tokens, beams, bias)
+            if num_answers > 1:
+                return [ranked([GenerationOutput(list(h.ids), list(h.log_probs)) for h in few]) for few in rankings]
+            paths = [few[0] for few in rankings]
+            seconds = self._token_seconds(inputs, [path.spans for path in paths])
+        return [GenerationOutput(list(path.ids), list(path.log_probs), spans) for path, spans in zip(paths, seconds)]
+
+    def confidence_map(self) -> list[float] | None:
+        return self.calibration.tolist()
 
     @torch.no_grad()
     def align_tokens(

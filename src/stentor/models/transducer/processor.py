@@ -36,7 +36,7 @@ class TransducerProcessor(EncoderInputs):
 
     def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | list[str] | None = None):
         super().__init__(tokenizer, shape, ctc)
-        self.trained_speech = TrainedSpeech()
+        self.trained_speech: TrainedSpeech = TrainedSpeech()
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Frames of an item."""

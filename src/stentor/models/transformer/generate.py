@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stentor.models.contracts import GenerationOutput
 from stentor.models.decoding.bias import Bias
 from stentor.models.decoding.ctc import decode
-from stentor.models.decoding.search import Result, answer
+from stentor.models.decoding.search import answer
 from stentor.models.transformer.modeling import TransformerModel, valid
 
 
@@ -49,10 +50,10 @@ def generate(
     eos_ids: set[int],
     beams: int = 1,
     bias: Bias | None = None,
-    best: list[list[Result]] | None = None,
+    num_answers: int = 1,
     **options: Any,
-) -> list[Result]:
-    """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
+) -> list[GenerationOutput]:
+    """What the model writes for each item of a batch.
 
     `inputs` come from the processor's `collate(labels=False)`; for a language model `tokens` [B, U] are the beginning
     to go on from, start token included, and for an encoder-decoder they may be given too. `max_new_tokens` is one limit
@@ -64,11 +65,11 @@ def generate(
     """
     if model.decoder is None:
         hidden, frames = model.encode(inputs["features"], inputs["lengths"])
-        return decode(model.ctc_log_probs(hidden), frames, 0, beams, bias, best)
+        return decode(model.ctc_log_probs(hidden), frames, 0, beams, bias, num_answers)
     decoder = _StepDecoder(model, inputs)
     count = len(decoder.log_probs)
     limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
     if (max_length := model.decoder.max_length) is not None:
         prefix = inputs["tokens"].shape[1] if "tokens" in inputs else 1
         limits = [min(limit, max_length - prefix) for limit in limits]
-    return answer(decoder, limits, eos_ids, best, beams, bias=bias, **options)
+    return answer(decoder, limits, eos_ids, beams, num_answers, bias=bias, **options)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stentor.models.contracts import Capabilities, FrameOutput, GenerationOutput
 from stentor.models.decoding.rescoring import ctc_log_probs, text_log_probs
 from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.streaming.chunks import chunk_mask
@@ -19,18 +20,6 @@ from stentor.models.transformer.stack import Stack, StackOptions
 
 if TYPE_CHECKING:
     from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder
-
-
-@dataclass
-class FrameOutput:
-    """Outputs of an encoder for the frames of a batch."""
-
-    logits: Tensor
-    """float32 [B, T, classes]."""
-    embeddings: Tensor | None
-    """Speaker embeddings float32 [B, T, size], not normalised: they are averaged over frames, then normalised."""
-    lengths: Tensor
-    """Frames of each item, int64 [B]."""
 
 
 @dataclass
@@ -216,16 +205,16 @@ class TransformerModel(EncoderCache):
         self, hidden: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, temperature: float
     ) -> dict[str, Tensor]:
         """See `stentor.models.decoding.rescoring`, for encoded clips."""
-        if not self.writes_end:
+        if self.decoder is None:
             return ctc_log_probs(self.ctc_log_probs(hidden), frames, clips, targets, blank=0)
         tokens = F.pad(targets[:, :-1].clamp(min=0), (1, 0), value=self.bos)
         out = self.decoder(self.tokens(tokens), None, hidden[clips], valid(frames, hidden.shape[1])[clips])
         return text_log_probs(self.text, out, targets, temperature)
 
     @property
-    def writes_end(self) -> bool:
-        """Whether answers have an end token: not those of a CTC head alone."""
-        return self.decoder is not None
+    def capabilities(self) -> Capabilities:
+        """Answers of a CTC head alone have no end token."""
+        return Capabilities(ends_text=self.decoder is not None)
 
     def text(self, hidden: Tensor) -> dict[str, Tensor]:
         """The output layer and its inputs [N, width], in the form that the loss takes."""
@@ -247,11 +236,13 @@ class TransformerModel(EncoderCache):
         best = self.ctc_log_probs(hidden).argmax(-1)
         return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
 
-    def generate(self, inputs: dict[str, Tensor], **options: Any) -> list[tuple[list[int], list[float]]]:
+    def generate(
+        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
+    ) -> list[GenerationOutput]:
         """Token ids and their log-probabilities for each item; see `stentor.models.transformer.generate`."""
         from stentor.models.transformer.generate import generate
 
-        return generate(self, inputs, **options)
+        return generate(self, inputs, max_new_tokens, eos_ids, **options)
 
 
 def _head(inputs: int | None, outputs: int | None, small: bool = True) -> nn.Linear:

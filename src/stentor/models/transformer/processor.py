@@ -20,6 +20,7 @@ from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import DataError
 from stentor.models.collate import num_samples, spec_augment, split_usable
+from stentor.models.contracts import Processor
 from stentor.models.encoders.features import Features
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
@@ -31,7 +32,7 @@ from stentor.models.transformer.feature_cache import FeatureStore
 FILE = "preprocessor_config.json"
 
 
-class TransformerProcessor(FeatureCache):
+class TransformerProcessor(FeatureCache, Processor):
     """Features (or raw audio for an SSL encoder), tokens and targets of the family `transformer`.
 
     Inputs of the audio: `features` float32 [B, T, size], zero at padding, with `lengths` int64 [B] in output frames;
@@ -45,6 +46,7 @@ class TransformerProcessor(FeatureCache):
 
     streaming: Streaming | None = None
     """How clips are heard in training; it is in the config of an export, not in the processor's file."""
+    writes_classes = True
     longest_text: int | None = None
     """Most tokens that the decoder has positions for, after the start token; in the config of an export, too."""
 
@@ -67,7 +69,7 @@ class TransformerProcessor(FeatureCache):
         self.ctc = CTCAlphabet(ctc) if ctc is not None else None
         self.token_rate = token_rate or (25.0 if tokenizer_type == "characters" else 8.0)
         self.store = FeatureStore.of(features) if features is not None and features.store is not None else None
-        self.trained_speech = TrainedSpeech()
+        self.trained_speech: TrainedSpeech = TrainedSpeech()
         self.eos_id = 0  # of a CTC head alone: its blank, for its texts have no end token
         if tokenizer is not None:
             self.eos_id, self.bos_id = int(tokenizer.eos_token_id), int(tokenizer.bos_token_id)

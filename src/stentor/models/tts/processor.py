@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Batch, Example
@@ -77,10 +76,6 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     """Token in the place of each of a text that guidance guides away from. None: it is never trained without text."""
     names_voice: ClassVar[bool] = False
     """Whether its prompt has a place for an `instruct`."""
-    continues: ClassVar[bool] = True
-    """Whether it can go on from codes that are the beginning of the text, as samples of an evaluation do."""
-    clones: ClassVar[bool] = True
-    """Whether it speaks in the voice of a recording."""
     generation_keys: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")
     """Keys of the section `generation` that mean something to it."""
     kinds: ClassVar[dict[str, type[TTSProcessor]]] = {}
@@ -88,10 +83,6 @@ class TTSProcessor(CodecProcessor, TransformersKind):
 
     longest: int
     """Most positions of one item, which `setup` sets."""
-
-    loss_parts: Mapping[str, float] = MappingProxyType({})
-    """Terms that the model's loss is the sum of, each divided by a count of its own, with their weights. Empty: it is
-    one term. Where there are some, what `inputs` counts and `loss` sums has these keys."""
 
     def __init__(self, hf: Any, config: Any, family: Any):
         """`hf`: what `read` gave; `config`: the model's config of transformers; `family`: the section of the model.

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from stentor.losses.base import Loss
     from stentor.metrics.diarization import DiarizedRecording
-    from stentor.models.base import Bundle, Processor
+    from stentor.models.base import Bundle
+    from stentor.models.contracts import Processor
 
 SEGMENT_COUNTS = {
     "merged_segments": "Segments of one speaker that overlap were merged",

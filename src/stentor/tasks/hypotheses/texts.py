@@ -97,22 +97,22 @@ def _write(bundle: Bundle, batch: Batch, search: HypothesisSearch, loss: Sequenc
     model, count = bundle.model, loss.hypotheses
     device = next(model.parameters()).device
     inputs = {**search.inputs, **{name: batch.inputs[name] for name in search.shared}}
-    best: list[list[tuple[list[int], list[float]]]] = []
     limits = search.limits
-    options: dict[str, Any] = {"max_new_tokens": limits, "eos_ids": {bundle.processor.eos_id}, "best": best}
+    options: dict[str, Any] = {"max_new_tokens": limits, "eos_ids": {bundle.processor.eos_id}, "num_answers": count}
     if loss.search == "best":
-        model.generate(inputs, beams=count, **options)
+        outputs = model.generate(inputs, beams=count, **options)
     else:
         seeds = [seed + sample for seed in search.seeds for sample in range(count)]
         generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-        model.generate(inputs, temperature=loss.temperature, generators=generators, **options)
-    return [[(tuple(ids), len(ids) < limit) for ids, _ in answers] for answers, limit in zip(best, limits, strict=True)]
+        outputs = model.generate(inputs, temperature=loss.temperature, generators=generators, **options)
+    rows = zip(outputs, limits, strict=True)
+    return [[(tuple(a.ids), len(a.ids) < limit) for a in output.alternatives] for output, limit in rows]
 
 
 def _inputs(bundle: Bundle, items: Sequence[Sequence[Drawn]]) -> dict[str, torch.Tensor]:
     """`clips` and `targets` of the hypotheses of each item, see `stentor.models.decoding.rescoring`."""
     device = next(bundle.model.parameters()).device
-    end = [bundle.processor.eos_id] if getattr(bundle.model, "writes_end", True) else []
+    end = [bundle.processor.eos_id] if bundle.capabilities.ends_text else []
     rows = [torch.tensor([*ids, *(end if ended else [])], dtype=torch.long) for item in items for ids, ended in item]
     targets = pad_sequence([*rows, torch.tensor([IGNORED])], batch_first=True, padding_value=IGNORED)[:-1]
     clips = torch.arange(len(items)).repeat_interleave(torch.tensor([len(item) for item in items]))
@@ -140,5 +140,5 @@ def _errors(
 
 def _text(bundle: Bundle, ids: Sequence[int]) -> str:
     """The text of an answer; what stands before a marker is about it."""
-    marker = getattr(bundle.model, "marker_id", None)
+    marker = bundle.capabilities.language_marker
     return str(bundle.processor.decode(list(ids[ids.index(marker) + 1 :] if marker in ids else ids))).strip()

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Batch
     from stentor.losses.base import Loss
-    from stentor.models.base import Bundle, Processor
+    from stentor.models.base import Bundle
+    from stentor.models.contracts import Processor
 
 RATE = 16000
 """Hz of the silence that evaluators are tried on."""
@@ -246,7 +247,7 @@ class Speak(Task):
         if processor.codec is None:
             return [{"silent": "the model has no codec"} for _ in examples]
         codes = [processor.codes(e) for e in examples]
-        continues = getattr(processor, "continues", True)
+        continues = bundle.traits.continues
         prompts = [self._prompt_frames(e, c.shape[1]) * continues for e, c in zip(examples, codes, strict=True)]
         section = bundle.family.model_dump(by_alias=True)
         utterances = [

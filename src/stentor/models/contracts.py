@@ -1,0 +1,164 @@
+"""Contracts between models and tasks: what a task may ask of a model and its processor, and what they declare.
+
+A plug-in's model and processor need not inherit from these classes: whatever they do not declare, they cannot do
+(`Bundle.capabilities`, `Bundle.traits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import torch
+    from lhotse.cut import Cut
+
+    from stentor.data.batch import Batch, Example
+    from stentor.data.trained_speech import TrainedSpeech
+
+
+class GenerationOutput(NamedTuple):
+    """What a model wrote for one item of a batch. Plug-ins may return plain pairs of the first two fields."""
+
+    ids: list[int]
+    """Tokens, without the end token."""
+    log_probs: list[float]
+    """The model's log-probability of each token."""
+    spans: list[tuple[float, float]] | None = None
+    """The first and the last second of each token, from models that time their tokens."""
+    language: list[int] | None = None
+    """Tokens that name the language, of which the processor's `named_language(ids)` makes a code, None for none."""
+    no_speech: float | None = None
+    """Probability that no one speaks, from models that know it."""
+    states: list[torch.Tensor] | None = None
+    """Last hidden state [width] of each token and of the end token, where they were asked for."""
+    alternatives: Sequence[GenerationOutput] = ()
+    """All answers, this one first, where several were asked for."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a model that writes text can do besides writing it. The defaults are those of a plain recognizer."""
+
+    times_tokens: bool = False
+    """Outputs have `spans`: words have times without a task of their own."""
+    names_language: bool = False
+    """Outputs have `language`."""
+    detects_language: bool = False
+    """`language_probabilities(features)` gives a probability [B, languages] for each of `languages`, its token ids."""
+    no_speech: bool = False
+    """Outputs have `no_speech`."""
+    ends_text: bool = True
+    """Answers have an end token."""
+    language_marker: int | None = None
+    """Token before which an answer names its language. None: there is none."""
+    aligns: Literal["words", "tokens"] | None = None
+    """How known texts are aligned: `words` by `align(**inputs)` with an `aligner`, `tokens` by `align_tokens(inputs,
+    ids)`. None: not at all."""
+    writes_along: bool = False
+    """It writes a delay after each word while a recording comes (`audio_opener`)."""
+
+
+class Recognizer:
+    """Base class of models that write text."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this model can do."""
+        return Capabilities()
+
+    def generate(
+        self, inputs: dict[str, torch.Tensor], max_new_tokens: Any, eos_ids: Any, **options: Any
+    ) -> list[GenerationOutput]:
+        """What the model writes for each item of `Processor.collate(labels=False)`.
+
+        `max_new_tokens`: a limit for each item. `options`: `beams`, `temperature`, `generators` (one for each item,
+        for sampling), `num_answers` (> 1: several `alternatives`, see `decoding.search.answer`) and, where
+        `Family.decoding_options` has `hotwords`, `bias` (see `decoding.bias`).
+        """
+        raise NotImplementedError
+
+    def confidence_map(self) -> list[float] | None:
+        """The logistic map [3] to confidences of words (see `stentor.metrics.calibration`). None: probabilities as
+        they are."""
+        return None
+
+
+@dataclass
+class FrameOutput:
+    """Outputs of an encoder for the frames of a batch."""
+
+    logits: torch.Tensor
+    """float32 [B, T, classes]."""
+    embeddings: torch.Tensor | None
+    """Speaker embeddings float32 [B, T, size], not normalised: they are averaged over frames, then normalised."""
+    lengths: torch.Tensor
+    """Frames of each item, int64 [B]."""
+
+
+class FrameLabeler(Protocol):
+    """A model that labels frames, as the task `diarize` asks it."""
+
+    def label_frames(self, **inputs: torch.Tensor) -> FrameOutput:
+        """Classes and embeddings of the frames of a batch that is made for generation."""
+
+
+class Speaker(Protocol):
+    """A model that speaks, as the task `speak` asks it."""
+
+    def speak(self, prompts: Sequence[Any], *, seeds: int | Sequence[int] = 0, **options: Any) -> list[np.ndarray]:
+        """Codes [codebooks, frames] for each prompt of `processor.utterance`, a function of it and its seed alone."""
+
+
+class Processor:
+    """Base class of processors, which turn examples into tensors. Must pickle: it is sent to loader workers."""
+
+    sample_rate: int
+    max_seconds: float | None
+    """Longest clip that the model takes, in seconds. None: any length."""
+    loss_parts: Mapping[str, float] = MappingProxyType({})
+    """Terms that the model's own loss is the sum of, each divided by a count of its own, with their weights. Empty: it
+    is one term."""
+
+    # Of models that write text
+    ctc: Any = None
+    """Alphabet of a CTC head, with `decode(classes per frame)`. None: there is no head beside what the model writes."""
+    writes_classes: ClassVar[bool] = False
+    """Whether the text is written by CTC classes: `spell_classes(classes)` is their text."""
+    trained_speech: TrainedSpeech | None = None
+    """Clips that the model was trained on, where others are to be given alike."""
+    streaming: Any = None
+    """How clips are heard chunk by chunk (`encoders.streaming.chunks`). None: as a whole."""
+    turns: ClassVar[bool] = False
+    """Whether answers say who speaks."""
+
+    # Of models that speak
+    codec: Any = None
+    """The `AudioCodec`. None: there is none."""
+    codec_missing: str | None = None
+    """Why there is no codec, where there should be one."""
+    letters: str | None = None
+    """Letters and digits of the training texts. None: not known."""
+    instructs: list[str] | None = None
+    """What the training records had as `instruct`. None: not known, or too many to list."""
+    clones: ClassVar[bool] = True
+    """Whether it speaks in the voice of a recording."""
+    continues: ClassVar[bool] = True
+    """Whether it can continue codes that are the beginning of the text, as samples of an evaluation do."""
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Cost of one item in sequence positions, from metadata alone; `seconds` is its length after augmentation."""
+        raise NotImplementedError
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch. With `labels` for training (right padding), without for generation (left padding)."""
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        """Write processor and tokenizer files that `Family.load` reads."""
+        raise NotImplementedError

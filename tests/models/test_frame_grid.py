@@ -201,7 +201,9 @@ def test_the_loss_is_that_of_transformers(kind, bundle):
             mean = model(input_ids=ids, labels=labels, **inputs).loss.item()
         assert summed(bundle.model, batch) == pytest.approx(mean * batch.counts["text"], rel=1e-5)
         ours = processor.collate([example], labels=False).inputs
-        ((text, log_probs, *_),) = bundle.model.generate(ours, [processor.max_new_tokens(len(example.audio) / 16000)], {7})
+        ((text, log_probs, *_),) = bundle.model.generate(
+            ours, [processor.max_new_tokens(len(example.audio) / 16000)], {7}
+        )
         settings = processor.generation_config()
         if kind == "voxtral_realtime":
             inputs["input_ids"] = ours["input_ids"]

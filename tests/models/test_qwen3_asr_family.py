@@ -156,7 +156,7 @@ def test_the_language_that_was_heard_has_its_code(bundle, monkeypatch, language,
 
 
 def test_layers_to_shard_are_known(bundle):
-    assert bundle.family.wrap_layers == ("Qwen3ASRAudioEncoderLayer", "Qwen3DecoderLayer")
+    assert bundle.wrap_layers == ("Qwen3ASRAudioEncoderLayer", "Qwen3DecoderLayer")
 
 
 @pytest.mark.parametrize(

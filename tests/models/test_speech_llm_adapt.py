@@ -130,4 +130,4 @@ def test_gradient_checkpointing_gives_the_same_gradients():
 
 def test_sharding_units_are_the_layers_of_both_parts():
     bundle = build()
-    assert bundle.family.wrap_layers == ("Qwen2DecoderLayer", "WhisperEncoderLayer")
+    assert bundle.wrap_layers == ("Qwen2DecoderLayer", "WhisperEncoderLayer")

@@ -76,7 +76,7 @@ class Tried:
 
     def methods(self, **options):
         tries = [(b.num_positions, b) for b in self.batches[:2]]
-        rows = methods(self.config, self.model, self.run, tries, self.batches[2].num_positions, casts=False, **options)
+        rows = methods(self.config, self.bundle, self.run, tries, self.batches[2].num_positions, casts=False, **options)
         return {m.name: m for m in rows}
 
     def chosen(self):

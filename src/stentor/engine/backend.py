@@ -39,12 +39,12 @@ class AccelerateBackend:
 
     def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
         self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, config.train.clip
-        self.bundle, family = setup.bundle, setup.bundle.family
+        self.bundle, layers = setup.bundle, setup.bundle.wrap_layers
         self.sharded = self.shards_weights = config.train.shard
         if self.sharded:
-            check_shard_options(family.wrap_layers, family.type)
+            check_shard_options(layers, setup.bundle.family.type)
             self.model: nn.Module = setup.bundle.model
-            self.description = shard(self.model, accelerator, family.wrap_layers, config.train.compile)
+            self.description = shard(self.model, accelerator, layers, config.train.compile)
         else:
             self.model, self.description = replicate(setup.bundle.model, config.train, accelerator)
         self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, setup.bundle.model)]

@@ -125,7 +125,7 @@ class DeepSpeedBackend:
     sharded = True
 
     def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
-        layers = setup.bundle.family.wrap_layers
+        layers = setup.bundle.wrap_layers
         self.accelerator, self.model = accelerator, setup.bundle.model
         check_shardable(self.model, "train.deepspeed")
         self.model.to(accelerator.device)

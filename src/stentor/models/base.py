@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -66,6 +66,16 @@ class RandomFeatures:
 
 
 @dataclass
+class Origin:
+    """Where the weights of a model come from, as building or loading it found out."""
+
+    from_base: set[str] = field(default_factory=set)
+    """Names of tensors that still are as the bases have them."""
+    commit: str | None = None
+    """Commit of the base on the Hub, where a model has one base."""
+
+
+@dataclass
 class Bundle:
     """A model with its processor, as the engine, evaluation and inference use them."""
 
@@ -80,6 +90,14 @@ class Bundle:
     inference only."""
     codebooks: int | None = None
     """Codebooks of the codec whose tokens the model predicts: losses have one term for each. None for other models."""
+    origin: Origin = field(default_factory=Origin)
+    part_layers: tuple[str, ...] = ()
+    """Class names of the layers of pretrained parts."""
+
+    @property
+    def wrap_layers(self) -> tuple[str, ...]:
+        """Class names of the layers that FSDP2 shards one by one; see `Family.wrap_layers`."""
+        return self.part_layers or self.family.wrap_layers  # type: ignore[no-any-return]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -103,7 +121,8 @@ class Family(Choice):
     """Start from the weights of this Stentor export (a folder). Null: start from scratch, or from the bases."""
 
     wrap_layers: ClassVar[tuple[str, ...]] = ()
-    """Class names of the layers that FSDP2 shards one by one. Empty: the engine refuses to shard, with a sentence."""
+    """Class names of the layers that FSDP2 shards one by one, where they are not those of pretrained parts. Empty: the
+    engine refuses to shard, with a sentence."""
     tasks: ClassVar[tuple[str, ...]] = ()
     """Task types that this family serves."""
     adapters_alone: ClassVar[bool] = False

@@ -20,6 +20,7 @@ from stentor.data.batch import Batch
 from stentor.engine import memory_estimate
 from stentor.engine.standing_memory import MemoryEstimate, standing
 from stentor.errors import ConfigError
+from stentor.models.base import Bundle
 from stentor.models.parameters import size
 from stentor.models.pretrained.lora import base_name, inject, is_adapter, lora_targets, matching
 from stentor.models.pretrained.quantize import BYTES, HEADS, Bits, quantize
@@ -140,7 +141,7 @@ class Weights:
 
 def methods(
     config: Config,
-    model: nn.Module,
+    bundle: Bundle,
     run: Callable[[Batch], None] | None,
     tries: Sequence[tuple[float, Batch]],
     num_positions: float,
@@ -157,6 +158,7 @@ def methods(
         casts: whether autocast computes in fewer bits, and so keeps copies of frozen weights for the backward pass,
             which layers in 8 or 4 bits do not.
     """
+    model = bundle.model
     weights = Weights(model, config.model)
     rows = [Method("full", weights.trains_fully)]
     has_quantize = _has(config.model, "quantize")
@@ -176,7 +178,7 @@ def methods(
                     with _varied(weights, method):
                         return memory_estimate.activations(model, run, tries, num_positions)
 
-                activations = memory_estimate.largest(by_depth(model, config.model.wrap_layers, measure))
+                activations = memory_estimate.largest(by_depth(model, bundle.wrap_layers, measure))
         method.chosen = (method.name != "full") == (weights.lora is not None) and method.bits == bits
         method.estimate = replace(weights.estimate(config, method, world), activations=activations)
     return rows

@@ -206,10 +206,10 @@ def memory_and_time(config: Config, setup: TrainingSetup, world: int) -> tuple[d
     # this figure is better than none.
     with contextlib.suppress(Exception):
         casts = memory["precision"] != "fp32"
-        rows = methods(config, model, trial.run, tries, largest.num_positions, world, casts)
+        rows = methods(config, setup.bundle, trial.run, tries, largest.num_positions, world, casts)
     if rows is None:
         memory["why_no_activations"] = "this model cannot be watched in parts"
-        rows = methods(config, model, None, [], largest.num_positions, world)
+        rows = methods(config, setup.bundle, None, [], largest.num_positions, world)
     memory["methods"] = [
         {"name": m.name, "chosen": m.chosen, **vars(m.estimate), "total": m.estimate.total} for m in rows
     ]

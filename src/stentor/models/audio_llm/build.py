@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.modeling import AudioLLMModel, own_name
 from stentor.models.audio_llm.processor import AudioLLMProcessor
-from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.load import reach, set_memory_options
 from stentor.models.pretrained.lora import adapt_only, is_adapter, lora_targets
@@ -63,7 +63,7 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     if weights:
         _check_fit(model, weights, folder)
         model.load_state_dict(weights, strict=False)  # tied copies come along
-        family._from_base = set()
+        bundle.origin.from_base = set()
     elif before["from"] != family.source:
         raise ConfigError(
             f"model.init: {folder} holds adapters for {before['from']}, but `model.from` is {family.source}: they "
@@ -135,10 +135,10 @@ def from_base(family: TransformersFamily) -> Bundle:
         return config, processor, model_class(kind).from_pretrained(name, trust_remote_code=False, **load, **options)
 
     config, processor, model = reach(family, "model", parts)
-    family._commit = getattr(config, "_commit_hash", None)
     folded = fold_shipped_adapters(model)
     bundle = Bundle(processor.model_of(model), processor, family)
-    family._from_base = set(bundle.model.state_dict()) - {own_name(name) for name in folded}
+    kept = set(bundle.model.state_dict()) - {own_name(name) for name in folded}
+    bundle.origin = Origin(kept, getattr(config, "_commit_hash", None))
     return bundle
 
 

@@ -48,13 +48,13 @@ from stentor.models.pretrained.weights import (
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
     """Names of the tensors that an export is made of; see `Family.exported_tensor_names`."""
-    return exported_names(bundle.model, bundle.family._from_base if left_to_base(bundle) else set())
+    return exported_names(bundle.model, bundle.origin.from_base if left_to_base(bundle) else set())
 
 
 def left_to_base(bundle: Bundle) -> bool:
     """Whether the adapters alone are exported: all other weights are as `from` has them."""
     plain = {base_name(n) for n in tensor_names(bundle.model) if not is_adapter(n)}
-    return bundle.family.lora is not None and plain <= bundle.family._from_base
+    return bundle.family.lora is not None and plain <= bundle.origin.from_base
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
@@ -62,7 +62,7 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if left_to_base(bundle):
         config = bundle.model.peft_config[ADAPTER]
-        config.base_model_name_or_path, config.revision = bundle.family.source, bundle.family._commit
+        config.base_model_name_or_path, config.revision = bundle.family.source, bundle.origin.commit
         write_adapters(bundle.model, state, folder, lambda name: transformers_name(name, bundle.processor.names))
     else:
         tied = tied_copies(bundle.model)
@@ -84,14 +84,15 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
     facts = {
         "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
-        "commit": family._commit,
+        "commit": bundle.origin.commit,
     }
     write_json(folder / SECTION_FILE, facts)
 
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in."""
-    save(Bundle(bundle.model, bundle.processor, standalone(bundle.family)), cpu_state(bundle.model), folder)
+    whole = Bundle(bundle.model, bundle.processor, standalone(bundle.family), origin=bundle.origin)
+    save(whole, cpu_state(bundle.model), folder)
 
 
 def load(family_class: type[TransformersFamily], folder: Path, trainable: bool = False) -> Bundle:

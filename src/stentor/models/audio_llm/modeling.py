@@ -146,7 +146,8 @@ class AudioLLMModel(Recognizer, nn.Module):
         self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
     ) -> list[GenerationOutput]:
         """What is written for each item of a batch made for generation; `options` are those of
-        `decoding.search.answer`. What is generated up to the marker of the processor is no part of the text but its `language`."""
+        `decoding.search.answer`. What is generated up to the marker of the processor is no part of the text but its
+        `language`."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
         embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)
         decoder = LanguageModelDecoder(

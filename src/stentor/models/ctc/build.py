@@ -110,7 +110,7 @@ def apply_memory_options(bundle: Bundle) -> Bundle:
     if front is not None and not any(p.requires_grad for p in front.parameters()):
         front._freeze_parameters()  # it would ask for gradients of the audio
     layers = getattr(model.encoder, "layers", None) or model.encoder.encoder.layers
-    family._wrap_layers = tuple(sorted({type(layer).__name__ for layer in layers}))
+    bundle.part_layers = tuple(sorted({type(layer).__name__ for layer in layers}))
     model.train()
     return bundle
 

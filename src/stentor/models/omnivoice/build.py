@@ -18,7 +18,7 @@ from stentor.data.cut import field_of
 from stentor.data.load_audio import load_audio
 from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
-from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.codec_processor import check_codec, check_terms
 from stentor.models.codecs.base import INSIDE, AudioCodec, at_peak, open_codec
 from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
@@ -170,8 +170,8 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     if family.text is not None:
         bundle.processor.phonemes = family.text.phonemes  # type: ignore[attr-defined]
     if part.source is not None:
-        family._from_base = {n for n in model.state_dict() if n.startswith("llm.")}
-        family._commit = getattr(config, "_commit_hash", None)
+        names = {n for n in model.state_dict() if n.startswith("llm.")}
+        bundle.origin = Origin(names, getattr(config, "_commit_hash", None))
         resize(bundle)
     return bundle
 
@@ -200,7 +200,7 @@ def resize(bundle: Bundle) -> None:
     if size > rows:
         table = model.llm.get_input_embeddings()
         nn.init.normal_(table.weight.data[rows:], std=getattr(model.llm.config, "initializer_range", 0.02))
-        bundle.family._from_base.discard("llm.embed_tokens.weight")  # type: ignore[attr-defined]
+        bundle.origin.from_base.discard("llm.embed_tokens.weight")
 
 
 def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
@@ -385,7 +385,7 @@ def finish(bundle: Bundle) -> None:
     family: Any = bundle.family
     model: Any = bundle.model
     backbone = {n: p for n, p in model.llm.named_parameters() if not is_adapter(n)}
-    if family.dtype == "bfloat16" and not any(p.requires_grad for p in backbone.values()) and family._from_base:
+    if family.dtype == "bfloat16" and not any(p.requires_grad for p in backbone.values()) and bundle.origin.from_base:
         for parameter in backbone.values():
             parameter.data = parameter.data.to(torch.bfloat16)
     set_memory_options(bundle, (model.llm,))

@@ -72,10 +72,9 @@ def exported_tensor_names(bundle: Bundle) -> set[str]:
 
 def left_to_base(bundle: Bundle) -> set[str]:
     """Names of frozen weights of the backbone that the base has, of models with adapters. Others are written whole."""
-    family: Any = bundle.family
-    if family.lora is None:
+    if bundle.family.lora is None:
         return set()
-    return {name for name in family._from_base if name.partition(".")[0] not in SAVED_MODULES}
+    return {name for name in bundle.origin.from_base if name.partition(".")[0] not in SAVED_MODULES}
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
@@ -96,7 +95,8 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in, weights of the base included."""
-    save(Bundle(bundle.model, bundle.processor, standalone(bundle.family)), merged_state(bundle), folder)
+    whole = Bundle(bundle.model, bundle.processor, standalone(bundle.family), origin=bundle.origin)
+    save(whole, merged_state(bundle), folder)
 
 
 def _write_configs(bundle: Bundle, folder: Path) -> None:
@@ -118,7 +118,7 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
     facts = {
         "stentor_version": __version__,
         "family": family.model_dump(mode="json", by_alias=True),
-        "commit": family._commit,
+        "commit": bundle.origin.commit,
         "pace": bundle.processor.pace,  # type: ignore[attr-defined]
         "letters": bundle.processor.letters,  # type: ignore[attr-defined]
         "instructs": bundle.processor.instructs,  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, 
         )
     model.load_state_dict(weights, strict=False)
     make_bidirectional(model.llm, key)
-    family._from_base = set(model.state_dict())
+    bundle.origin.from_base = set(model.state_dict())
     return bundle, adapters
 
 
@@ -276,8 +276,8 @@ def load(family_class: type[OmniVoice], folder: Path, trainable: bool = False) -
         family, commit = OmniVoice.model_validate(facts["family"]), facts["commit"]
     bundle, adapters = _read(family, folder, str(folder))
     if not (folder / ADAPTER_FILE).is_file():
-        family._from_base = set()
-    family._commit = commit
+        bundle.origin.from_base = set()
+    bundle.origin.commit = commit
     model = bundle.model
     if trainable:
         freeze_parameters(model, family.freeze)
@@ -310,9 +310,9 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     bundle.model.load_state_dict(weights)
     bundle.model.weights = init.model.weights
     if not adapters or any(folder.glob("model*.safetensors")):  # the export holds the backbone's weights as well
-        family._from_base = set()
+        bundle.origin.from_base = set()
     else:
-        family._from_base -= {f"{name}.weight" for name in SAVED_MODULES}
+        bundle.origin.from_base -= {f"{name}.weight" for name in SAVED_MODULES}
     if not adapters:
         return {}
     continued = continue_adapters(bundle, adapters, folder, read_json(folder / SECTION_FILE)["family"]["lora"])

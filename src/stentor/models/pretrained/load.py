@@ -157,5 +157,5 @@ def set_memory_options(bundle: Any, parts: Sequence[Any]) -> None:
                 continue
             part.gradient_checkpointing_enable({"use_reentrant": False})
     layers = {name for part in parts for name in part._no_split_modules or ()}
-    family._wrap_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
+    bundle.part_layers = tuple(sorted(layers & {type(module).__name__ for module in model.modules()}))
     model.train()

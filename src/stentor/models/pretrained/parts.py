@@ -43,8 +43,8 @@ def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     that only one side has are named in the log. Raises ConfigError when a weight has another shape.
     """
     weights, adapters = read_weights(folder)
-    load_by_name(bundle.model, weights, folder, "same parts", bundle.family._from_base)
-    bundle.family._from_base -= set(weights)
+    load_by_name(bundle.model, weights, folder, "same parts", bundle.origin.from_base)
+    bundle.origin.from_base -= set(weights)
     return continue_adapters(bundle, adapters, folder, read_json(folder / "config.json")["family"]["lora"])
 
 
@@ -73,16 +73,15 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
 
 def save_merged(bundle: Bundle, folder: Path) -> None:
     """Write an export that needs nothing else: adapters folded in, frozen base weights included."""
-    family = standalone(bundle.family)
-    family._from_base = set()
-    save(Bundle(bundle.model, bundle.processor, family, bundle.cache_encoder), merged_state(bundle), folder)
+    whole = Bundle(bundle.model, bundle.processor, standalone(bundle.family), bundle.cache_encoder)
+    save(whole, merged_state(bundle), folder)
 
 
 def left_to_base(bundle: Bundle) -> set[str]:
     """Names of frozen weights that the bases have. A part that is trained for the most part is written whole, so that
     the export does not need its base for a few tensors such as Whisper's fixed positions."""
     names: set[str] = set()
-    from_base = bundle.family._from_base
+    from_base = bundle.origin.from_base
     parameters = {base_name(n): p for n, p in bundle.model.named_parameters() if not is_adapter(n)}
     for part in PARTS:
         of_part = {n: p for n, p in parameters.items() if n.startswith(f"{part}.")}
@@ -136,7 +135,7 @@ def load_parts(
     configs = [AutoConfig.for_model(**facts[f"{name}_config"]) for name in PARTS if f"{name}_config" in facts]
     bundle = assemble(family, processor, *configs, loaded=set(weights))
     model = bundle.model
-    missing = set(model.state_dict()) - set(weights) - tied_copies(model) - family._from_base
+    missing = set(model.state_dict()) - set(weights) - tied_copies(model) - bundle.origin.from_base
     unexpected = set(weights) - set(model.state_dict())
     if missing or unexpected:
         raise ConfigError(
@@ -144,7 +143,7 @@ def load_parts(
             f"example {sorted(missing | unexpected)[0]}); the export is damaged or was edited."
         )
     model.load_state_dict(weights, strict=False)
-    family._from_base -= set(weights)
+    bundle.origin.from_base -= set(weights)
     if trainable:
         freeze_parameters(model, family.freeze)
     if adapters and trainable:

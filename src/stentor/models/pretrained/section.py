@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from stentor.models.base import Family
 from stentor.section import Section
@@ -70,12 +70,6 @@ def check_origin(section: Any, example: str | None = None) -> None:
 class PretrainedFamily(Family):
     """A family whose models are made of pretrained parts, known in full once a model is built."""
 
-    _from_base: set[str] = PrivateAttr(default_factory=set)
-    """Names of tensors that still are as the bases have them."""
-    _commit: str | None = PrivateAttr(default=None)
-    """Commit of the base on the Hub, where a model has one base."""
-    _wrap_layers: tuple[str, ...] = PrivateAttr(default=())
-
     @classmethod
     def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
         """An alias is the `model_type` of transformers' config."""
@@ -84,8 +78,3 @@ class PretrainedFamily(Family):
 
     def decoding_options(self) -> frozenset[str]:
         return super().decoding_options() | {"hotwords"}
-
-    @property
-    def wrap_layers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Layer classes of the pretrained parts."""
-        return self._wrap_layers

@@ -208,7 +208,7 @@ def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:
         delta = scale * (adapters[name.replace(".lora_A.", ".lora_B.")].float() @ a.float())
         with torch.no_grad():
             parameter.copy_(parameter.float() + delta.to(parameter.device))  # rounded once
-        bundle.family._from_base.discard(target)
+        bundle.origin.from_base.discard(target)
 
 
 def merged_state(bundle: Bundle) -> dict[str, Tensor]:

@@ -149,7 +149,7 @@ def assemble(
     else:
         model = SpeechLLMModel(encoder, processor.shape, projector, llm, classes, family.aligner)
     bundle = Bundle(model, processor, family, model.cache_encoder)
-    family._from_base = {
+    bundle.origin.from_base = {
         name
         for name in model.state_dict()
         if (encoder_base and name.startswith("encoder.")) or (llm_base and name.startswith("llm."))
@@ -177,7 +177,9 @@ def apply_memory_options(bundle: Bundle) -> None:
     if family.dtype == "bfloat16":
         for name in ("encoder", "llm"):
             part = {f"{name}.{n}": p for n, p in model.get_submodule(name).named_parameters() if not is_adapter(n)}
-            if any(base_name(n) in family._from_base for n in part) and not any(p.requires_grad for p in part.values()):
+            if any(base_name(n) in bundle.origin.from_base for n in part) and not any(
+                p.requires_grad for p in part.values()
+            ):
                 for parameter in part.values():
                     if parameter.is_floating_point():  # others are kept in 8 or 4 bits
                         parameter.data = parameter.data.to(torch.bfloat16)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.encoders.load import encoder_geometry, encoder_part
 from stentor.models.pretrained.load import part_config, set_memory_options
 from stentor.models.pretrained.lora import adapt
@@ -71,8 +71,8 @@ def assemble(
     joint = Joint(settings.hidden, classes)
     ctc_classes = len(processor.ctc) if processor.ctc else None
     model = EncoderTransducer(encoder, processor.shape, predictor, joint, ctc_classes, family.times)
-    family._from_base = {name for name in model.state_dict() if from_base and name.startswith("encoder.")}
-    return Bundle(model, processor, family, model.cache_encoder)
+    origin = Origin({name for name in model.state_dict() if from_base and name.startswith("encoder.")})
+    return Bundle(model, processor, family, model.cache_encoder, origin=origin)
 
 
 def apply_memory_options(bundle: Bundle) -> None:

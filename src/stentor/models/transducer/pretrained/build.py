@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, TaskRequirements
+from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.ctc.build import CTCBundle, quiet
 from stentor.models.encoders.encode import adjust
 from stentor.models.encoders.geometry import Geometry, check_streaming
@@ -112,9 +112,8 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         model.shape = processor.shape = replace(shape, log_mel="fixed")
     elif kind.causal and not processor.prompts:
         processor.streaming = _known_chunks(hf, config.encoder_config, model.frame_seconds)
-    if not fresh:
-        family._from_base, family._commit = set(recogniser.state_dict()), getattr(config, "_commit_hash", None)
-    return CTCBundle(model, processor, family)
+    origin = Origin() if fresh else Origin(set(recogniser.state_dict()), getattr(config, "_commit_hash", None))
+    return CTCBundle(model, processor, family, origin=origin)
 
 
 def holds_adapters(folder: Path) -> bool:
@@ -139,7 +138,7 @@ def add_trained(bundle: Bundle, folder: Path, apart: bool) -> None:
     if apart:
         put_adapters(recogniser, adapters, bundle.family.lora)
     else:
-        fold(Bundle(recogniser, bundle.processor, bundle.family), adapters, folder)
+        fold(Bundle(recogniser, bundle.processor, bundle.family, origin=bundle.origin), adapters, folder)
 
 
 def new_tokenizer(section: TokenizerSection, texts: Any) -> Any:

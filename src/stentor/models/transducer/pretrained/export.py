@@ -30,7 +30,7 @@ def left_to_base(bundle: Bundle) -> bool:
     """Whether adapters and what is trained beside them are exported: all other weights are as `from` has them.
     An encoder that is trained without adapters has parameters beside modules, which PEFT cannot keep."""
     encoder = any(path.startswith("encoder.") for path in trained_modules(bundle.model.recogniser))
-    return bundle.family.lora is not None and bool(bundle.family._from_base) and not encoder
+    return bundle.family.lora is not None and bool(bundle.origin.from_base) and not encoder
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
@@ -49,13 +49,13 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     if left_to_base(bundle):
         family, recogniser = bundle.family, bundle.model.recogniser
         settings = recogniser.peft_config[ADAPTER]
-        settings.base_model_name_or_path, settings.revision = family.source, family._commit or family.revision
+        settings.base_model_name_or_path, settings.revision = family.source, bundle.origin.commit or family.revision
         recogniser.config.save_pretrained(folder)
         recogniser.generation_config.save_pretrained(folder)
         plain = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
         write_adapters(recogniser, plain, folder, trained_modules=trained_modules(recogniser))
         write_facts(bundle, folder)
-        facts |= {"family": family.model_dump(mode="json", by_alias=True), "commit": family._commit}
+        facts |= {"family": family.model_dump(mode="json", by_alias=True), "commit": bundle.origin.commit}
     else:
         save_recogniser(bundle, weights, folder)
     if streaming := bundle.family.streaming:

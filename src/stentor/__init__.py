@@ -1,6 +1,6 @@
 """Stentor: one training pipeline for speech models."""
 
-__version__ = "0.1.0"
+from stentor.version import __version__ as __version__
 
 
 def load(path, device="auto"):  # type: ignore[no-untyped-def]

@@ -344,9 +344,9 @@ def test_states_of_written_text_are_those_of_a_pass_over_it(limits, monkeypatch)
     with torch.no_grad(), bundle.cache_encoder():
         written = model.generate(processor.collate(items, labels=False).inputs, **how)
         assert [ids for ids, *_ in written] == [ids for ids, *_ in plain]
-        for (_, ours, *_), (_, theirs) in zip(written, plain):
+        for (_, ours, *_), (_, theirs, *_) in zip(written, plain):
             assert ours == pytest.approx(theirs, abs=1e-4)
-        for item, (ids, _) in zip(items, written):
+        for item, (ids, *_) in zip(items, written):
             item.text = processor.decode(ids)
         batch = processor.collate(timed_or_silent(items))
         reusable = [i for i, (ids, _) in enumerate(written) if ids == processor.tokenizer(items[i].text)["input_ids"]]

@@ -39,7 +39,7 @@ def test_decoding_is_that_of_transformers(name, build):
     model, processor = plain(bundle, TINY[name].model_class()), bundle.processor
     items = examples((0.5, 5.0, 30.1))
     answers = bundle.model.generate(processor.collate(items, labels=False).inputs, [6] * 3, {processor.eos_id})
-    for item, (ids, _) in zip(items, answers):
+    for item, (ids, *_) in zip(items, answers):
         inputs = processor.collate([item], labels=False).inputs
         inputs = {n: t for n, t in inputs.items() if n not in ("audio_index", "position_ids", "lengths")}
         out = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=processor.eos_id, pad_token_id=0)

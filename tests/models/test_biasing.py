@@ -133,7 +133,7 @@ def test_search_writes_the_listed_word(beams):
     def texts(bias, rows=slice(None)):
         part = table[rows]
         results = search(Scripted(part), limits[: len(part)], {END}, beams=beams, bias=bias)
-        return [Letters().decode(ids) for ids, _ in results], [probs for _, probs in results]
+        return [Letters().decode(r.ids) for r in results], [r.log_probs for r in results]
 
     plain, log_probs = texts(None)
     assert plain == ["a bab is", "a cab is", "bab"]
@@ -171,7 +171,7 @@ def test_prefix_beams_find_the_best_text_of_all_paths(biased):
     for _ in range(10):
         log_probs = torch.randn(1, 4, 4).mul(1.5).log_softmax(-1)  # blank, space, a, b
         bias = phrases("ab", "ba", strength=0.7) if biased else None
-        ids, values = decode(log_probs, torch.tensor([4]), BLANK, beams=400, bias=bias)[0]
+        ids, values, *_ = decode(log_probs, torch.tensor([4]), BLANK, beams=400, bias=bias)[0]
         assert tuple(ids) == by_paths(log_probs[0], bias)
         assert len(values) == len(ids)
 
@@ -181,7 +181,7 @@ def test_ctc_writes_the_listed_word_and_a_batch_is_its_items():
     frames = torch.tensor([9, 4])
 
     def texts(bias, table=table, frames=frames):
-        return [Letters().decode(ids) for ids, _ in decode(table, frames, BLANK, 1, bias)]
+        return [Letters().decode(ids) for ids, *_ in decode(table, frames, BLANK, 1, bias)]
 
     assert texts(None) == ["ababis", "bab"]
     assert texts(phrases("bob")) == ["ababis", "bob"]  # within a word nothing is favoured
@@ -220,7 +220,7 @@ def test_transducers_write_the_listed_word_and_a_batch_is_its_items():
 
 def test_ctc_remembers_the_surest_frame_of_a_class_over_a_prefix_that_writes_it_anew():
     log_probs = torch.tensor([[[0.55, 0.45], [0.7, 0.3]]]).log()  # at the second frame nothing still leads over `a`
-    assert decode(log_probs, torch.tensor([2]), BLANK, beams=4) == [([1], [pytest.approx(math.log(0.45))])]
+    assert decode(log_probs, torch.tensor([2]), BLANK, beams=4)[0][:2] == ([1], [pytest.approx(math.log(0.45))])
 
 
 def test_a_list_of_no_words_favours_nothing():
@@ -233,11 +233,10 @@ def test_beams_say_of_a_class_what_the_greedy_path_says(seed):
     log_probs = (5 * torch.randn(1, 30, 5)).log_softmax(-1)
     greedy = decode(log_probs, torch.tensor([30]), BLANK)[0]
     values, path = log_probs[0].max(-1)
-    ranked = []
-    decode(log_probs, torch.tensor([30]), BLANK, beams=200, best=ranked)
+    (found,) = decode(log_probs, torch.tensor([30]), BLANK, beams=200, num_answers=200)
     assert greedy == merge(path.tolist(), values.tolist(), BLANK)
-    same = [ns for ids, ns in ranked[0] if ids == greedy[0]]
-    assert same == [pytest.approx(greedy[1])]
+    same = [a.log_probs for a in found.alternatives if a.ids == greedy.ids]
+    assert same == [pytest.approx(greedy.log_probs)]
 
 
 def test_what_a_bias_has_written_is_as_likely_as_the_model_says():
@@ -249,6 +248,6 @@ def test_what_a_bias_has_written_is_as_likely_as_the_model_says():
             table[0, frame, LETTERS.index(letter)] = share
         table[0, frame, BLANK] = max(1e-3, 0.95 - sum(sounds.values()))
     log_probs = table.log()
-    ids, values = decode(log_probs, torch.tensor([7]), BLANK, bias=phrases("bob"))[0]
+    ids, values, *_ = decode(log_probs, torch.tensor([7]), BLANK, bias=phrases("bob"))[0]
     assert Letters().decode(ids) == "bob"
     assert [math.exp(v) for v in values] == pytest.approx([0.9, 0.3, 0.8])

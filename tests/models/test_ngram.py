@@ -77,7 +77,7 @@ def test_a_ctc_search_finds_the_best_of_all_texts():
     log_probs = torch.randn(2, 4, CLASSES).log_softmax(-1)
     found = decode(log_probs, torch.tensor([4, 3]), blank=0, beams=200, bias=model)
     changed = 0
-    for item, frames, (ids, values) in zip(log_probs, (4, 3), found):
+    for item, frames, (ids, values, *_) in zip(log_probs, (4, 3), found):
         totals = {}
         for path in itertools.product(range(CLASSES), repeat=frames):
             text = tuple(c for c, _ in itertools.groupby(path) if c)
@@ -114,7 +114,7 @@ def test_a_token_by_token_search_ends_where_texts_end():
         return (sum(steps) + score(model, text, 0)) / (len(text) + 1)
 
     texts = [t for n in range(4) for t in itertools.product(range(1, CLASSES), repeat=n)]
-    (ids, values), *_ = search(Scripted(log_probs), [3], {0}, beams=100, bias=model)
+    (ids, values, *_), *_ = search(Scripted(log_probs), [3], {0}, beams=100, bias=model)
     assert tuple(ids) == max(texts, key=mean)
     assert values == pytest.approx([float(log_probs[i, token]) for i, token in enumerate(ids)])
 

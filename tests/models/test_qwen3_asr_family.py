@@ -13,6 +13,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm import modeling
 from stentor.models.audio_llm.kinds.qwen3_asr import languages, name_of
 from stentor.models.base import Family
+from stentor.models.contracts import GenerationOutput
 
 torch.set_num_threads(1)
 
@@ -127,7 +128,7 @@ def test_decoding_is_that_of_transformers(bundle):
     batch = bundle.processor.collate(items, labels=False)
     answers = bundle.model.generate(batch.inputs, max_new_tokens=[6] * 3, eos_ids={bundle.processor.eos_id})
     model, ends = plain(bundle, model_class()), bundle.processor.end_ids
-    for item, (ids, log_probs) in zip(items, answers):
+    for item, (ids, log_probs, *_) in zip(items, answers):
         inputs = request(bundle, item)
         out = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=sorted(ends), pad_token_id=0)
         assert ids == [t for t in out[0, inputs["input_ids"].shape[1] :].tolist() if t not in ends]
@@ -144,15 +145,19 @@ def test_the_name_of_the_language_has_room(bundle):
 
 @pytest.mark.parametrize(("language", "code"), [("en", "en"), ("French", "fr"), (None, None)])
 def test_the_language_that_was_heard_has_its_code(bundle, monkeypatch, language, code):
-    processor, named = bundle.processor, []
+    processor = bundle.processor
     written = processor.answer(processor.ids("one two"), language)[:-1]
     scores = [-0.1 * i for i in range(len(written))]
-    results = [(written, scores), (processor.ids("one"), [0.0])]  # the language of the second was in the prompt
+    results = [
+        GenerationOutput(written, scores),
+        GenerationOutput(processor.ids("one"), [0.0]),
+    ]  # the language of the second was in the prompt
     monkeypatch.setattr(modeling, "answer", lambda *arguments, **options: results)
     inputs = processor.collate(examples((1.0, 1.0)), labels=False).inputs
-    ((ids, log_probs, *_), second) = bundle.model.generate(inputs, [9, 9], {processor.eos_id}, named=named)
-    assert processor.decode(ids) == "one two" and log_probs == scores[-len(ids) :] and second == results[1]
-    assert [processor.named_language(tokens) for tokens in named] == [code, None]
+    first, second = bundle.model.generate(inputs, [9, 9], {processor.eos_id})
+    ids, log_probs = first.ids, first.log_probs
+    assert processor.decode(ids) == "one two" and log_probs == scores[-len(ids) :] and second[:2] == results[1][:2]
+    assert [processor.named_language(tokens) for tokens in (first.language, second.language)] == [code, None]
 
 
 def test_layers_to_shard_are_known(bundle):

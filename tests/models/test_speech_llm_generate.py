@@ -29,8 +29,8 @@ def test_a_batch_is_its_items_one_by_one(llm, beams):
     items = examples()
     together = run(bundle, items, beams=beams)
     assert len({len(ids) for ids, *_ in together}) >= 1
-    for item, (ids, scores) in zip(items, together):
-        [(alone, alone_scores)] = run(bundle, [item], beams=beams)
+    for item, (ids, scores, *_) in zip(items, together):
+        [(alone, alone_scores, *_)] = run(bundle, [item], beams=beams)
         assert ids == alone
         assert scores == pytest.approx(alone_scores, abs=1e-4)
 
@@ -60,7 +60,7 @@ def test_greedy_is_transformers_greedy(llm):
 def test_log_probabilities_are_those_of_the_forward_pass(beams):
     bundle = loud(build())
     items = examples()
-    for item, (ids, scores) in zip(items, run(bundle, items, beams=beams)):
+    for item, (ids, scores, *_) in zip(items, run(bundle, items, beams=beams)):
         item.text = bundle.processor.tokenizer.decode(ids)
         batch = bundle.processor.collate([item])
         head = bundle.model(**batch.inputs)["text"]
@@ -95,9 +95,9 @@ def test_beams_that_cover_everything_find_the_best_answer():
                 complete = list(ids) if length == limit else [*ids, eos]
                 candidates[ids] = score(complete) / len(complete)
     best = max(candidates, key=candidates.get)
-    [(answer, _)] = run(bundle, [item], beams=size**2, max_new_tokens=limit)
+    [(answer, *_)] = run(bundle, [item], beams=size**2, max_new_tokens=limit)
     assert tuple(answer) == best
-    [(greedy, _)] = run(bundle, [item], max_new_tokens=limit)
+    [(greedy, *_)] = run(bundle, [item], max_new_tokens=limit)
     assert candidates[best] >= candidates[tuple(greedy)]
 
 
@@ -113,7 +113,7 @@ def test_the_end_token_stops_an_item_and_is_left_out():
     free = run(bundle, examples(), eos_ids=set(), max_new_tokens=6)
     stop = free[0][0][2]  # the third token of the first item
     stopped = run(bundle, examples(), eos_ids={stop}, max_new_tokens=6)
-    for (ids, *_), (cut, scores) in zip(free, stopped):
+    for (ids, *_), (cut, scores, *_) in zip(free, stopped):
         expected = ids[: ids.index(stop)] if stop in ids else ids
         assert cut == expected and len(scores) == len(cut)
 

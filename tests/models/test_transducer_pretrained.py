@@ -139,15 +139,14 @@ def test_tokens_and_their_frames_are_those_of_transformers(kind, checkpoints):
     with torch.no_grad():
         generated = reference.generate(**processor([e.audio for e in items], sampling_rate=16000), max_length=2000)
     inputs = bundle.processor.collate(items, labels=False).inputs
-    spans = []
-    answers = bundle.model.generate(inputs, [5000] * len(items), spans=spans)
+    answers = bundle.model.generate(inputs, [5000] * len(items))
     frames = [bundle.processor.frames(len(e.audio)) for e in items]
-    for i, (ids, log_probs) in enumerate(answers):
+    for i, (ids, log_probs, spans, *_) in enumerate(answers):
         expected, times = emissions(generated.sequences[i], generated.durations[i], bundle.model.blank, frames[i])
         assert ids == expected and len(ids) == len(log_probs) > 2
         step = bundle.model.frame_seconds
-        assert [first for first, _ in spans[i]] == pytest.approx([t * step for t in times])
-        assert all(first < last for first, last in spans[i])
+        assert [first for first, _ in spans] == pytest.approx([t * step for t in times])
+        assert all(first < last for first, last in spans)
     assert len(set(map(tuple, (ids for ids, *_ in answers)))) == len(items)
     # transformers goes on to write after the end of clips that are shorter than the longest one of a batch.
     assert bundle.processor.decode(answers[0][0]) == processor.decode(generated.sequences[0], skip_special_tokens=True)

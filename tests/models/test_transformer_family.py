@@ -334,7 +334,7 @@ def test_a_batch_writes_what_its_clips_write_alone():
     batch = bundle.processor.collate(examples, labels=False)
     for beams in (1, 3):
         together = bundle.model.generate(batch.inputs, max_new_tokens=[9, 4, 6], beams=beams, **how)
-        for example, limit, (ids, log_probs) in zip(examples, (9, 4, 6), together):
+        for example, limit, (ids, log_probs, *_) in zip(examples, (9, 4, 6), together):
             inputs = bundle.processor.collate([example], labels=False).inputs
             (alone,) = bundle.model.generate(inputs, max_new_tokens=[limit], beams=beams, **how)
             assert alone[0] == ids and len(ids) <= limit

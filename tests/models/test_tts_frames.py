@@ -83,7 +83,7 @@ def test_pocket_loss_is_the_models_own(bundles, kind, monkeypatch):
         patch.setattr(torch, "randn_like", randn_like)
         expected = float(model(**inputs).loss)
     parts = sums(bundle, items)
-    weights = {f"codes_{part}": weight for part, weight in bundle.loss_parts.items()}
+    weights = {f"codes_{part}": weight for part, weight in bundle.traits.loss_parts.items()}
     assert weights == {"codes_flow": 1.0, "codes_end": pytest.approx(0.1)}
     total = sum(weight * parts[term] / batch.counts[term] for term, weight in weights.items())
     assert total == pytest.approx(expected, rel=1e-5)

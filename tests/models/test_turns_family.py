@@ -85,7 +85,7 @@ def test_a_batch_is_its_items(bundle):
             processor.collate(batch, labels=False).inputs, [8] * len(batch), {processor.eos_id}
         )
 
-    for (ids, log_probs, *_), ((alone, expected),) in zip(
+    for (ids, log_probs, *_), ((alone, expected, *_),) in zip(
         answers(items), [answers([item]) for item in items], strict=True
     ):
         assert ids == alone and log_probs == pytest.approx(expected, abs=1e-4)

@@ -210,8 +210,7 @@ def test_what_does_not_fit_is_refused_and_counted(tiny):
 def test_the_probability_that_nobody_speaks_is_that_of_its_token(tiny):
     """As in Whisper: the token's probability after the start token, whatever the prompt goes on with."""
     item, other = example(1), example(2, name="b", language=None)
-    probabilities = []
-    answers(tiny, item, other, no_speech=probabilities)
+    probabilities = [output.no_speech for output in answers(tiny, item, other)]
     model, id = tiny.model, tiny.processor.tokenizer.get_vocab()["<|nospeech|>"]
     features = tiny.processor.collate([item, other], labels=False).inputs["features"]
     start = torch.full((2, 1), tiny.processor.start_id)

@@ -38,7 +38,7 @@ def root(
     debug: bool = typer.Option(False, DEBUG, help="Show the traceback of an error. May stand anywhere."),
 ) -> None:
     if version:
-        from stentor import __version__
+        from stentor.version import __version__
 
         typer.echo(f"stentor {__version__}")
         raise typer.Exit()

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stentor import __version__
+from stentor.version import __version__
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

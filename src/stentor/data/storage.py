@@ -73,9 +73,9 @@ def as_path(text: Any) -> Path:
     if not is_remote(text):
         return Path(str(text).removeprefix("file://"))
     if not isinstance(text, str):  # already one
-        return cast(Path, text)
+        return cast("Path", text)
     protocol = text.partition("://")[0].lower()
-    return cast(Path, _class_of(protocol)(protocol + text[len(protocol) :]))
+    return cast("Path", _class_of(protocol)(protocol + text[len(protocol) :]))
 
 
 @functools.cache
@@ -254,7 +254,7 @@ def read_whole(path: Any) -> bytes:
     """All bytes of a small file, of an address in one request. Raises NotFound, DataError."""
     if not is_remote(path):
         return Path(path).read_bytes()
-    return retried(path, lambda: cast(bytes, filesystem(path).cat_file(key_of(path))))
+    return retried(path, lambda: cast("bytes", filesystem(path).cat_file(key_of(path))))
 
 
 def open_read(path: Any) -> BinaryIO:
@@ -271,7 +271,7 @@ def open_read(path: Any) -> BinaryIO:
     size = facts["size"]
     # What has no known length does not come in blocks.
     file: Any = io.BytesIO(read_whole(path)) if size is None else BlockReader(path, int(size))
-    return cast(BinaryIO, io.BufferedReader(file, buffer_size=2**20))
+    return cast("BinaryIO", io.BufferedReader(file, buffer_size=2**20))
 
 
 def copy_to(path: Any, file: Path) -> None:

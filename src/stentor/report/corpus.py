@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from stentor import __version__
 from stentor.data.dataset_report import histogram
 from stentor.data.record_table import RecordTable
 from stentor.errors import StentorError
@@ -16,6 +15,7 @@ from stentor.inference.segments.base import Limit, Stage
 from stentor.report.drawings import environment, template_source
 from stentor.report.histograms import Bars, bars
 from stentor.report.sounds import RATE, mp3
+from stentor.version import __version__
 
 KEPT, DROPPED = 8, 3
 """Segments to hear: of those kept, and of each reason."""

@@ -10,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from stentor import __version__
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.report.changes import changes, groups
 from stentor.report.curves import all_charts
@@ -23,6 +22,7 @@ from stentor.report.streams import stream_figures
 from stentor.report.timeline import MOST, Timelines, timelines
 from stentor.report.voices import voiced_sets
 from stentor.report.word_times import WordTimes, word_times
+from stentor.version import __version__
 
 REASONS = {
     "too_long": "longer than data.max_seconds",

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stentor import __version__
 from stentor.data.atomic_write import atomic_path
 from stentor.metrics.format import figure, interval, label, percent
 from stentor.report.corpus import BUDGET, clips_of
@@ -15,6 +14,7 @@ from stentor.report.curves import Curve
 from stentor.report.drawings import environment, template_source
 from stentor.report.figures import Chart, ChartStyle, chart, values
 from stentor.report.report import REASONS, script
+from stentor.version import __version__
 
 EXAMPLES = 4
 """Records to hear: of each kind that entered, and of each reason."""

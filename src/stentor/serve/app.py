@@ -11,11 +11,11 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from stentor import __version__
 from stentor.serve import errors
 from stentor.serve.guard import Guard
 from stentor.serve.routes import realtime, server, speech, timings, transcriptions
 from stentor.serve.service import Service
+from stentor.version import __version__
 
 ROUTERS = (transcriptions.router, realtime.router, speech.router, timings.router, server.router)
 

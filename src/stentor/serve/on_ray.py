@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor import __version__
 from stentor.commands.prepare.ray_executor import connected
 from stentor.errors import ConfigError, StentorError
 from stentor.serve.run import DRAIN
 from stentor.studio.server.origins import shown
+from stentor.version import __version__
 
 if TYPE_CHECKING:
     from stentor.cli.serve import ServeOptions

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stentor import __version__
 from stentor.commands.prepare.executor import GroupT, RecordWorker, ResultT, Worker
 from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError, StentorError
+from stentor.version import __version__
 
 DEATHS = 3
 """Workers that may die on a group, or on one of its records, before it is the group's fault."""

@@ -44,6 +44,7 @@ from stentor.models.pretrained.weights import (
     write_json,
     write_weights,
 )
+from stentor.version import __version__
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:
@@ -74,8 +75,6 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
 
 
 def _write_configs(bundle: Bundle, folder: Path) -> None:
-    from stentor import __version__
-
     family = bundle.family
     config = json.loads(bundle.model.config.to_json_string())
     config |= {"architectures": [bundle.processor.architecture], "dtype": "float32"}
@@ -105,7 +104,7 @@ def load(family_class: type[TransformersFamily], folder: Path, trainable: bool =
     if (folder / SECTION_FILE).is_file():
         facts = read_json(folder / SECTION_FILE)
         # Of the base class, which knows the names that older exports have for this family.
-        family, commit = cast(TransformersFamily, Family.model_validate(facts["family"])), facts["commit"]
+        family, commit = cast("TransformersFamily", Family.model_validate(facts["family"])), facts["commit"]
     family.restore(folder)
     config, kind = read_config(family, str(folder), {})
     processor = processor_of(family, kind, kind.read(str(folder), config.to_dict()), config)

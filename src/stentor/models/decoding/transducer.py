@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from stentor.models.transducer.modeling import TransducerModel
 
 State = tuple[Tensor, ...]
 """What a predictor remembers: tensors [layers, B, width]."""
 AHEAD = 8
 """Frames that the joint looks at in one call: until a token is written, what was written before stays the same."""
+
+
+class TransducerNetwork(Protocol):
+    """What decoding asks of a transducer."""
+
+    blank: int
+    durations: Sequence[int] | None
+    """Frames that a token and its durations jump (TDT), whose logits follow those of the tokens. None: RNN-T."""
+    max_symbols: int
+    """Most tokens at one frame."""
+    joint: Any
+    """`joint(encoder [..., J], predictor [..., J])` gives logits [..., V]; the two are broadcast."""
+
+    def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """Outputs [B, U, J] after each of the tokens [B, U], and the state behind them."""
 
 
 @dataclass
@@ -57,7 +69,7 @@ class Path:
         self.at_frame = 0 if frames else self.at_frame
 
 
-def greedy(model: TransducerModel, states: Tensor, frames: Tensor, limits: Sequence[int]) -> list[Path]:
+def greedy(model: TransducerNetwork, states: Tensor, frames: Tensor, limits: Sequence[int]) -> list[Path]:
     """The best token at each frame, for encoded frames [B, T, J] of which items have `frames` [B]; at most `limits`
     tokens for each. All items go on to their next token together, and an item writes what it would write alone."""
     paths = [Path(n, limit) for n, limit in zip(frames.tolist(), limits, strict=True)]
@@ -65,12 +77,12 @@ def greedy(model: TransducerModel, states: Tensor, frames: Tensor, limits: Seque
     return paths
 
 
-def start(model: TransducerModel, rows: int, device: torch.device) -> tuple[Tensor, State]:
+def start(model: TransducerNetwork, rows: int, device: torch.device) -> tuple[Tensor, State]:
     """What the predictor says before the first token of so many items, [rows, 1, J], and its state."""
     return model.predict(torch.full((rows, 1), model.blank, device=device), None)
 
 
-def follow(model: TransducerModel, states: Tensor, paths: Sequence[Path], output: Tensor, state: State) -> None:
+def follow(model: TransducerNetwork, states: Tensor, paths: Sequence[Path], output: Tensor, state: State) -> None:
     """Go on with paths along their encoded frames [B, T, J], from what the predictor said behind their last tokens,
     [B, 1, J], and its state; all are changed in place."""
     device, size = states.device, states.shape[1]

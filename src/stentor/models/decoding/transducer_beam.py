@@ -17,7 +17,7 @@ from torch import Tensor
 from stentor.models.decoding.bias import START, Bias, advance, favour
 
 if TYPE_CHECKING:
-    from stentor.models.transducer.modeling import TransducerModel
+    from stentor.models.decoding.transducer import TransducerNetwork
 
 MARGIN = 12.0
 """Hypotheses whose log-probability is so much below the best one are not followed."""
@@ -114,7 +114,7 @@ def _loss(hypothesis: Hypothesis) -> float:
 class Memory:
     """What the predictor says and remembers after the tokens of hypotheses, a row for each."""
 
-    def __init__(self, model: TransducerModel, device: torch.device):
+    def __init__(self, model: TransducerNetwork, device: torch.device):
         self.model = model
         self.outputs, self.state = model.predict(torch.full((1, 1), model.blank, device=device), None)
 
@@ -143,7 +143,12 @@ class Memory:
 
 @torch.no_grad()
 def search(
-    model: TransducerModel, states: Tensor, frames: Tensor, limits: Sequence[int], beams: int, bias: Bias | None = None
+    model: TransducerNetwork,
+    states: Tensor,
+    frames: Tensor,
+    limits: Sequence[int],
+    beams: int,
+    bias: Bias | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses, `beams` at most, for each item of encoded frames [B, T, J], of which items have `frames`
     [B]; at most `limits` tokens for each, `beams` hypotheses followed. An item gets what it would get alone. `bias`
@@ -177,7 +182,7 @@ def search(
 
 
 def _arcs(
-    model: TransducerModel, logits: Tensor, beams: int, bias: Bias | None, states: Sequence[int]
+    model: TransducerNetwork, logits: Tensor, beams: int, bias: Bias | None, states: Sequence[int]
 ) -> list[list[Arc]]:
     """Of each row of logits [N, V], with durations [N, V + D]: blank and the best tokens, each with its jumps. `states`
     are those of the rows in the favoured phrases."""

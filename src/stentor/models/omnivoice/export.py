@@ -19,7 +19,6 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 from transformers.initialization import no_init_weights
 
-from stentor import __version__
 from stentor.data.speaking_rate import SpeakingRate
 from stentor.errors import ConfigError
 from stentor.losses.codebook import default_weights
@@ -58,6 +57,7 @@ from stentor.models.pretrained.weights import (
     write_json,
     write_weights,
 )
+from stentor.version import __version__
 
 log = logging.getLogger("stentor")
 

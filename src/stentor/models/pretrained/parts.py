@@ -34,6 +34,7 @@ from stentor.models.pretrained.weights import (
     write_json,
     write_weights,
 )
+from stentor.version import __version__
 
 
 def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
@@ -92,8 +93,6 @@ def left_to_base(bundle: Bundle) -> set[str]:
 
 
 def write_config(bundle: Bundle, folder: Path) -> None:
-    from stentor import __version__
-
     family = bundle.family
     parts = {name: getattr(bundle.model, name).config for name in PARTS if hasattr(bundle.model, name)}
     bases = {

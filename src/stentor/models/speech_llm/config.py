@@ -186,12 +186,4 @@ class SpeechLLM(PretrainedFamily):
         )
 
     def save_onnx(self, bundle: Bundle, folder: Path) -> None:
-        from stentor.models.speech_llm.onnx import save_onnx
-
-        save_onnx(bundle, folder)
-
-    @classmethod
-    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
-        from stentor.models.speech_llm.onnx_model import is_onnx, load_onnx
-
-        return load_onnx(folder, trainable) if is_onnx(folder) else super().load(folder, trainable)
+        self._module("onnx").save_onnx(bundle, folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from stentor.models.contracts import Capabilities, GenerationOutput
 from stentor.models.decoding.rescoring import prompted_states, text_log_probs
-from stentor.models.decoding.search import head_log_probs
+from stentor.models.decoding.search import LanguageModelDecoder, answer, head_log_probs, token_limits
 from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
@@ -163,8 +165,6 @@ class SpeechLLMModel(EncoderCache):
         **_: Tensor,
     ) -> dict[str, Tensor]:
         """See `stentor.models.decoding.rescoring`, for encoder frames; the other inputs are prompts."""
-        from stentor.models.speech_llm.generate import steady_attention
-
         embeds = self.embed(frames, input_ids, audio_index, audio_rows)
         with steady_attention(self):
             hidden = prompted_states(self.llm.base_model, embeds, attention_mask, clips, targets)
@@ -232,8 +232,6 @@ class SpeechLLMModel(EncoderCache):
         self, embeds: Tensor, position_ids: Tensor | None, text_rows: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The same by a pass over the sequences `embeds` [B, L, width], in which the texts are at `text_rows`."""
-        from stentor.models.speech_llm.generate import steady_attention
-
         with steady_attention(self):
             out = self.llm.base_model(inputs_embeds=embeds, position_ids=position_ids, use_cache=False)
         flat = out.last_hidden_state.flatten(0, 1)
@@ -258,9 +256,7 @@ class SpeechLLMModel(EncoderCache):
         temperature: float = 0.0,
         **options: Any,
     ) -> list[GenerationOutput]:
-        """What the model writes for each item; see `stentor.models.speech_llm.generate.generate`."""
-        from stentor.models.speech_llm.generate import generate
-
+        """What the model writes for each item; see `generate` below."""
         greedy = beams == 1 and not temperature and len(eos_ids) == 1
         options |= {"max_new_tokens": max_new_tokens, "eos_ids": eos_ids, "beams": beams, "temperature": temperature}
         self._greedy_outputs = None
@@ -268,3 +264,36 @@ class SpeechLLMModel(EncoderCache):
             return generate(self, inputs, **options)
         self._greedy_outputs = generate(self, inputs, keep_states=True, **options)
         return self._greedy_outputs
+
+
+@torch.no_grad()
+def generate(
+    model: SpeechLLMModel, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
+) -> list[GenerationOutput]:
+    """What the model writes for each item of a batch.
+
+    `inputs` come from the processor's `collate(labels=False)`; `max_new_tokens` is one limit or one for each item;
+    `options` are those of `decoding.search.answer`. The model should be in evaluation mode. A batch gives what
+    its items give one by one, up to rounding. With `keep_states`, for greedy decoding, outputs hold the last hidden
+    states of a teacher-forced pass over the same tokens.
+    """
+    with steady_attention(model):
+        hidden, _ = model.frames(inputs["features"], inputs["feature_lengths"])
+        embeds = model.embed(hidden, inputs["input_ids"], inputs["audio_index"], inputs["audio_rows"])
+        decoder = LanguageModelDecoder(
+            model.llm.base_model, model.head, embeds, inputs["attention_mask"], inputs["position_ids"]
+        )
+        return answer(decoder, token_limits(max_new_tokens, len(embeds)), eos_ids, **options)
+
+
+@contextmanager
+def steady_attention(model: SpeechLLMModel) -> Iterator[None]:
+    """SDPA in place of flex_attention, which would be compiled anew for the shapes of every step."""
+    config = model.llm.config
+    before = config._attn_implementation
+    if before == "stentor_flex":
+        config._attn_implementation = "sdpa"
+    try:
+        yield
+    finally:
+        config._attn_implementation = before

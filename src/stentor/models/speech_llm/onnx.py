@@ -35,8 +35,8 @@ from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import SAMPLE_RATE
 from stentor.models.pretrained.parts import write_config
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner, places
-from stentor.models.speech_llm.generate import steady_attention
-from stentor.models.speech_llm.modeling import SpeechLLMModel
+from stentor.models.speech_llm.modeling import SpeechLLMModel, steady_attention
+from stentor.version import __version__
 
 CONFIG = "onnx_config.json"
 FORMAT = 1
@@ -156,8 +156,6 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
 
     Everything is float32. Raises ConfigError when a package is missing, or naming the part that cannot be exported.
     """
-    from stentor import __version__
-
     need_packages()
     model = bundle.model.float().eval()
     _refuse_llm(model)

@@ -158,7 +158,7 @@ class OnnxModel(EncoderCache):
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
     ) -> list[GenerationOutput]:
-        """See `stentor.models.speech_llm.generate.generate`."""
+        """See `stentor.models.speech_llm.modeling.generate`."""
         limits = token_limits(max_new_tokens, len(inputs["input_ids"]))
         return search(OnnxDecoder(self, inputs), limits, eos_ids, **options)
 

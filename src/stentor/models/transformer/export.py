@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from stentor import __version__
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.pretrained.weights import cpu_state, read_json, read_weights, standalone, write_json, write_weights
 from stentor.models.transformer.build import assemble, finish
 from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.processor import TransformerProcessor
+from stentor.version import __version__
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:

@@ -39,18 +39,19 @@ DURATION_SHIFT = 15.0
 def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     texts = requirements.texts or (lambda: ())
-    origin = family
+    base = family
     if family.init is not None:  # an export: its tokenizer is its own
         nothing = dict.fromkeys(("config", "revision", "tokenizer"))
-        origin = family.model_copy(update={"source": str(export_folder(family.init)), **nothing})
-    bundle = assemble(origin, texts, "model" if family.init is None else "model.init")
+        base = family.model_copy(update={"source": str(export_folder(family.init)), **nothing})
+    bundle = assemble(base, texts, "model" if family.init is None else "model.init")
     term = bundle.model.term
     if set(requirements.terms) != {term}:
         raise ConfigError(
             f"A {bundle.model.recogniser.config.model_type} is trained with one loss term named `{term}`, not "
             f"{', '.join(requirements.terms) or 'none'}: write `losses: {{{term}: {term}}}`."
         )
-    bundle.family = family
+    if base is not family:
+        bundle.family, bundle.origin = family, Origin()
     adapt(bundle.model.recogniser, family.lora, family.freeze)
     quantize(bundle.model.recogniser, family.quantize)
     set_memory_options(bundle, (bundle.model.recogniser.encoder,))
@@ -71,7 +72,7 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
             )
         bundle = assemble(section_of(Path(family.source)), texts, where)
         add_trained(bundle, Path(family.source), apart=False)
-        bundle.family = family
+        bundle.family, bundle.origin = family, Origin()
         return bundle
     logging.disable_progress_bar()
     config = part_config(family, where)

@@ -135,7 +135,7 @@ class Dia(TTSProcessor):
     def save_hf(self, folder: Path) -> None:
         from transformers import DiaProcessor
 
-        parts, codec = (self.hf.feature_extractor, self.tokenizer), cast(Any, self.codec)
+        parts, codec = (self.hf.feature_extractor, self.tokenizer), cast("Any", self.codec)
         if codec.type != "dac":  # transformers' processor holds no other
             for part in parts:
                 part.save_pretrained(folder)

@@ -349,7 +349,7 @@ def test_states_of_written_text_are_those_of_a_pass_over_it(limits, monkeypatch)
         for item, (ids, *_) in zip(items, written):
             item.text = processor.decode(ids)
         batch = processor.collate(timed_or_silent(items))
-        reusable = [i for i, (ids, _) in enumerate(written) if ids == processor.tokenizer(items[i].text)["input_ids"]]
+        reusable = [i for i, (ids, *_) in enumerate(written) if ids == processor.tokenizer(items[i].text)["input_ids"]]
         first = model.align(**batch.inputs)
         assert passes == ([len(items) - len(reusable)] if len(reusable) < len(items) else []) and reusable
     passes.clear()

@@ -10,15 +10,16 @@ is 1 unless every fault is caught.
 """
 
 import argparse
+import compileall
 import contextlib
 import hashlib
 import json
+import multiprocessing
 import os
 import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -33,6 +34,14 @@ ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("faults.txt")
 SECONDS = 300
 """Most that the tests of one fault may take."""
+FORKED = multiprocessing.get_context("forkserver")
+"""Tests run in processes forked from one that has imported the libraries, which takes longer than most tests."""
+LIBRARIES = (
+    *("accelerate", "hypothesis.strategies", "lhotse.cut", "peft", "pytest", "schemathesis.pytest.plugin"),
+    *("scipy.signal", "soundfile", "torch", "transformers"),
+)
+RUNNING: set[int] = set()
+"""Process groups of the tests that run now."""
 OUTCOMES = {0: "SURVIVED", 1: "caught"}
 """Outcomes of a fault by pytest's exit code; other codes are errors, as where a module cannot be imported."""
 
@@ -51,15 +60,19 @@ class Fault:
 
 
 def read_table(text: str) -> list[Fault]:
-    """The faults of a table: paragraphs of a name and a file, lines of tests, and old (-) and new (+) lines."""
+    """The faults of a table; see its head."""
+    entries: list[tuple[str, dict[str, list[str]]]] = []
+    for line in text.splitlines():
+        if line[:1] in ("-", "+"):
+            entries[-1][1][line[0]].append(line[1:])
+        elif line and not line.startswith("#"):
+            entries.append((line, {"-": [], "+": []}))
     faults = []
-    for paragraph in re.split(r"\n(?:\s*\n)+", re.sub(r"(?m)^#.*\n", "\n", text).strip("\n")):
-        head, *lines = paragraph.split("\n")
-        name, file = head.split()
-        old, new = ("\n".join(line[1:] for line in lines if line[0] == sign) for sign in "-+")
-        tests = tuple(tuple(shlex.split(line)) for line in lines if line[0] not in "-+")
-        assert tests and old, f"{name} needs tests and old text"
-        faults.append(Fault(name, file, tests, old, new))
+    for head, lines in entries:
+        name, file, tests = head.split(maxsplit=2)
+        arguments = tuple(tuple(shlex.split(part)) for part in tests.split(";"))
+        faults.append(Fault(name, file, arguments, "\n".join(lines["-"]), "\n".join(lines["+"])))
+    assert all(fault.old for fault in faults), "a fault has no old text"
     assert len({fault.name for fault in faults}) == len(faults), "two faults have one name"
     return faults
 
@@ -74,25 +87,38 @@ def key_of(*parts: object, files: Iterable[Path]) -> str:
 
 def run_tests(source: Path, arguments: Iterable[str]) -> tuple[int | None, str]:
     """Pytest's exit code, None when it took too long, and its last lines, with stentor from the folder `source`."""
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    options = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={source.parent / 'tests'}"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, *arguments],
-        cwd=ROOT,
-        env={**environment, "NO_COLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    code: int | None = None
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=SECONDS)
-        code = process.returncode
+    output = source.with_name("output.txt")
+    process = FORKED.Process(target=pytest_main, args=(source, list(arguments), output))
+    process.start()
+    assert process.pid
+    RUNNING.add(process.pid)
+    process.join(SECONDS)
+    code = process.exitcode
+    kill(process.pid)
+    RUNNING.remove(process.pid)
+    return code, "\n".join(output.read_text(errors="replace").strip().split("\n")[-3:])
+
+
+def pytest_main(source: Path, arguments: list[str], output: Path) -> None:
+    """What a process of `FORKED` does: as `python -m pytest`, the head of a process group of its own."""
+    os.setsid()
+    os.chdir(ROOT)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(file, number)
+    os.environ["PYTHONPATH"] = str(source)
+    sys.path[:1] = [str(source), str(ROOT)]  # in the place of the folder of this file
+    import pytest
+
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", f"--basetemp={source.with_name('tests')}"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plug-ins that were imported before
+    sys.exit(pytest.main([*options, *arguments]))
+
+
+def kill(group: int) -> None:
+    """End what is left of a process group."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    out, _ = process.communicate()
-    return code, "\n".join(out.strip().split("\n")[-3:])
+        os.killpg(group, signal.SIGKILL)
 
 
 def unmutated(source: Path, path: str, keywords: set[str]) -> tuple[str, str]:
@@ -176,9 +202,19 @@ def run(faults: list[Fault], results: Results, jobs: int) -> list[str]:
         return with_source(fault.name, key, lambda source: mutated(source, fault))
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+
+        def stop(*_: object) -> None:
+            for group in list(RUNNING):
+                kill(group)
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(130)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
         for number in range(jobs):
             source = Path(folder, str(number), "src")
             shutil.copytree(package, source / "stentor")
+            compileall.compile_dir(source, quiet=2)
             sources.put(source)
         outcomes = list(pool.map(check, keywords))
         return outcomes if "FAILED" in outcomes else list(pool.map(try_out, faults))
@@ -196,6 +232,8 @@ def main() -> int:
         for fault in faults:
             print(f"{fault.name:32} {fault.file:40} {'; '.join(map(shlex.join, fault.tests))}")
         return 0
+    os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", NO_COLOR="1")
+    FORKED.set_forkserver_preload(list(LIBRARIES))
     outcomes = run(faults, Results(options.results), options.jobs)
     print(", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in sorted(set(outcomes))))
     return int(set(outcomes) != {"caught"})

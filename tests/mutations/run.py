@@ -158,6 +158,7 @@ class Results:
 
     def __init__(self, file: Path):
         self.file, self.lock = file, threading.Lock()
+        file.parent.mkdir(parents=True, exist_ok=True)
         lines = file.read_text().splitlines() if file.is_file() else []
         self.rows = {row["name"]: row for row in map(json.loads, lines)}
 
@@ -223,7 +224,9 @@ def run(faults: list[Fault], results: Results, jobs: int) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="regular expression that a fault's name or file must match")
-    parser.add_argument("--results", type=Path, default=Path("mutations.jsonl"), help="default: %(default)s")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "runs" / "mutations.jsonl", help="default: runs/mutations.jsonl"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="faults at a time")
     parser.add_argument("--list", action="store_true", help="list the faults and run nothing")
     options = parser.parse_args()

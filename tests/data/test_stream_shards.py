@@ -290,8 +290,8 @@ def test_going_on_a_second_time_begins_at_the_newest_place(parted, data, worlds)
 def test_everything_that_a_stream_is_made_of_goes_on_at_its_place(parted, source, cut, data, taken):
     """Repeats, a fraction of them, weights, replayed records, segments and what was dropped."""
 
-    def halves(record):
-        return [cut(f"{record.id}/{n}", record.duration / 2) for n in range(2)]
+    def thirds(record):
+        return [cut(f"{record.id}/{n}", record.duration / 3) for n in range(3)]
 
     def make():
         first, second = parted(8, each=11, repeat=1.5), parted(8, each=7, prefix="q")
@@ -300,7 +300,7 @@ def test_everything_that_a_stream_is_made_of_goes_on_at_its_place(parted, source
         listed = source([cut(f"l{i}", 2.0) for i in range(30)])
         replay = {"share": 0.3, "sources": [source([cut(f"r{i}", 1.0) for i in range(9)])]}
         section = data(first, second, listed, replay=replay, window=64, batch_tokens=100, min_seconds=0.1)
-        train = train_dataset(section, 0, lambda cut: None, lambda line: None, halves)
+        train = train_dataset(section, 0, lambda cut: None, lambda line: None, thirds)
         return train, train.batch_sampler(price)
 
     straight, sampler = make()

@@ -86,7 +86,7 @@ def test_average_of_the_best_with_ema_and_plateau(scripted, rows):
 
 
 @pytest.mark.parametrize("ema", [pytest.param(None, marks=pytest.mark.slow), 0.5])
-def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted, ema):
+def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted, rows, ema):
     """Also in bf16 and with accumulation; after a kill between the stop and the results the run is still stopped."""
     settings = [
         "train.steps=40",
@@ -101,6 +101,8 @@ def test_early_stop_goes_back_to_the_best_and_stays_stopped(scripted, ema):
     got = results(folder)
     assert got["steps"] == 8 and got["environment"]["precision"] == "bf16"
     assert got["stopped"] == "dev/wer has not improved in 2 evaluations (best: 30.00 % at step 4)"
+    at_best = next(row for row in rows(folder, "eval/dev/perplexity") if row["step"] == 4)
+    assert got["eval"]["dev"]["perplexity"]["value"] == pytest.approx(at_best["eval/dev/perplexity"], rel=1e-5)
     export = load_file(folder / "export" / "model.safetensors")
     kind = "ema" if ema else "weights"
     assert same(export, weights(folder, 4, kind)) and not same(export, weights(folder, 8, kind), atol=1e-4)

@@ -89,6 +89,23 @@ def test_words_of_arrays_and_files_are_the_same(model, spoken, long_file):
     assert loaded.transcribe(audio, rate).words == loaded.transcribe(short).words
 
 
+def test_times_count_from_the_clip_and_not_from_the_room_before_it(model):
+    from stentor.audio.synth import say
+    from stentor.data.batch import Example
+    from stentor.data.trained_speech import TrainedSpeech, with_room
+
+    loaded = stentor.load(model)
+    processor, clip = loaded.bundle.processor, Example("a", say("one two three").audio_at(RATE), text="one two three")
+    processor.trained_speech = TrainedSpeech(room=0.5)
+    (roomy,), (earlier,) = with_room(processor, [clip])
+    (words,) = loaded.task.align(loaded.bundle, [clip])
+    processor.trained_speech = TrainedSpeech()
+    (later,) = loaded.task.align(loaded.bundle, [roomy])
+    within = [min(max(word["end"] - earlier, 0.0), len(clip.audio) / RATE) for word in later]
+    assert earlier > 0.3 and [word["end"] for word in words] == pytest.approx(within, abs=2e-3)
+    assert max(within) > 0
+
+
 def test_every_format_from_the_command_line(model, spoken, long_file, tmp_path, capsys):
     formats = "json,txt,srt,vtt,ctm,textgrid"
     code = main(["transcribe", str(model), str(long_file), "--words", "--format", formats, "--out", str(tmp_path)])

@@ -151,6 +151,13 @@ def test_beams_take_back_what_greedy_decoding_cannot():
     assert Letters().decode(search(Scripted(table), [12], {END}, beams=4, bias=phrases("bob"))[0][0]) == "a bebby"
 
 
+def test_beams_compare_means_over_the_tokens():
+    table = torch.full((1, 2, len(LETTERS)), 1e-6)
+    table[0, 0, [END, LETTERS.index("a")]] = torch.tensor([0.55, 0.45])  # the empty text is likelier than "a"
+    table[0, 1, END] = 1.0
+    assert Letters().decode(search(Scripted(table.log()), [12], {END}, beams=4)[0][0]) == "a"
+
+
 def by_paths(log_probs, bias):
     """The best text by all paths of a CTC head, with the bonus of its words."""
     totals = {}

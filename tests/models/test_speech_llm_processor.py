@@ -180,12 +180,14 @@ def test_spec_augment_of_an_example_reaches_its_features_only():
     settings = {"time_masks": 2, "time_width": 30, "freq_masks": 2, "freq_width": 20}
     for encoder in ("whisper", "wav2vec2-base"):
         processor = build(encoder).processor
-        plain = processor.collate(examples()).inputs["features"]
+        inputs = processor.collate(examples()).inputs
+        plain, length = inputs["features"], inputs["feature_lengths"][1]
         items = examples()
-        items[0].rng, items[0].extra = np.random.default_rng(0), {"spec_augment": settings}
+        items[1].rng, items[1].extra = np.random.default_rng(0), {"spec_augment": settings}
         masked = processor.collate(items).inputs["features"]
-        assert not torch.equal(masked[0], plain[0])
-        assert torch.equal(masked[1:], plain[1:])
+        assert not torch.equal(masked[1, ..., :length], plain[1, ..., :length])
+        assert torch.equal(masked[1, ..., length:], plain[1, ..., length:]) and length < plain.shape[-1]
+        assert torch.equal(masked[[0, 2]], plain[[0, 2]])
 
 
 @pytest.mark.parametrize(

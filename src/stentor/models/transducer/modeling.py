@@ -20,7 +20,7 @@ from stentor.models.transducer.beam import Hypothesis, search
 from stentor.models.transducer.decoding import Path, State, greedy
 
 BIASED = 4
-"""Least beams where phrases are favoured: greedily hardly any is written (benchmarks/hotwords.py)."""
+"""Least beams where phrases are favoured: greedily hardly any is written (`python benchmarks hotwords`)."""
 NODES = 8192
 """Pairs of a frame and a token whose logits are in memory at a time when texts are rescored."""
 MAX_SYMBOLS = 10

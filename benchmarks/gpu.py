@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from benchmarks.harness import RATE, Result, Row, Rows, Table, benchmark
 
 from benchmarks import harness
+from benchmarks.harness import RATE, Result, Row, Rows, Table, benchmark
 from stentor.callbacks.base import Callback
 
 Device = Literal["cuda", "cpu"]
@@ -181,18 +181,15 @@ def finetuned(model: str, how: str, folder: str, items: int, steps: int, workers
 
 def _noise_with_texts(folder: Path, count: int, tiny: bool) -> None:
     """A manifest of clips of noise with texts of random words."""
-    import soundfile
-
-    folder.mkdir()
-    rng, rows = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), rng.integers(2, 9))) for _ in range(2000)]
-    for i in range(count):
+
+    def clip() -> tuple[np.ndarray, Row]:
         seconds = float(np.clip(rng.gamma(4.0, 3.0), 1, 28)) if not tiny else 1.0
         audio = (0.1 * rng.standard_normal(round(seconds * RATE))).astype(np.float32)
-        soundfile.write(folder / f"{i}.wav", audio, RATE)
-        text = " ".join(rng.choice(words, max(1, round(2.6 * seconds))))
-        rows.append({"id": str(i), "audio_path": f"{i}.wav", "text": text, "language": "en", "duration": seconds})
-    harness.write_lines(folder / "train.jsonl", rows)
+        return audio, {"text": " ".join(rng.choice(words, max(1, round(2.6 * seconds)))), "language": "en"}
+
+    harness.write_clips(folder, (clip() for _ in range(count)))
 
 
 # Speech synthesis

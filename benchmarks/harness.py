@@ -223,7 +223,9 @@ class Table(list[Row]):
     def add(self, row: Row) -> Row:
         cells = dict(_cells(row))
         if list(cells) != list(self.widths):
-            self.widths = {key: max(len(key), len(cell)) + 2 for key, cell in cells.items()}
+            self.widths = {key: max(len(key), len(cell), 10) + 2 for key, cell in cells.items()}
+            first = next(iter(cells))
+            self.widths[first] = max(self.widths[first], 30)
             print("\n" + "".join(f"{key:{width}}" for key, width in self.widths.items()))
         print("".join(f"{cells[key]:{width}}" for key, width in self.widths.items()), flush=True)
         self.append(row)
@@ -380,6 +382,19 @@ def read_lines(path: Path) -> Rows:
 def write_lines(path: Path, rows: Iterable[Row]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def write_clips(folder: Path, clips: Iterable[tuple[Any, Row]], name: str = "train.jsonl", suffix: str = "wav") -> Path:
+    """Write audio at 16 kHz, each clip with further keys of its record, and the manifest of all."""
+    from stentor.audio.io import write
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for i, (audio, more) in enumerate(clips):
+        write(folder / f"{i:06d}.{suffix}", audio, RATE)
+        file = {"id": f"{i:06d}", "audio_path": f"{i:06d}.{suffix}", "duration": len(audio) / RATE}
+        rows.append(file | more)
+    return write_lines(folder / name, rows)
 
 
 def utterances(data: Path) -> Rows:

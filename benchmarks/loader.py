@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from benchmarks.harness import DATA, FOLDER, RATE, Result, Row, Rows, Table, benchmark
 from lhotse import CutSet, MonoCut
 from lhotse.dataset import DynamicBucketingSampler
 from lhotse.dataset.sampling.base import TimeConstraint
 
 from benchmarks import harness
+from benchmarks.harness import DATA, FOLDER, RATE, Result, Row, Rows, Table, benchmark
 from stentor.data.batch import Example
 from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler, Item, PlannedBatch
 from stentor.dataloading.mixing import Mix, Pool
@@ -258,7 +258,6 @@ def _packed_training(rounds: int, budget: int = 2048, items: int = 60) -> dict[s
 def _speak_batches(corpus: Corpus, layout: str, budget: int) -> tuple[torch.nn.Module, list[dict[str, torch.Tensor]]]:
     """A model, and all items of a corpus as its batches."""
     from benchmarks.speak import BACKBONE, CODEBOOKS, ENTRIES, build_omnivoice
-
     from stentor.models.omnivoice.sample import build
     from stentor.tasks.speak import Conditions
 

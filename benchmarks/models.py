@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.harness import Result, Row, Rows, Table, benchmark
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import harness
+from benchmarks.harness import Result, Row, Rows, Table, benchmark
 
 # Attention
 

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
 
 from benchmarks import harness
+from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
+from benchmarks.storage import stand_ins
 from stentor.audio.io import read, write
 
 # Costs of each step
@@ -87,18 +88,20 @@ def _flac_files(folder: Path, data: str, seconds: float) -> tuple[Path, float]:
     from stentor.data.cut import record_from_cut
     from stentor.data.load_audio import load_audio
 
-    folder.mkdir()
-    rows, total = [], 0.0
-    for number, cut in enumerate(parse_source(data).cuts()):
-        write(folder / f"{number:06d}.flac", load_audio(cut, RATE), RATE)
-        record = record_from_cut(cut)
-        keep = {key: record[key] for key in ("id", "text", "duration", "speaker", "language") if record.get(key)}
-        rows.append({"audio_path": f"{number:06d}.flac", **keep})
+    cuts, total = [], 0.0
+    for cut in parse_source(data).cuts():
+        cuts.append(cut)
         total += cut.duration
         if total >= seconds:
             break
-    harness.write_lines(folder / "one.jsonl", rows[:1])
-    return harness.write_lines(folder / "data.jsonl", rows), total / 3600
+
+    def clip(cut: Any) -> tuple[np.ndarray, Row]:
+        record = record_from_cut(cut)
+        keys = ("id", "text", "duration", "speaker", "language")
+        return load_audio(cut, RATE), {key: record[key] for key in keys if record.get(key)}
+
+    harness.write_clips(folder, map(clip, cuts[:1]), "one.jsonl", "flac")
+    return harness.write_clips(folder, map(clip, cuts), "data.jsonl", "flac"), total / 3600
 
 
 def _size(path: Path) -> int:
@@ -151,18 +154,21 @@ def _clips_with_codec(folder: Path, seconds: float) -> float:
     from stentor.audio.synth import say
     from stentor.models.codecs.mel_rvq import MelRVQ
 
-    total, records, clips = 0.0, [], []
-    while total < seconds:
-        number = len(records)
-        text = f"number {number} " + " ".join(SPOKEN[(number + i) % 2] for i in range(5))
-        audio = say(text, speed=150 + number % 40).audio
-        write(folder / f"{number}.wav", audio, RATE)
-        records.append({"id": f"r{number}", "audio_path": f"{number}.wav", "text": text, "duration": len(audio) / RATE})
-        total += len(audio) / RATE
-        clips += [audio] if number < 8 else []
-    harness.write_lines(folder / "data.jsonl", records)
-    MelRVQ().fit(clips).save(folder / "codec")
-    return total
+    lengths: list[float] = []
+    heard: list[np.ndarray] = []
+
+    def clips() -> Iterator[tuple[np.ndarray, Row]]:
+        while sum(lengths) < seconds:
+            number = len(lengths)
+            text = f"number {number} " + " ".join(SPOKEN[(number + i) % 2] for i in range(5))
+            audio = say(text, speed=150 + number % 40).audio
+            lengths.append(len(audio) / RATE)
+            heard.extend([audio] if number < 8 else [])
+            yield audio, {"text": text}
+
+    harness.write_clips(folder, clips(), "data.jsonl")
+    MelRVQ().fit(heard).save(folder / "codec")
+    return sum(lengths)
 
 
 class Meter:
@@ -240,7 +246,7 @@ def ray_trials(trials: int = 10, seed: int = 0, s3: bool = False) -> None:
     settings.json with those of a run without Ray. Ten of 106 records have broken audio. With `--s3` the output goes to
     an S3 stand-in (moto), and the command that resumes has lost its local work folder.
     """
-    storage = Storage() if s3 else None
+    storage = stand_ins().StandIn() if s3 else None
     differing = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -300,37 +306,20 @@ def _contents(folder: Path, name: str) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes().replace(name.encode(), b"TO") for file in files}
 
 
-class Storage:
-    """An S3 stand-in on this machine."""
-
-    def __init__(self) -> None:
-        import s3fs
-        from moto.server import ThreadedMotoServer
-
-        self.server = ThreadedMotoServer(port=0)
-        self.server.start()
-        host, port = self.server.get_host_and_port()
-        self.environment = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
-        self.environment |= {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-        client = {"endpoint_url": self.environment["AWS_ENDPOINT_URL"]}
-        self.files = s3fs.S3FileSystem(key="testing", secret="testing", client_kwargs=client, use_listings_cache=False)
-        self.files.mkdir("bucket")
-
-
 def _groups_done(folder: Path) -> int:
     """Lines of the command's journal; at an address it has a copy on this machine."""
     journals = list(folder.rglob("tokens.part"))
     return max(0, journals[0].read_bytes().count(b"\n") - 1) if journals and journals[0].is_file() else 0
 
 
-def _trial(seed: int, arguments: list[str], folder: Path, storage: Storage | None) -> tuple[dict[str, bytes], str]:
+def _trial(seed: int, arguments: list[str], folder: Path, storage: Any) -> tuple[dict[str, bytes], str]:
     """The files that are there in the end, and what happened."""
     from ray.cluster_utils import Cluster
 
     rng = random.Random(seed)
     node_at, driver_at = rng.uniform(0, LATEST), rng.uniform(0, LATEST)
     to = str(folder / "out") if storage is None else f"s3://bucket/trial-{seed}"
-    environment = {"STENTOR_CACHE": str(folder / "cache"), **({} if storage is None else storage.environment)}
+    environment = {"STENTOR_CACHE": str(folder / "cache"), **(storage.environment() if storage else {})}
     node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     other = cluster.add_node(**node)
@@ -361,9 +350,11 @@ def _trial(seed: int, arguments: list[str], folder: Path, storage: Storage | Non
             raise RuntimeError(process.stderr.read())
     finally:
         cluster.shutdown()
-    if storage is not None:
-        storage.files.get(to.removeprefix("s3://"), str(folder / "out"), recursive=True)
-    return _contents(folder / "out", to), ", ".join(happened)
+    if storage is None:
+        return _contents(folder / "out", to), ", ".join(happened)
+    place = stand_ins().Folder(storage, f"trial-{seed}")
+    files = {name: place.get(name).replace(to.encode(), b"TO") for name in place.names()}
+    return files, ", ".join(happened)
 
 
 # Filters against a known truth

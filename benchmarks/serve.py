@@ -1,6 +1,9 @@
-"""`stentor serve`: throughput and latency, beside offline transcription and beside `transformers serve`."""
+"""`stentor serve`: throughput, latency and sessions, beside offline transcription and `transformers serve`."""
 
+import asyncio
+import base64
 import contextlib
+import json
 import socket
 import statistics
 import subprocess
@@ -11,16 +14,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
 import numpy as np
-from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
-from benchmarks.words import data_whisper
+import psutil
+from websockets.asyncio.client import connect
 
 import stentor
 from benchmarks import harness
+from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
+from benchmarks.words import Utterance, data_whisper, speech
+from stentor.metrics.wer import count_errors, matches, rate
 
 Options = Annotated[str, "Further options of stentor serve, in quotes."]
 SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -387,3 +394,124 @@ def _wait_for(server: Server, condition: Callable[[float], bool], thread: thread
                 return
             time.sleep(0.2)
     raise SystemExit("The long file was not taken.")
+
+
+# Sessions at once
+
+
+@benchmark
+def stream_sessions(
+    model: str,
+    /,
+    sessions: tuple[int, ...] = (1, 16),
+    seconds: float = 60,
+    delay: float | None = None,
+    block: float = 0.1,
+    options: str = "",
+) -> Result:
+    """Sessions at once at `/v1/realtime` of `stentor serve`: how late words come, and the real-time factor.
+
+    The model is a run or an export; `--options` are further options of stentor serve, in quotes. Each session sends a
+    recording of its own of the built-in voices (their test part, with pauses, as in the benchmark `stream_hour`), PCM
+    at 16 kHz in blocks of `--block` seconds, and commits it at its end; its clients share a process beside the
+    server's. Twice for each number of sessions:
+
+    * paced: a block is sent when its last sample would have been spoken; the sessions begin spread over a second.
+      Latency is the wall time from the end of a word in the recording to its delta at the client, of words that are
+      right; their word error rate; the share of the machine's time that the server used.
+    * unpaced: blocks are sent as fast as they are taken. Real-time factor: wall time by the audio of all sessions.
+    """
+    harness.set_threads(1)
+    recordings, table = _recorded(max(sessions), seconds), Table()
+    with stentor_serve(model, *options.split()) as server:
+        client = Client(server, block, delay)
+        asyncio.run(client.sessions(recordings[:1], paced=False))
+        for count in sessions:
+            for paced in (True, False):
+                table.add(asyncio.run(client.sessions(recordings[:count], paced)))
+    return table, {"delay": delay, "block": block, "options": options}
+
+
+class Recording:
+    """What a session sends, and the words in it."""
+
+    def __init__(self, utterances: list[Utterance]):
+        self.words: Rows = []
+        samples = 0
+        for audio, words in utterances:
+            self.words += [{**word, "end": word["end"] + samples / RATE} for word in words]
+            samples += len(audio)
+        self.audio = (np.concatenate([audio for audio, _ in utterances]).clip(-1, 1) * 32767).astype("<i2")
+        self.seconds = samples / RATE
+
+
+def _recorded(count: int, seconds: float) -> list[Recording]:
+    """Recordings of about so many seconds."""
+    utterances = speech(count * seconds * 1.5)
+    recordings = []
+    for _ in range(count):
+        parts, length = [], 0.0
+        while length < seconds:
+            parts += islice(utterances, 1)
+            length += len(parts[-1][0]) / RATE
+        recordings.append(Recording(parts))
+    return recordings
+
+
+class Client:
+    """Sends recordings to a server's `/v1/realtime` and notes when words come."""
+
+    def __init__(self, server: Any, block: float, delay: float | None):
+        self.server, self.size = server, round(block * RATE)
+        transcription = {"model": server.model, **({} if delay is None else {"delay": delay})}
+        audio = {"format": {"type": "audio/pcm", "rate": RATE}, "transcription": transcription, "turn_detection": None}
+        self.settings = {"type": "session.update", "session": {"type": "transcription", "audio": {"input": audio}}}
+
+    async def sessions(self, recordings: list[Recording], paced: bool) -> Row:
+        """The figures of sessions at once."""
+        began, cpu, count = time.perf_counter(), self.server.cpu_seconds(), len(recordings)
+        answers = [self.session(each, paced, i / count * paced) for i, each in enumerate(recordings)]
+        heard_all = await asyncio.gather(*answers)
+        took, used = time.perf_counter() - began, self.server.cpu_seconds() - cpu
+        sides, latencies = [], []
+        for recording, heard in zip(recordings, heard_all):
+            sides.append(([w["word"].lower() for w in recording.words], [word for word, _ in heard]))
+            latencies += [heard[k][1] - recording.words[i]["end"] for i, k in matches(*sides[-1])]
+        row: Row = {"sessions": count, "paced": paced, "wer": round(rate(count_errors(sides)), 4)}
+        if paced:
+            row |= {"words": len(latencies), "p50": round(statistics.median(latencies), 3)}
+            row |= {f"p{p}": round(float(np.percentile(latencies, p)), 3) for p in (90, 99)}
+        else:
+            row["rtf"] = round(took / sum(recording.seconds for recording in recordings), 4)
+        return row | {"cpu": round(used / took / (psutil.cpu_count() or 1), 3), "seconds": round(took, 1)}
+
+    async def session(self, recording: Recording, paced: bool, wait: float) -> list[tuple[str, float]]:
+        """Words with the seconds after the recording's start at which they came."""
+        words: list[tuple[str, float]] = []
+        await asyncio.sleep(wait)
+        address = f"{self.server.url.replace('http', 'ws')}/v1/realtime?intent=transcription"
+        async with connect(address, compression=None, ping_interval=None) as socket:
+            await socket.send(json.dumps(self.settings))
+            while json.loads(await socket.recv())["type"] != "session.updated":
+                pass
+            began = time.perf_counter()
+            sender = asyncio.create_task(self.send(socket, recording, began if paced else None))
+            async for message in socket:
+                event = json.loads(message)
+                if event["type"].endswith((".failed", "error")):
+                    raise SystemExit(str(event))
+                if event["type"].endswith(".delta"):
+                    words.append((event["delta"].strip().lower(), time.perf_counter() - began))
+                if event["type"].endswith(".completed"):
+                    break
+            await sender
+        return words
+
+    async def send(self, socket: Any, recording: Recording, began: float | None) -> None:
+        for first in range(0, len(recording.audio), self.size):
+            part = recording.audio[first : first + self.size]
+            if began is not None:
+                await asyncio.sleep(max(0.0, began + (first + len(part)) / RATE - time.perf_counter()))
+            audio = base64.b64encode(part.tobytes()).decode()
+            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+        await socket.send(json.dumps({"type": "input_audio_buffer.commit"}))

@@ -17,10 +17,10 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import torch
-from benchmarks.harness import Result, Row, Table, benchmark
 
 import stentor
 from benchmarks import harness
+from benchmarks.harness import Result, Row, Table, benchmark
 from stentor.audio.synth import say
 from stentor.audio.writer import open_writer
 from stentor.inference.speak import Utterance

@@ -1,4 +1,4 @@
-"""Data at scale: data sets that do not fit in memory, token shards, shards at an address, checkpoints."""
+"""Storage: token shards, shards of audio at an address, checkpoints."""
 
 import hashlib
 import importlib.util
@@ -6,236 +6,44 @@ import io
 import json
 import multiprocessing
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
-from benchmarks.harness import FOLDER, RATE, Result, Row, Rows, Table, benchmark
+import soundfile
+import torch
+import torch.multiprocessing
+from safetensors.torch import save_file
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from benchmarks import harness
-
-# Imports of the package lie inside the functions: a process that measures its memory imports only what it needs.
-
-
-# Data sets that do not fit in memory
-
-CLIP = 30.0
-STEPS = 100_000
-RUN = """
-name: start
-output: {folder}/runs
-task: {{type: transcribe}}
-model:
-  type: speech_llm
-  encoder:
-    config: {{model_type: parakeet_encoder, num_mel_bins: 80, hidden_size: 32, num_hidden_layers: 1,
-      num_attention_heads: 2, intermediate_size: 32, subsampling_conv_channels: 16}}
-  llm:
-    config: {{model_type: qwen2, hidden_size: 32, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2,
-      num_key_value_heads: 2, tie_word_embeddings: true, max_position_embeddings: 1024}}
-  tokenizer: characters
-data:
-  train: [{{type: jsonl, path: {folder}/train.jsonl}}]
-  eval: {{dev: {{type: jsonl, path: {folder}/train.jsonl, limit: 4}}}}
-  batch_tokens: 600
-  workers: 0
-train: {{steps: 1, log_every: 1, device: cpu}}
-"""
-
-
-@benchmark
-def large_data(what: Literal["make", "start", "simulate", "plan"], /, *, to: Path, records: int = 10_000_000) -> None:
-    """Data sets that do not fit in memory: how long training takes to start and to resume, and what a rank holds.
-
-        python benchmarks large_data make --to DIR --records 10000000    # manifest, index: 2.1 GB
-        python benchmarks large_data start --to DIR                      # first batch at steps 0 and 100,000; a command
-        python benchmarks large_data simulate --to DIR                   # 400 million records, 1,024 ranks: 6.4 GB more
-        python benchmarks large_data plan --to DIR --records 1000000     # memory of `prepare tokens`, beside a list
-
-    Every row is measured in a process of its own, which imports what training imports. `simulate` writes an index of
-    400 million rows, of which each points to one of the 10 million lines of the manifest; so lines are really read,
-    parsed and made into records, and costs counted and packed, but 40 rows share a line. Some of the 1,024 ranks run,
-    one after the other; the others would do the same with other lanes. No audio is read and no model is trained.
-    """
-    table, manifest = Table(), to / "train.jsonl"
-    if what == "make":
-        _make_manifest(to, records)
-    elif what == "start":
-        _starts(table, to, manifest)
-    elif what == "simulate":
-        _simulated(table, to, manifest)
-    else:
-        for way in ("list", "plan"):
-            table.add({"way": way, "records": records, **harness.apart(planned_shards, manifest, records, way)})
-
-
-def _make_manifest(folder: Path, records: int) -> None:
-    """A manifest of clips with the lengths of a read corpus, 20 languages, and its index."""
-    import soundfile
-
-    folder.mkdir(parents=True, exist_ok=True)
-    soundfile.write(folder / "clip.wav", np.random.default_rng(0).normal(0, 0.05, int(RATE * CLIP)), RATE)
-    manifest, generator, block = folder / "train.jsonl", np.random.default_rng(0), 100_000
-    line = '{{"id": "utt-{:09d}", "audio_path": "clip.wav", "duration": {}, "text": "{}", "language": "l{}"}}\n'
-    with manifest.open("w") as file:
-        for start in range(0, records, block):
-            seconds = np.clip(generator.lognormal(np.log(4.9), 0.5, block), 0.5, CLIP).round(3).tolist()
-            languages = generator.integers(0, 20, block).tolist()
-            numbers = range(start, min(start + block, records))
-            rows = zip(numbers, seconds, languages)
-            file.write("".join(line.format(i, s, "one two three " * int(1 + s / 2), code) for i, s, code in rows))
-    wall, cpu = harness.timed_command(harness.stentor_command("prepare", "index", manifest))
-    size = sum(f.stat().st_size for f in (folder / "train.jsonl.index").iterdir())
-    print(f"index: {wall:.0f} s, {cpu:.0f} s of one core, {size / records:.1f} bytes a record")
-
-
-def _held() -> Row:
-    """GB of this process: the most it ever held, and of that now its own and mapped from files (shared by all ranks of
-    a machine)."""
-    keys = {"peak_gb": "VmHWM", "own_gb": "RssAnon", "mapped_gb": "RssFile"}
-    return {name: harness.memory(key) / 1.024e9 for name, key in keys.items()}
-
-
-def _positions(cut: Any, seconds: float) -> int:
-    """Positions as a speech language model counts them: 12.5 a second, and a token for four letters."""
-    from stentor.data.cut import text_of
-
-    return int(seconds * 12.5) + len(text_of(cut) or "") // 4 + 8
-
-
-def rank_of(manifest: str, options: Row) -> Row:
-    """One rank, in its own process: the time to its first batch, then some windows of its lanes."""
-    import lhotse  # noqa: F401  before the clock starts
-
-    import stentor.dataloading.dataset
-    import stentor.sources.jsonl
-    from stentor.dataloading.section import Data
-
-    defaults = {"lanes": 1, "window": 1000, "rank": 0, "world": 1, "batches": 0, "tokens": 2000, "torch": 0}
-    options = {**defaults, "layout": "padded", **options}
-    if options["torch"]:
-        import stentor.commands.train
-
-    wall, cpu = time.time(), time.process_time()
-    shape = {key: options[key] for key in ("lanes", "layout", "window")}
-    source = stentor.sources.jsonl.Jsonl(type="jsonl", path=manifest)
-    section = Data(train=[source], batch_tokens=options["tokens"], **shape)
-    train = stentor.dataloading.dataset.train_dataset(section, 0, lambda cut: None, lambda line: None)
-    sampler = train.batch_sampler(_positions)
-    train.statistics(sampler)
-    train.fingerprint(sampler)
-    index = 0
-    if "starts" in options:
-        content = json.loads(Path(options["starts"]).read_text())
-        index = content["index"]
-        sampler.go_on(content["starts"])
-    planned = sampler.shard(options["rank"], options["world"], index=index)
-    first = next(planned)
-    row: Row = {"seconds": time.time() - wall, "cpu": time.process_time() - cpu, "first": first.items[0].cut.id}
-    cpu, items, tokens, slots = time.process_time(), 0, 0, 0
-    for batch in islice(planned, options["batches"]):
-        costs = [item.cost for item in batch.items]
-        items, tokens = items + len(costs), tokens + sum(costs)
-        slots += options["tokens"] if options["layout"] == "packed" else max(costs) * len(costs)
-    if items:
-        row |= {"items": items, "fill": tokens / slots, "us_per_record": (time.process_time() - cpu) / items * 1e6}
-    if "save" in options:
-        save, at = Path(options["save"]), (options["batches"] + 1) * options["world"]
-        save.write_text(json.dumps({"index": at, "starts": sampler.starts(at)}))
-        row["state_bytes"] = save.stat().st_size
-    return row | {"records": train.records, "hours": train.hours, **_held()}
-
-
-def _starts(table: Table, folder: Path, manifest: Path) -> None:
-    """The first batch at step 0 and at step 100,000, whose place is reached by planning all steps before it."""
-    place = str(folder / "place.json")
-    small = {"tokens": 250}  # of about two records, or planning up to there would take minutes
-    cases = [(f"{STEPS:,} steps planned", {**small, "batches": STEPS - 1, "save": place})]
-    for _ in range(2):
-        cases.append(("first batch at step 0", {**small, "torch": 1}))
-        cases.append((f"first batch at step {STEPS:,}", {**small, "torch": 1, "starts": place}))
-    for name, options in cases:
-        table.add({"case": name, **harness.apart(rank_of, manifest, options)})
-    for _ in range(3):
-        table.add(_train_command(folder))
-
-
-def _train_command(folder: Path) -> Row:
-    """`stentor train` from the command to its first step, imports and all."""
-    (folder / "run.yaml").write_text(RUN.format(folder=folder))
-    shutil.rmtree(folder / "runs", ignore_errors=True)
-    before, began = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]), time.perf_counter()
-    arguments = harness.stentor_command("train", folder / "run.yaml")
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if line.startswith("step 1/1"))
-        row: Row = {"case": "stentor train", "seconds": time.perf_counter() - began}
-        row["peak_gb"] = harness.memory("VmHWM", process.pid) / 1.024e9
-        process.stdout.read()
-    return row | {"cpu": sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before}
-
-
-def _simulated(table: Table, folder: Path, manifest: Path, copies: int = 40, world: int = 1024) -> None:
-    """Some of 1,024 ranks on an index of 40 times as many records."""
-    from stentor.data.record_index import Part, RecordIndex, identity, index_folder, write_header
-
-    many, index = folder / "train400.jsonl", RecordIndex(manifest)
-    if not many.exists():
-        os.link(manifest, many)
-    target = index_folder(many)
-    if not (target / "index.json").exists():
-        target.mkdir(exist_ok=True)
-        rows = np.lib.format.open_memmap(target / "records.npy", "w+", index.records.dtype, (copies * len(index),))
-        parts, at = {}, 0
-        for language, part in index.parts.items():
-            parts[language] = Part(at, part.count * copies, part.seconds * copies)
-            for _ in range(copies):
-                rows[at : at + part.count] = index.records[part.first : part.first + part.count]
-                at += part.count
-        rows.flush()
-        write_header(target, identity(many), "synthetic", parts)
-    cases = [("padded", 1000, 0), ("padded", 1000, world - 1), ("padded", 4000, 0), ("packed", 1000, 0)]
-    for layout, window, rank in cases:
-        place = str(folder / "place.json")
-        options = {"lanes": world, "world": world, "layout": layout, "window": window, "rank": rank}
-        name = f"{layout}, window {window:,}, rank {rank:,}"
-        first = harness.apart(rank_of, many, {**options, "save": place, "batches": 600})
-        table.add({"case": f"{name}: step 0", **first})
-        resumed = harness.apart(rank_of, many, {**options, "starts": place})
-        table.add({"case": f"{name}: resumed at step 601", **resumed})
-
-
-def planned_shards(manifest: str, records: int, way: str) -> Row:
-    """The records of `prepare tokens` with their groups: as the verb plans them, or only listed in memory."""
-    import lhotse  # noqa: F401  before the clock starts
-
-    from stentor.cli.prepare import TokensOptions
-    from stentor.commands.prepare.tokens.plan import plan_shards
-    from stentor.sources.jsonl import Jsonl
-
-    source = Jsonl(type="jsonl", path=manifest, limit=records)
-    before, began = _held()["own_gb"], time.process_time()
-    if way == "list":
-        held = list(source.cuts())
-    else:
-        held = plan_shards(source.cuts(), TokensOptions(data=manifest, codec="none", to=Path("shards")))
-    cpu, after = time.process_time() - began, _held()
-    assert held
-    row = {"us_per_record": cpu / records * 1e6, "bytes": (after["own_gb"] - before) / records * 1e9}
-    return row | {"peak_gb": after["peak_gb"]}
-
+from benchmarks.harness import FOLDER, RATE, Result, Row, Rows, Table, benchmark
+from stentor.data import storage_cache
+from stentor.data.codec_tokens import load_codes
+from stentor.data.load_audio import load_audio
+from stentor.data.storage import as_path
+from stentor.data.storage_cache import local_copy, prefetch
+from stentor.data.tar import index
+from stentor.engine.checkpoint_writer import CheckpointWriter, PendingCheckpoint
+from stentor.engine.device import Communicator, give_back_memory
+from stentor.engine.ema import trained_tensors
+from stentor.engine.optim import optimizer_state
+from stentor.engine.sharding import own_shards
+from stentor.models.weights_io import write_weights
+from stentor.sources.shards import Shards
 
 # Token shards
 
@@ -292,9 +100,6 @@ def write_token_shards(folder: Path, shards: int, samples: int) -> int:
 
 
 def _read_token_shards(folder: Path, shards: int, samples: int, rounds: int) -> Rows:
-    from stentor.data.codec_tokens import load_codes
-    from stentor.sources.shards import Shards
-
     stream = Shards(type="shards", path=folder, stream=True).lane(0, 1, (0, 0))
     cuts: list[Any] = list(stream.cuts())
     ways: dict[str, Callable[[], int]] = {
@@ -345,8 +150,6 @@ def _with_webdataset(folder: Path) -> Iterator[tuple[Row, np.ndarray]]:
 
 def _held_by_a_shard(folder: Path) -> float:
     """MB that a shard takes while its records are read, at most: of a stream that is read to its end."""
-    from stentor.sources.shards import Shards
-
     stream = Shards(type="shards", path=folder, stream=True, mix=4).lane(0, 1, (0, 1))
     for _ in stream.cuts():  # what is kept for good does not count
         pass
@@ -385,8 +188,6 @@ def storage(shards: int = 12, minutes: Annotated[float, "Of audio in each shard.
 
 def _audio_shards(folder: Path, shards: int, minutes: float) -> int:
     """Shards of FLAC with labels: noise through a slow envelope, which is coded about as speech is."""
-    import soundfile
-
     folder.mkdir()
     rng, voices = np.random.default_rng(0), []
     at, count = np.arange(round(SECONDS * RATE)) / RATE, round(minutes * 60 / SECONDS)
@@ -429,7 +230,8 @@ def _servers(folder: Path) -> Iterator[tuple[dict[str, str], Any]]:
         process.join()
 
 
-def _stand_ins() -> Any:
+def stand_ins() -> Any:
+    """The servers of the tests."""
     sys.path.append(str(FOLDER.parent / "tests"))
     import s3_stand_in
 
@@ -437,18 +239,18 @@ def _stand_ins() -> Any:
 
 
 def _serve_s3(folder: Path, answers: Any) -> None:
-    server = _stand_ins().StandIn()
-    answers.put((server.environment(), _stand_ins().Folder(server, "shards").put_folder("data", folder)))
+    server = stand_ins().StandIn()
+    answers.put((server.environment(), stand_ins().Folder(server, "shards").put_folder("data", folder)))
     time.sleep(3600)
 
 
 def _serve_web(folder: Path, answers: Any) -> None:
-    answers.put(_stand_ins().WebServer(folder, ranges=True).port)
+    answers.put(stand_ins().WebServer(folder, ranges=True).port)
     time.sleep(3600)
 
 
 def _cut_connections(port: int, cuts: Any, answers: Any) -> None:
-    proxy = _stand_ins().CuttingProxy("127.0.0.1", port, cut_every=1.0)
+    proxy = stand_ins().CuttingProxy("127.0.0.1", port, cut_every=1.0)
     answers.put(proxy.port)
     while True:
         time.sleep(0.2)
@@ -456,8 +258,6 @@ def _cut_connections(port: int, cuts: Any, answers: Any) -> None:
 
 
 def _read_audio_shards(addresses: dict[str, str], folder: Path, total: int, rounds: int) -> Rows:
-    from stentor.data import storage_cache
-
     os.environ["STENTOR_CACHE_GB"] = str(4 * total / 1e9)
     local, moto = "local disk", "S3 stand-in (moto)"
     ways: list[tuple[str, str, str, Callable[[str], Any]]] = [
@@ -485,9 +285,6 @@ def _read_audio_shards(addresses: dict[str, str], folder: Path, total: int, roun
 
 def _read_bytes(address: str) -> str:
     """Every member of every shard, in order; a hash of all."""
-    from stentor.data.storage import as_path
-    from stentor.data.storage_cache import local_copy, prefetch
-
     digest = hashlib.blake2b()
     tars = [as_path(address) / f"shard-{i:06d}.tar" for i in range(_count_of(address))]
     for tar, following in zip(tars, [*tars[1:], None], strict=True):
@@ -512,8 +309,6 @@ def _with_boto3(address: str) -> str:
 
 
 def _add(digest: Any, tar: Path) -> None:
-    from stentor.data.tar import index
-
     members = index(tar).members
     with tar.open("rb") as file:
         for offset, size in members.values():
@@ -522,16 +317,195 @@ def _add(digest: Any, tar: Path) -> None:
 
 
 def _count_of(address: str) -> int:
-    from stentor.data.storage import as_path
-
     return len((as_path(address) / "data.lst").read_text().splitlines())
 
 
 def _decoded(address: str) -> float:
     """The stream as training reads it; the sum of all samples."""
-    from stentor.data.load_audio import load_audio
-    from stentor.data.storage import as_path
-    from stentor.sources.shards import Shards
-
     stream = Shards(type="shards", path=as_path(address) / "data.lst", stream=True, mix=1)
     return float(sum(np.abs(load_audio(cut, RATE)).sum(dtype=np.float64) for cut in stream.cuts()))
+
+
+# Checkpoints
+
+WIDTH = 1024
+TARGETS = {"blocked_per_gib": 0.1, "memory_of_share": 1.2}
+
+
+@benchmark
+def checkpoints(
+    processes: int = 2,
+    gib: float = 1.0,
+    rounds: int = 3,
+    folder: Annotated[Path | None, "Where to write; by default a temporary folder."] = None,
+) -> Result:
+    """Checkpoints: how long training is blocked and what rank 0 holds, beside gathering everything on rank 0.
+
+    A model of equal layers is trained with AdamW under FSDP2 over gloo, one thread a process. `gib` is what a
+    checkpoint holds in resume/ (weights and two moments, float32). Each round saves once in each way, with steps in
+    between:
+
+    beside    as Stentor does: every rank copies its rows while the next forward and backward run, and writes them; the
+              main one assembles the export (`blocked`: what a step waits for, until the weights may change)
+    alone     the same without a forward and backward in between: what copying takes
+    gathered  as Stentor did until 0.5: rank 0 gathers weights and moments, writes, hashes and flushes them and the
+              export, while all wait
+
+    `share` is what rank 0 writes of resume/, `memory` what its process holds at most above what it held before
+    (anonymous pages, read from /proc every 5 ms; pages of mapped files, which the system takes back when it needs them,
+    are not among them); that of `beside` includes what the steps take. Steps that were taken while a checkpoint was
+    written are counted.
+    """
+    queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        torch.multiprocessing.spawn(_rank, (processes, gib, rounds, Path(place), queue.put), nprocs=processes)
+        found = queue.get()
+    share = found[0]["beside"]["share"]
+    size = share * processes / 2**30
+    table = Table()
+    for way in ("gathered", "alone", "beside"):
+        values = harness.medians({key: [r[way][key] for r in found] for key in found[0][way]})
+        row: Row = {"way": way, "blocked": round(values["blocked"], 3)}
+        row |= {"blocked_per_gib": round(values["blocked"] / size, 4), "memory_mib": round(values["memory"] / 2**20)}
+        row |= {"share_mib": round(share / 2**20), "memory_of_share": round(values["memory"] / share, 2)}
+        if way == "beside":
+            row |= {k: round(values[k], 3) for k in ("until_written", "steps_meanwhile", "step_meanwhile")}
+        table.add(row | {"step": round(statistics.median(r["step"] for r in found), 3)})
+    harness.verdict("seconds blocked a GiB", table[2]["blocked_per_gib"], most=TARGETS["blocked_per_gib"])
+    harness.verdict("rank 0's memory by its share", table[1]["memory_of_share"], most=TARGETS["memory_of_share"])
+    return table, {"gib": round(size, 3), "processes": processes, "targets": TARGETS}
+
+
+class Peak:
+    """The most anonymous memory inside the block, above what there was at its beginning."""
+
+    def __enter__(self) -> "Peak":
+        give_back_memory()  # freed memory would be taken again unseen
+        self.before, self.most, self.done = harness.memory("RssAnon"), 0, threading.Event()
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self.done.wait(0.005):
+            self.most = max(self.most, harness.memory("RssAnon") - self.before)
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+
+class ShardedRun:
+    """A sharded model in training, and the two ways to save it."""
+
+    def __init__(self, gib: float, folder: Path):
+        torch.manual_seed(0)
+        world, layers = distributed.get_world_size(), max(1, round(gib * 2**30 / 3 / (4 * WIDTH * WIDTH)))
+        self.model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(layers)))
+        mesh = init_device_mesh("cpu", (world,))
+        for module in [*self.model, self.model]:
+            fully_shard(module, mesh=mesh)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.folder, self.communicator, self.main = folder, Communicator(world), distributed.get_rank() == 0
+        self.writer = CheckpointWriter(self.communicator, folder / "beside", torch.device("cpu"))
+        self.number = 0
+
+    def backward(self) -> None:
+        self.model(torch.randn(256, WIDTH)).square().mean().backward()
+
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def step(self) -> float:
+        started = time.perf_counter()
+        self.backward()
+        self.update()
+        return time.perf_counter() - started
+
+    def tensors(self) -> dict[str, Any]:
+        moments = optimizer_state([self.optimizer], self.model)[0]
+        return {"weights": trained_tensors(self.model), "optimizer": moments}
+
+    def beside(self, covered: bool = True) -> Row:
+        self.number += 1
+        with Peak() as peak:
+            started = time.perf_counter()
+            shards = {kind: own_shards(tensors) for kind, tensors in self.tensors().items()}
+            share = sum(s.data.nbytes for kind in shards.values() for s in kind.values())
+            pending = PendingCheckpoint(self.number, "{}", shards, {}, {}, _export, lambda _: None)
+            self.writer.start(pending)
+            del shards, pending
+            blocked = time.perf_counter() - started
+            if covered:
+                self.backward()
+            waiting = time.perf_counter()
+            self.writer.wait_for_copy()
+            waited = time.perf_counter() - waiting
+            if covered:
+                self.update()
+            steps = []
+            while covered and self.communicator.sum([float(self.writer.finished)])[0] < self.communicator.world:
+                steps.append(self.step())
+            self.writer.wait()
+            written = time.perf_counter() - started
+        if self.main:
+            shutil.rmtree(self.folder / "beside")
+        row = {"blocked": blocked + waited, "until_written": written, "memory": peak.most, "share": share}
+        slower = statistics.median(steps) if steps else 0.0
+        return row | {"steps_meanwhile": covered + len(steps), "step_meanwhile": slower}
+
+    def gathered(self) -> Row:
+        target = self.folder / "gathered"
+        with Peak() as peak:
+            started = time.perf_counter()
+            kept: dict[str, dict[str, Any]] = {"weights": {}, "optimizer": {}}
+            for kind, tensors in self.tensors().items():
+                for name, tensor in tensors.items():
+                    whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+                    if self.main:
+                        kept[kind][name] = whole.detach().clone()
+            if self.main:
+                _write_gathered(target, kept)
+            self.communicator.barrier()
+            blocked = time.perf_counter() - started
+        if self.main:
+            shutil.rmtree(target)
+        return {"blocked": blocked, "memory": peak.most}
+
+
+def _export(folder: Path, tensors: dict[str, Any]) -> None:
+    write_weights(tensors, folder)
+
+
+def _write_gathered(target: Path, kept: dict[str, dict[str, Any]]) -> None:
+    """What `engine.checkpoint.write` did until 0.5."""
+    temporary = target.with_name("temporary")
+    (temporary / "export").mkdir(parents=True)
+    for kind, tensors in kept.items():
+        save_file(tensors, temporary / f"{kind}.safetensors")
+    write_weights(kept["weights"], temporary / "export")
+    files = [p for p in temporary.rglob("*") if p.is_file()]
+    for path in files:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))  # type: ignore[arg-type]
+    for path in files:
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+    temporary.rename(target)
+
+
+def _rank(rank: int, world: int, gib: float, rounds: int, folder: Path, answer: Callable[[Any], None]) -> None:
+    harness.set_threads(1)
+    store = distributed.FileStore(str(folder / "store"), world)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(minutes=10))
+    run = ShardedRun(gib, folder)
+    run.step()  # the moments come with it
+    found = []
+    for _ in range(rounds):
+        alone = statistics.median(run.step() for _ in range(3))
+        found.append({"step": alone, "gathered": run.gathered(), "beside": run.beside(), "alone": run.beside(False)})
+    if rank == 0:
+        answer(found)
+    distributed.destroy_process_group()

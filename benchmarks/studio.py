@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from benchmarks.harness import FOLDER, RATE, Result, Row, Rows, Table, benchmark
 
 from benchmarks import harness
+from benchmarks.harness import FOLDER, RATE, Result, Row, Rows, Table, benchmark
 
 # Start-up
 

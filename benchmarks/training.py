@@ -1,35 +1,25 @@
-"""Training: speech of mixed length and fine-tuning beside transformers' Trainer, and what checkpoints cost."""
+"""Training beside transformers' Trainer: speech of mixed length, and fine-tuning of Voxtral."""
 
 import contextlib
-import hashlib
 import io
 import json
-import os
-import shutil
 import statistics
 import tempfile
-import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-import torch.multiprocessing
-from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
-from safetensors.torch import save_file
-from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments, WhisperFeatureExtractor
 from transformers.utils import logging
 
 from benchmarks import harness
+from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
 from stentor.callbacks.base import Callback
 from stentor.commands.train import prepare, train
 from stentor.config.load import load
@@ -37,13 +27,7 @@ from stentor.config.schema import Config
 from stentor.data.batch import Example
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
-from stentor.engine.checkpoint_writer import CheckpointWriter, PendingCheckpoint
-from stentor.engine.device import Communicator, give_back_memory
-from stentor.engine.ema import trained_tensors
-from stentor.engine.optim import optimizer_state
-from stentor.engine.sharding import own_shards
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.weights_io import write_weights
 from stentor.sources.jsonl import Jsonl
 
 REAL = DATA / "librispeech" / "train.jsonl"
@@ -156,27 +140,24 @@ def peer_arguments(folder: Path | str, items: int, **more: Any) -> TrainingArgum
 
 def make_records(folder: Path, count: int) -> str:
     """Write WAV files and a manifest into the folder; return where they come from."""
-    from stentor.audio.io import write
     from stentor.data.load_audio import load_audio
 
-    rng, rows = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
     if REAL.is_file():
         cuts = [c for c in Jsonl(path=REAL).cuts() if c.duration <= 30]
-        clips = ((load_audio(cuts[i]), cuts[i].supervisions[0].text) for i in rng.permutation(len(cuts))[:count])
+        drawn = [cuts[i] for i in rng.permutation(len(cuts))[:count]]
+        clips = ((load_audio(cut), {"text": cut.supervisions[0].text}) for cut in drawn)
     else:
         clips = (_sentence(rng) for _ in range(count))
-    for i, (audio, text) in enumerate(clips):
-        write(folder / f"{i}.wav", audio, RATE)
-        rows.append({"id": str(i), "audio_path": f"{i}.wav", "text": text, "duration": len(audio) / RATE})
-    harness.write_lines(folder / "train.jsonl", rows)
+    harness.write_clips(folder, clips)
     return "LibriSpeech dev-clean, 14 speakers" if REAL.is_file() else "built-in voice, 1 to 20 s"
 
 
-def _sentence(rng: np.random.Generator) -> tuple[np.ndarray, str]:
+def _sentence(rng: np.random.Generator) -> tuple[np.ndarray, Row]:
     from stentor.audio.synth import say
 
     text = " ".join(rng.choice(WORDS, max(2, int(2.6 * np.clip(rng.gamma(2.2, 3.4), 1, 19)))))
-    return say(text, voice="en-us", speed=150).audio, text
+    return say(text, voice="en-us", speed=150).audio, {"text": text}
 
 
 # A small speech LLM
@@ -580,190 +561,3 @@ def _voxtral_cases(folder: Path, items: int, rounds: int) -> Rows:
             row |= {"cpu_ratio": round(by["cpu_seconds_per_step"], 2)} if way.endswith("0 workers") else {}
         table.add(row)
     return table
-
-
-# Checkpoints
-
-WIDTH = 1024
-CHECKPOINT_TARGETS = {"blocked_per_gib": 0.1, "memory_of_share": 1.2}
-
-
-@benchmark
-def checkpoints(
-    processes: int = 2,
-    gib: float = 1.0,
-    rounds: int = 3,
-    folder: Annotated[Path | None, "Where to write; by default a temporary folder."] = None,
-) -> Result:
-    """Checkpoints: how long training is blocked and what rank 0 holds, beside gathering everything on rank 0.
-
-    A model of equal layers is trained with AdamW under FSDP2 over gloo, one thread a process. `gib` is what a
-    checkpoint holds in resume/ (weights and two moments, float32). Each round saves once in each way, with steps in
-    between:
-
-    beside    as Stentor does: every rank copies its rows while the next forward and backward run, and writes them; the
-              main one assembles the export (`blocked`: what a step waits for, until the weights may change)
-    alone     the same without a forward and backward in between: what copying takes
-    gathered  as Stentor did until 0.5: rank 0 gathers weights and moments, writes, hashes and flushes them and the
-              export, while all wait
-
-    `share` is what rank 0 writes of resume/, `memory` what its process holds at most above what it held before
-    (anonymous pages, read from /proc every 5 ms; pages of mapped files, which the system takes back when it needs them,
-    are not among them); that of `beside` includes what the steps take. Steps that were taken while a checkpoint was
-    written are counted.
-    """
-    queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        torch.multiprocessing.spawn(_rank, (processes, gib, rounds, Path(place), queue.put), nprocs=processes)
-        found = queue.get()
-    share = found[0]["beside"]["share"]
-    size = share * processes / 2**30
-    table = Table()
-    for way in ("gathered", "alone", "beside"):
-        values = harness.medians({key: [r[way][key] for r in found] for key in found[0][way]})
-        row: Row = {"way": way, "blocked": round(values["blocked"], 3)}
-        row |= {"blocked_per_gib": round(values["blocked"] / size, 4), "memory_mib": round(values["memory"] / 2**20)}
-        row |= {"share_mib": round(share / 2**20), "memory_of_share": round(values["memory"] / share, 2)}
-        if way == "beside":
-            row |= {k: round(values[k], 3) for k in ("until_written", "steps_meanwhile", "step_meanwhile")}
-        table.add(row | {"step": round(statistics.median(r["step"] for r in found), 3)})
-    harness.verdict("seconds blocked a GiB", table[2]["blocked_per_gib"], most=CHECKPOINT_TARGETS["blocked_per_gib"])
-    harness.verdict(
-        "rank 0's memory by its share", table[1]["memory_of_share"], most=CHECKPOINT_TARGETS["memory_of_share"]
-    )
-    return table, {"gib": round(size, 3), "processes": processes, "targets": CHECKPOINT_TARGETS}
-
-
-class Peak:
-    """The most anonymous memory inside the block, above what there was at its beginning."""
-
-    def __enter__(self) -> "Peak":
-        give_back_memory()  # freed memory would be taken again unseen
-        self.before, self.most, self.done = harness.memory("RssAnon"), 0, threading.Event()
-        self.thread = threading.Thread(target=self._watch)
-        self.thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self.done.wait(0.005):
-            self.most = max(self.most, harness.memory("RssAnon") - self.before)
-
-    def __exit__(self, *_: object) -> None:
-        self.done.set()
-        self.thread.join()
-
-
-class ShardedRun:
-    """A sharded model in training, and the two ways to save it."""
-
-    def __init__(self, gib: float, folder: Path):
-        torch.manual_seed(0)
-        world, layers = distributed.get_world_size(), max(1, round(gib * 2**30 / 3 / (4 * WIDTH * WIDTH)))
-        self.model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(layers)))
-        mesh = init_device_mesh("cpu", (world,))
-        for module in [*self.model, self.model]:
-            fully_shard(module, mesh=mesh)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
-        self.folder, self.communicator, self.main = folder, Communicator(world), distributed.get_rank() == 0
-        self.writer = CheckpointWriter(self.communicator, folder / "beside", torch.device("cpu"))
-        self.number = 0
-
-    def backward(self) -> None:
-        self.model(torch.randn(256, WIDTH)).square().mean().backward()
-
-    def update(self) -> None:
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def step(self) -> float:
-        started = time.perf_counter()
-        self.backward()
-        self.update()
-        return time.perf_counter() - started
-
-    def tensors(self) -> dict[str, Any]:
-        moments = optimizer_state([self.optimizer], self.model)[0]
-        return {"weights": trained_tensors(self.model), "optimizer": moments}
-
-    def beside(self, covered: bool = True) -> Row:
-        self.number += 1
-        with Peak() as peak:
-            started = time.perf_counter()
-            shards = {kind: own_shards(tensors) for kind, tensors in self.tensors().items()}
-            share = sum(s.data.nbytes for kind in shards.values() for s in kind.values())
-            pending = PendingCheckpoint(self.number, "{}", shards, {}, {}, _export, lambda _: None)
-            self.writer.start(pending)
-            del shards, pending
-            blocked = time.perf_counter() - started
-            if covered:
-                self.backward()
-            waiting = time.perf_counter()
-            self.writer.wait_for_copy()
-            waited = time.perf_counter() - waiting
-            if covered:
-                self.update()
-            steps = []
-            while covered and self.communicator.sum([float(self.writer.finished)])[0] < self.communicator.world:
-                steps.append(self.step())
-            self.writer.wait()
-            written = time.perf_counter() - started
-        if self.main:
-            shutil.rmtree(self.folder / "beside")
-        row = {"blocked": blocked + waited, "until_written": written, "memory": peak.most, "share": share}
-        slower = statistics.median(steps) if steps else 0.0
-        return row | {"steps_meanwhile": covered + len(steps), "step_meanwhile": slower}
-
-    def gathered(self) -> Row:
-        target = self.folder / "gathered"
-        with Peak() as peak:
-            started = time.perf_counter()
-            kept: dict[str, dict[str, Any]] = {"weights": {}, "optimizer": {}}
-            for kind, tensors in self.tensors().items():
-                for name, tensor in tensors.items():
-                    whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-                    if self.main:
-                        kept[kind][name] = whole.detach().clone()
-            if self.main:
-                _write_gathered(target, kept)
-            self.communicator.barrier()
-            blocked = time.perf_counter() - started
-        if self.main:
-            shutil.rmtree(target)
-        return {"blocked": blocked, "memory": peak.most}
-
-
-def _export(folder: Path, tensors: dict[str, Any]) -> None:
-    write_weights(tensors, folder)
-
-
-def _write_gathered(target: Path, kept: dict[str, dict[str, Any]]) -> None:
-    """What `engine.checkpoint.write` did until 0.5."""
-    temporary = target.with_name("temporary")
-    (temporary / "export").mkdir(parents=True)
-    for kind, tensors in kept.items():
-        save_file(tensors, temporary / f"{kind}.safetensors")
-    write_weights(kept["weights"], temporary / "export")
-    files = [p for p in temporary.rglob("*") if p.is_file()]
-    for path in files:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))  # type: ignore[arg-type]
-    for path in files:
-        handle = os.open(path, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
-    temporary.rename(target)
-
-
-def _rank(rank: int, world: int, gib: float, rounds: int, folder: Path, answer: Callable[[Any], None]) -> None:
-    harness.set_threads(1)
-    store = distributed.FileStore(str(folder / "store"), world)
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(minutes=10))
-    run = ShardedRun(gib, folder)
-    run.step()  # the moments come with it
-    found = []
-    for _ in range(rounds):
-        alone = statistics.median(run.step() for _ in range(3))
-        found.append({"step": alone, "gathered": run.gathered(), "beside": run.beside(), "alone": run.beside(False)})
-    if rank == 0:
-        answer(found)
-    distributed.destroy_process_group()

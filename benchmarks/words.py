@@ -1,28 +1,34 @@
-"""Words: their times beside references, what the pass for times costs, and hotwords."""
+"""Words: their times beside references, what the pass for times costs, hotwords, and words and ends in streams."""
 
 import json
 import random
 import shutil
+import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from benchmarks.harness import RATE, Result, Row, Rows, Table, benchmark
 
 from benchmarks import harness
+from benchmarks.harness import RATE, Result, Row, Rows, Table, benchmark
+from stentor.audio.io import read
 from stentor.audio.synth import say
 from stentor.config.load import parse_source
 from stentor.data.batch import Example
 from stentor.data.cut import audio_path, language_of, text_of, words_of
 from stentor.data.load_audio import load_audio
+from stentor.dataloading.section import Data
 from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Clip
 from stentor.inference.load import load
 from stentor.inference.recording import ArrayRecording
+from stentor.inference.stream.endpoint import Endpointer
+from stentor.inference.vad import open_detector
+from stentor.metrics.wer import count_errors, matches, rate
 from stentor.models.base import Bundle
 from stentor.sources.phrases import command
 from stentor.tasks.words import Words
@@ -37,6 +43,8 @@ LAG, MERGES = 0.04, 1200
 how many merges of its tokenizer it knows."""
 Way = Callable[[Clip], Rows]
 """From a clip to its words."""
+Utterance = tuple[np.ndarray, Rows]
+"""Audio float32 and its words."""
 
 
 @benchmark(threads=0)
@@ -119,7 +127,6 @@ def _with_engine(aligner: Any) -> Way:
 def _plain_viterbi(ctc: Any) -> Way:
     """The best path by the textbook, one item at a time, and its frames as they are."""
     from benchmarks.models import plain_viterbi
-
     from stentor.inference.align.ctc import spelling
     from stentor.models.ctc.viterbi import WILDCARD
     from stentor.tasks.words import units
@@ -316,3 +323,123 @@ def _hotword_figures(model: Any, sets: dict[str, list[Example]], beams: int, str
     leaks = sum(word in RARE for text in texts["others"] for word in text.split())
     row = {"rare_wer": wer["rare"], "listed_right": round(sum(right) / len(right), 4)}
     return row | {"others_wer": wer["others"], "leaks": leaks}
+
+
+# Ends of speech
+
+GAP, BLOCK = 2.0, 320
+
+
+@benchmark
+def stream_ends(data: Path = Path("data"), silero: str = "silero", silence: float = 0.8) -> Result:
+    """The end of speech while it comes: by energy and by Silero VAD, in noise.
+
+    Every seventh utterance of LibriSpeech dev with 2 s between them, in one recording, and noise over all of it: white,
+    pink, and each recording of `noise_rir/noise*.wav` from its beginning again and again. An end is found when it is
+    reported between the last word of an utterance and 0.3 s after the next one begins; all others are `besides`.
+    """
+    speech, ends = _utterances(data / "librispeech")
+    shapes: dict[str, Callable] = {"white": np.ones_like, "pink": lambda f: 1 / np.sqrt(np.maximum(f, 1))}
+    audio = {name: _shaped(shape, len(speech)) for name, shape in shapes.items()}
+    for path in sorted((data / "noise_rir").glob("noise*.wav")):
+        audio[path.stem] = np.resize(read(path, RATE), len(speech))
+    table = Table()
+    for noise, snr in ((noise, snr) for noise in audio for snr in (20, 10, 5, 0)):
+        level = np.sqrt(np.mean(speech[speech != 0] ** 2) / np.mean(audio[noise] ** 2) / 10 ** (snr / 10))
+        noisy = (speech + level * audio[noise]).astype(np.float32)
+        for name, vad in (("energy", "energy"), ("silero", silero)):
+            found = _found_ends(noisy, open_detector(vad), silence)
+            table.add({"noise": noise, "snr_db": snr, "vad": name, **_scored_ends(found, ends)})
+    return table, {"silence": silence}
+
+
+def _utterances(folder: Path) -> tuple[np.ndarray, list[float]]:
+    """One recording, and the second at which each utterance's last word ends."""
+    parts, ends = [np.zeros(3 * RATE)], []
+    for record in harness.read_lines(folder / "dev.jsonl")[::7][:24]:
+        ends.append(sum(map(len, parts)) / RATE + record["words"][-1]["end"])
+        parts += [read(record["file"], RATE), np.zeros(round(GAP * RATE))]
+    return np.concatenate(parts).astype(np.float32), ends
+
+
+def _shaped(shape: Callable, samples: int) -> np.ndarray:
+    spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(samples))
+    return np.fft.irfft(spectrum * shape(np.arange(len(spectrum), dtype=float)), samples)
+
+
+def _found_ends(audio: np.ndarray, detector: Any, silence: float) -> list[float]:
+    endpointer = Endpointer(detector.live(RATE), silence)
+    blocks = audio[: len(audio) // BLOCK * BLOCK].reshape(-1, BLOCK)
+    return [i * BLOCK / RATE for i, block in enumerate(blocks) if endpointer.add(block)]
+
+
+def _scored_ends(found: list[float], ends: list[float]) -> Row:
+    late = [next((f - end for f in found if end < f <= end + GAP + 0.3), None) for end in ends]
+    hits = [seconds for seconds in late if seconds is not None]
+    median = round(statistics.median(hits), 2) if hits else None
+    return {"ends": len(ends), "found": len(hits), "besides": len(found) - len(hits), "median_seconds": median}
+
+
+# An hour in one stream
+
+
+@benchmark(threads=1)
+def stream_hour(model: str, /, minutes: float = 60, delay: float | None = None, part: float = 10) -> Result:
+    """One hour in one stream: whether memory and the times of words stay where they are.
+
+    Utterances of the built-in voices (commands and digits of its test part, other voices than a training with `part:
+    train` hears) with pauses of 0.3 to 2 s between them are fed in blocks of 20 ms, as fast as the model takes them;
+    the true times of their words are exact. For each part of `--part` minutes: word errors, the median distance of the
+    first second of a word from the true one (a drift would show there), the median time from the end of a word until it
+    is final, and at the end of the part the memory of the process. Nothing of the audio is held here.
+    """
+    stream, table = load(model, "cpu").stream(RATE, delay=delay), Table()
+    truth: Rows = []
+    words: Rows = []
+    fed, began = 0, time.perf_counter()
+    for audio, spoken in speech(minutes * 60):
+        truth += [{**word, "start": word["start"] + fed / RATE, "end": word["end"] + fed / RATE} for word in spoken]
+        for block in np.split(audio, range(BLOCK, len(audio), BLOCK)):
+            words += [event for event in stream.feed(block) if event["type"] == "word"]
+        fed += len(audio)
+        if fed / RATE >= part * 60 * (len(table) + 1):
+            table.add(_stream_part(truth, words, fed / RATE, time.perf_counter() - began))
+            truth, words = [], []
+    words += [event for event in stream.finish() if event["type"] == "word"]
+    if truth:
+        table.add(_stream_part(truth, words, fed / RATE, time.perf_counter() - began))
+    return table, {"delay": delay}
+
+
+def _stream_part(truth: Rows, words: Rows, seconds: float, took: float) -> Row:
+    """The figures of a part that ends with an utterance whose words may come a little later: those count as missing."""
+    reference, hypothesis = ([word["word"].lower() for word in side] for side in (truth, words))
+    pairs = matches(reference, hypothesis)
+    return {
+        "minutes": round(seconds / 60, 1),
+        "wer": round(rate(count_errors([(reference, hypothesis)])), 4),
+        "start_median": round(statistics.median(words[k]["start"] - truth[i]["start"] for i, k in pairs), 4),
+        "final_median": round(statistics.median(words[k]["time"] - truth[i]["end"] for i, k in pairs), 4),
+        "memory_mb": round(harness.memory() / 2**20, 1),
+        "rtf": round(took / seconds, 4),
+    }
+
+
+def speech(seconds: float) -> Iterator[Utterance]:
+    """Utterances with a pause behind each, until there are so many seconds."""
+    rng, voices = random.Random(0), {"count": 70, "part": "test"}
+    kinds = [
+        {"type": "synth", "texts": {"kind": kind, "part": "test"}, "count": 200, "voices": voices}
+        for kind in ("commands", "digits")
+    ]
+    cuts = [cut for source in Data.model_validate({"train": kinds}).train for cut in source.cuts()]
+    length = 0.0
+    while length < seconds:
+        rng.shuffle(cuts)
+        for cut in cuts:
+            pause = np.zeros(round(rng.uniform(0.3, 2.0) * RATE), np.float32)
+            audio = np.concatenate([load_audio(cut, RATE), pause])
+            yield audio, words_of(cut)
+            length += len(audio) / RATE
+            if length >= seconds:
+                return

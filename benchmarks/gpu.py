@@ -94,8 +94,6 @@ def _facts(rows: Rows, **facts: Any) -> Row:
 
 # Fine-tuning
 
-ONE_LAYER = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2}
-
 
 def _layers(width: int, inner: int, layers: int, heads: int) -> Row:
     sizes = (width, inner, layers, heads)
@@ -103,9 +101,9 @@ def _layers(width: int, inner: int, layers: int, heads: int) -> Row:
 
 
 def _voxtral(tiny: bool) -> Row:
-    audio = {**(ONE_LAYER if tiny else _layers(1280, 5120, 32, 20)), "num_mel_bins": 128}
+    audio = {**(_layers(32, 128, 1, 2) if tiny else _layers(1280, 5120, 32, 20)), "num_mel_bins": 128}
     if tiny:
-        text = {**ONE_LAYER, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 8192}
+        text = {**_layers(32, 128, 1, 2), "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 8192}
     else:
         text = {**_layers(3072, 8192, 30, 32), "num_key_value_heads": 8, "head_dim": 128, "rope_theta": 1e8}
         text["max_position_embeddings"] = 131072

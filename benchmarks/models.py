@@ -129,7 +129,8 @@ def straight(rows: Rows, way: str) -> dict[str, float]:
     used = np.array([row[f"{way}_mb"] for row in rows])
     columns = np.stack([frames, np.ones_like(frames)], 1) / used[:, None]
     (slope, base), *_ = np.linalg.lstsq(columns, np.ones_like(used), rcond=None)
-    worst = (np.abs(slope * frames + base - used) / used).max() * 100
+    slope, base = float(slope), float(base)
+    worst = float((np.abs(slope * frames + base - used) / used).max()) * 100
     return {"kb_per_frame": round(slope * 1e3, 3), "mb_at_0": round(base, 2), "worst_percent": round(worst, 2)}
 
 

@@ -435,7 +435,7 @@ def kaldi(clips: int = 16, rounds: int = 11) -> Result:
 def _stored_item(count: int, rounds: int, seconds: float) -> Row:
     from stentor.data.augment import Augment
     from stentor.dataloading.loader import BatchDataset
-    from stentor.models.transformer.frontend import Features
+    from stentor.models.features import Features
     from stentor.models.transformer.processor import TransformerProcessor
     from stentor.sources.base import Source
     from stentor.tasks.diarize import Diarize

@@ -1,5 +1,7 @@
 """The harness of the benchmarks: options from a function's parameters, and result files."""
 
+import ast
+import importlib.util
 import json
 import subprocess
 import sys
@@ -64,6 +66,21 @@ def test_results_of_earlier_runs_belong_to_benchmarks():
         found = json.loads(path.read_text())
         assert found["benchmark"] == path.stem and path.stem in listed(), path
         assert found["command"].startswith(f"python benchmarks {path.stem}"), path
+
+
+@pytest.mark.long
+def test_what_benchmarks_import_exists():
+    nodes = [node for path in FOLDER.glob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    imports = [
+        n for n in nodes if isinstance(n, ast.ImportFrom) and n.module.split(".")[0] in ("stentor", "benchmarks")
+    ]
+    missing = []
+    for node in imports:
+        names = vars(importlib.import_module(node.module))
+        for name in (alias.name for alias in node.names if alias.name not in names):
+            if importlib.util.find_spec(f"{node.module}.{name}") is None:
+                missing.append(f"{node.module}.{name}")
+    assert len(imports) > 100 and not missing
 
 
 def test_a_run_writes_its_rows(tmp_path):

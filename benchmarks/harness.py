@@ -223,11 +223,11 @@ class Table(list[Row]):
     def add(self, row: Row) -> Row:
         cells = dict(_cells(row))
         if list(cells) != list(self.widths):
-            self.widths = {key: max(len(key), len(cell), 10) + 2 for key, cell in cells.items()}
+            self.widths = {key: max(len(key), len(cell), 8) for key, cell in cells.items()}
             first = next(iter(cells))
-            self.widths[first] = max(self.widths[first], 30)
-            print("\n" + "".join(f"{key:{width}}" for key, width in self.widths.items()))
-        print("".join(f"{cells[key]:{width}}" for key, width in self.widths.items()), flush=True)
+            self.widths[first] = max(self.widths[first], 26)
+            print("\n" + "  ".join(f"{key:{width}}" for key, width in self.widths.items()))
+        print("  ".join(f"{cells[key]:{width}}" for key, width in self.widths.items()), flush=True)
         self.append(row)
         return row
 

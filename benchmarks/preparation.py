@@ -546,13 +546,13 @@ def _made_up(data: Path, model: Path, clips: Rows) -> Iterator[Row]:
 
     def check(audio: np.ndarray, text: str | None = None) -> tuple[bool, str]:
         recording, segment = ArrayRecording(audio, RATE, RATE, "clip"), Segment(0.0, len(audio) / RATE, {})
-        answer = {"text": text, "confidence": 0.9}
+        heard: Any = segment.measured(text=text, confidence=0.9)
         if text is None:
-            (answer,) = recogniser.transcripts(recording, [segment])
-        if not answer["text"]:
+            (heard,) = recogniser.process(recording, [segment])
+        if not isinstance(heard, Segment):  # it hears nothing
             return True, ""
-        (result,) = stage.process(recording, [segment.measured(**answer)])
-        return not isinstance(result, Segment), answer["text"]
+        (result,) = stage.process(recording, [heard])
+        return not isinstance(result, Segment), heard.measures["text"]
 
     audio, texts = [read(c["file"], RATE) for c in clips], [c["text"] for c in clips]
     answers = [check(a) for a in audio]

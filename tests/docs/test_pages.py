@@ -121,7 +121,7 @@ def test_exit_codes_of_the_readme():
 
 
 def test_changelog_has_this_version():
-    from stentor import __version__
+    from stentor.version import __version__
 
     text = (ROOT / "CHANGELOG.md").read_text()
     assert re.search(rf"^## {re.escape(__version__)}\b", text, re.M)

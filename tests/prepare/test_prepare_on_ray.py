@@ -14,7 +14,7 @@ from stentor.data.storage import as_path
 
 pytestmark = pytest.mark.long
 
-TRIALS = Path(__file__).parents[2] / "benchmarks" / "ray_trials.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_node_and_the_command_are_killed(options):
     pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'stentor[ray]'")
     if options:
         pytest.importorskip("moto.server", reason="needs moto: pip install 'moto[server]'")
-    command = [sys.executable, str(TRIALS), "--trials", "1", "--seed", "7", *options]
+    command = [sys.executable, str(BENCHMARKS), "ray_trials", "--trials", "1", "--seed", "7", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert "1 of 1 trials equal" in done.stdout, done.stdout + done.stderr
 

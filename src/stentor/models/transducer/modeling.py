@@ -21,7 +21,7 @@ from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
 
 BIASED = 4
-"""Least beams where phrases are favoured: greedily hardly any is written (benchmarks/hotwords.py)."""
+"""Least beams where phrases are favoured: greedily hardly any is written (`python benchmarks hotwords`)."""
 NODES = 8192
 """Pairs of a frame and a token whose logits are in memory at a time when texts are rescored."""
 MAX_SYMBOLS = 10

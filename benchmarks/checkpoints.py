@@ -42,7 +42,7 @@ from stentor.engine.device import Communicator, give_back_memory
 from stentor.engine.ema import trained_tensors
 from stentor.engine.optim import optimizer_state
 from stentor.engine.sharding import own_shards
-from stentor.models.weights_io import write_weights
+from stentor.models.pretrained.weights import write_weights
 
 WIDTH = 1024
 ROWS = 256

@@ -20,7 +20,7 @@ import results
 import torch
 from torch import Tensor
 
-from stentor.models.ctc.viterbi import viterbi
+from stentor.models.decoding.viterbi import viterbi
 
 RATE = 50
 CLASSES = 32

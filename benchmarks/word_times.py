@@ -151,7 +151,7 @@ def plain_viterbi(ctc: Any) -> Way:
     from viterbi import plain
 
     from stentor.inference.align.ctc import spelling
-    from stentor.models.ctc.viterbi import WILDCARD
+    from stentor.models.decoding.viterbi import WILDCARD
     from stentor.tasks.words import units
 
     def times(clip: Clip) -> list[dict[str, Any]]:

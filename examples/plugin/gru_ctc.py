@@ -27,7 +27,7 @@ from stentor.data.batch import Batch, Example
 from stentor.errors import ConfigError
 from stentor.losses.ctc import CTCLoss
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames
+from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -147,7 +147,7 @@ def test_speakers_of_conversations_are_counted_apart(data):
 
 
 def test_characters_outside_the_tokenizer(data, tmp_path):
-    from stentor.models.speech_llm.tokenizers import bpe, characters
+    from stentor.models.text.tokenizers import bpe, characters
 
     for name, tokenizer in (("letters", characters(["abc def"])), ("bytes", bpe(["abc def"], 300))):
         tokenizer.save_pretrained(tmp_path / name)

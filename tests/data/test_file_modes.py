@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from stentor.data.file_modes import follow_umask
 from stentor.engine.sharding import TensorShard
 from stentor.engine.tensor_files import save_shards
-from stentor.models.weights_io import write_weights
+from stentor.models.pretrained.weights import write_weights
 
 SOURCES = Path(__file__).parents[2] / "src" / "stentor"
 WRITERS = ("save_file(", "save_torch_state_dict(", "save_pretrained(folder, state_dict")

@@ -15,7 +15,7 @@ from stentor.inference.align.base import Word
 from stentor.inference.align.boundaries import insert_pauses, silence, spread
 from stentor.inference.align.ctc import Alphabet, CTCAligner, spelling
 from stentor.inference.recording import ArrayRecording
-from stentor.models.ctc.viterbi import WILDCARD
+from stentor.models.decoding.viterbi import WILDCARD
 
 RATE, HOP = 16000, 320
 LETTERS = "abcdefgh"

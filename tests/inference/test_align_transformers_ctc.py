@@ -9,7 +9,7 @@ import torch
 from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.ctc import TransformersCTC, spelling
-from stentor.models.ctc.viterbi import WILDCARD
+from stentor.models.decoding.viterbi import WILDCARD
 
 CPU = torch.device("cpu")
 

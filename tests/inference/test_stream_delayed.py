@@ -15,7 +15,7 @@ from stentor.errors import ConfigError
 from stentor.inference.stream.delayed import DelayedHypothesis, DelayedRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.delayed.frame_grid import FrameGrid
+from stentor.models.decoding.frame_grid import FrameGrid
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
 from tiny_frame_grid import REALTIME, write_kyutai, write_tekken

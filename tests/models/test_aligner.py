@@ -12,10 +12,10 @@ from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import TaskRequirements
+from stentor.models.encoders.encode import mask
 from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
 from stentor.models.speech_llm.boundaries import LOW, Scores, decode, increasing, refine, repair
-from stentor.models.speech_llm.encoders import mask
 
 torch.set_num_threads(1)
 

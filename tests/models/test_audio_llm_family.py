@@ -12,7 +12,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.losses.base import Loss
 from stentor.models.base import Family
 from stentor.models.parameters import parameter_table
-from stentor.models.peft import is_adapter
+from stentor.models.pretrained.lora import is_adapter
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)

@@ -87,8 +87,8 @@ def test_adapters_that_a_model_comes_with_are_folded_into_it(build, tmp_path):
 def plain_with_adapters(bundle, folder):
     """Write a model whose folder holds adapters beside the weights; the loss of transformers' own."""
     from stentor.models.audio_llm.modeling import transformers_name
-    from stentor.models.peft import base_name, is_adapter
-    from stentor.models.weights_io import write_adapters
+    from stentor.models.pretrained.lora import base_name, is_adapter
+    from stentor.models.pretrained.weights import write_adapters
 
     tiny = TINY["granite_speech"]
     model = tiny.model_class()(bundle.model.config)

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from stentor.errors import ConfigError
-from stentor.models.biasing import START, biasing
-from stentor.models.ctc.decoding import BIASED, decode, merge
-from stentor.models.decoding import search
-from stentor.models.transducer import beam
+from stentor.models.decoding import transducer_beam as beam
+from stentor.models.decoding.bias import START, biasing
+from stentor.models.decoding.ctc import BIASED, decode, merge
+from stentor.models.decoding.search import search
 
 LETTERS = "_ abcdefghijklmnopqrstuvwxyz中国"
 BLANK = END = 0

@@ -15,8 +15,8 @@ from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.ctc.decoding import decode, merge
-from stentor.models.ctc.spelling import from_transcripts, spelling
+from stentor.models.decoding.ctc import decode, merge
+from stentor.models.text.spelling import from_transcripts, spelling
 from stentor.tasks.base import Task
 from tiny_configs import QUIET_WAVE, WAVE
 

@@ -22,7 +22,7 @@ from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.delayed.frame_grid import SECONDS_A_TOKEN, FrameGrid, timed_pieces
+from stentor.models.decoding.frame_grid import SECONDS_A_TOKEN, FrameGrid, timed_pieces
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)

@@ -21,7 +21,7 @@ from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.agreement import AgreementRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.transducer import TransducerRecogniser
-from stentor.models.streaming.encoder_stream import AudioStream, encode_chunks
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
 
 KIND = "nemotron_asr_streaming"
 STEP = 0.04

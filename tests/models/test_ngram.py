@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from stentor.errors import ConfigError, DataError
-from stentor.models.biasing import START
-from stentor.models.ctc.decoding import decode
-from stentor.models.decoding import search
-from stentor.models.ngram import BEGIN, END, SHIFT, LanguageModel, NGram, language_model
+from stentor.models.decoding.bias import START
+from stentor.models.decoding.ctc import decode
+from stentor.models.decoding.ngram import BEGIN, END, SHIFT, LanguageModel, NGram, language_model
+from stentor.models.decoding.search import search
 
 TEXTS = [(1, 2, 3), (1, 2, 4), (1, 2, 3, 1, 2), (3,), (3, 3, 3), (2, 1)]
 CLASSES = 5

@@ -296,7 +296,7 @@ def test_what_is_wrong_with_a_folder_is_said(published, tmp_path, codec):
     build(texts=["".join(map(chr, range(65, 200)))]).processor.tokenizer.save_pretrained(other)
     with pytest.raises(ConfigError, match=r"has \d+ tokens and the model \d+ text embeddings"):
         of(other)
-    from stentor.models.speech_llm.tokenizers import characters
+    from stentor.models.text.tokenizers import characters
 
     characters(["abc"]).save_pretrained(other)
     with pytest.raises(ConfigError, match=r"has no <\|denoise\|>: it is not that of an OmniVoice model"):

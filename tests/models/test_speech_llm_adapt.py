@@ -6,7 +6,7 @@ from tiny_speech_llm import ENCODERS, build, examples, gradients
 
 from stentor.errors import ConfigError
 from stentor.models.parameters import parameter_table
-from stentor.models.peft import adapt, matching
+from stentor.models.pretrained.lora import adapt, matching
 
 torch.set_num_threads(1)
 

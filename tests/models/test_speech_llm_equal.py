@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_speech_llm import ENCODERS, LLMS, build, examples, gradients, own_loss, sums
 
-from stentor.models.speech_llm.encoders import encode
+from stentor.models.encoders.encode import encode
 
 torch.set_num_threads(1)
 

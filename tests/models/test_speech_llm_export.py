@@ -9,10 +9,10 @@ from safetensors.torch import load_file
 from tiny_speech_llm import ENCODERS, LLMS, TEXTS, build, examples, sums
 
 from stentor.errors import ConfigError
+from stentor.models.pretrained.weights import merged_state
 from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.export import save_merged
-from stentor.models.speech_llm.tokenizers import characters
-from stentor.models.weights_io import merged_state
+from stentor.models.text.tokenizers import characters
 
 torch.set_num_threads(1)
 

@@ -11,7 +11,7 @@ from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
-from stentor.models.speech_llm.tokenizers import CTCAlphabet, bpe, characters, ctc_frames, padding_id
+from stentor.models.text.tokenizers import CTCAlphabet, bpe, characters, ctc_frames, padding_id
 
 torch.set_num_threads(1)
 

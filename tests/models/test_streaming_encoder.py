@@ -14,11 +14,11 @@ from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.features import Features, fixed_whisper_mel
-from stentor.models.speech_llm.encoders import encode
-from stentor.models.streaming import Streaming, chunk_mask
-from stentor.models.streaming.encoder_stream import AudioStream, encode_chunks
-from stentor.models.streaming.feature_stream import FeatureStream
+from stentor.models.encoders.encode import encode
+from stentor.models.encoders.features import Features, fixed_whisper_mel
+from stentor.models.encoders.streaming import Streaming, chunk_mask
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
+from stentor.models.encoders.streaming.feature_stream import FeatureStream
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
 from stentor.models.transformer.processor import TransformerProcessor

@@ -18,7 +18,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.losses.rnnt import RNNTLoss
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.transducer.decoding import greedy
+from stentor.models.decoding.transducer import greedy
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from stentor.inference.stream.agreement import AgreementRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.transducer.decoding import greedy, start
+from stentor.models.decoding.transducer import greedy, start
 from stentor.tasks.decode_checks import word_confidences
 
 KINDS = ("encoder", "parakeet_tdt", "parakeet_rnnt")

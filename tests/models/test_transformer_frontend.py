@@ -22,8 +22,8 @@ from stentor.data.load_audio import load_audio
 from stentor.dataloading.batch_sampler import Item, PlannedBatch
 from stentor.dataloading.loader import BatchDataset
 from stentor.errors import ConfigError, DataError
-from stentor.models.features import Features
-from stentor.models.speech_llm.tokenizers import characters
+from stentor.models.encoders.features import Features
+from stentor.models.text.tokenizers import characters
 from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.models.transformer.frontend import SSL
 from stentor.models.transformer.processor import TransformerProcessor
@@ -536,7 +536,7 @@ def test_memory_ends_with_the_process(corpus):
     code = (
         "import json, sys, os; from pathlib import Path\n"
         "from stentor.data.cut import cut_from_record\n"
-        "from stentor.models.features import Features\n"
+        "from stentor.models.encoders.features import Features\n"
         "from stentor.models.transformer.processor import TransformerProcessor\n"
         "folder = Path(sys.argv[1])\n"
         "cut = cut_from_record(json.loads((folder / 'dev.jsonl').read_text().splitlines()[0]), folder, 'x')\n"

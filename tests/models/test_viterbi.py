@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.models.ctc.viterbi import WILDCARD, frames_needed, long_path, viterbi, with_wildcard
+from stentor.models.decoding.viterbi import WILDCARD, frames_needed, long_path, viterbi, with_wildcard
 
 
 def textbook(emissions: np.ndarray, labels: list[int], blank: int) -> tuple[list[int], float]:
@@ -157,7 +157,7 @@ def test_no_items_and_no_labels():
 
 
 def test_many_items_are_dealt_out_by_memory(monkeypatch):
-    from stentor.models.ctc import viterbi as module
+    from stentor.models.decoding import viterbi as module
 
     rng = np.random.default_rng(3)
     rows = [rng.integers(1, 5, size=n).tolist() for n in rng.integers(1, 12, size=20)]

@@ -12,7 +12,7 @@ from stentor.cli.prepare import FeaturesOptions
 from stentor.commands.prepare.features import prepare_features
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
-from stentor.models.features import Features
+from stentor.models.encoders.features import Features
 from stentor.models.transformer.feature_cache import FeatureStore
 
 RUN = """\

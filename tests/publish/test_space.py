@@ -488,7 +488,7 @@ def test_adapters_of_a_hub_model_are_served(serve, speech, hub_cache, tmp_path):
     from gradio_client import handle_file
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from stentor.models.speech_llm.tokenizers import characters
+    from stentor.models.text.tokenizers import characters
 
     tiny, snapshots = module("models/tiny_speech_llm.py"), {}
     for name in ("base", "voice"):

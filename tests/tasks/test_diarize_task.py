@@ -17,7 +17,7 @@ from stentor.losses.contrastive import Contrastive
 from stentor.losses.ctc import CTCLoss
 from stentor.losses.diarization import PermutationInvariantBCE
 from stentor.losses.regularise import NormRegularisation
-from stentor.models.features import Features
+from stentor.models.encoders.features import Features
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.frames import activity, frame_coverage, pools, spans_of_pieces

@@ -17,7 +17,7 @@ from stentor.data.cut import cut_from_record
 from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
-from stentor.models.speech_llm.tokenizers import bpe, characters
+from stentor.models.text.tokenizers import bpe, characters
 from stentor.tasks.base import Task
 
 ALIGNER = {"width": 16, "heads": 2}

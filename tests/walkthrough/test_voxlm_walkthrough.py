@@ -100,7 +100,7 @@ def llm(folder: Path) -> None:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from stentor.models.speech_llm.tokenizers import bpe
+    from stentor.models.text.tokenizers import bpe
 
     tokenizer = bpe([SENTENCE] * 9, 290)
     tokenizer.save_pretrained(folder)

@@ -47,7 +47,7 @@ from stentor.inference.load import TRAINING_CONFIG
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
 from stentor.models.parameters import adapters_in, parameter_table
-from stentor.models.weights_io import check_weights
+from stentor.models.pretrained.weights import check_weights
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
 from stentor.section.contract import blame

@@ -125,7 +125,7 @@ class Family(Choice):
     """Batch layouts that the model's forward understands: padded, packed."""
     hypotheses: ClassVar[tuple[str, ...]] = ()
     """What a model can write in training for the sequence losses: `best`, the best texts of a beam search, and
-    `sampled`, answers drawn at random. Its forward takes `hypotheses`, see `stentor.models.rescoring`."""
+    `sampled`, answers drawn at random. Its forward takes `hypotheses`, see `stentor.models.decoding.rescoring`."""
     implementation: ClassVar[str | None] = None
     """Package whose module `build` has `build(family, requirements)` and whose module `export` has `save`,
     `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of
@@ -158,7 +158,7 @@ class Family(Choice):
     def decoding_options(self) -> frozenset[str]:
         """What one call of transcription may ask of a model of these settings: `beams`, `temperature`, and hints that
         `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`); `hotwords`:
-        the model's `generate` takes a `bias` (`stentor.models.biasing`)."""
+        the model's `generate` takes a `bias` (`stentor.models.decoding.bias`)."""
         return frozenset({"beams", "temperature"})
 
     def writes(self, search: str) -> bool:

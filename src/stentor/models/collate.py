@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stentor.data.batch import Example
-    from stentor.models.speech_llm.encoders import Geometry
+    from stentor.models.encoders.encode import Geometry
 
 HOP = 160
 """Samples of one frame of SpecAugment on raw audio."""

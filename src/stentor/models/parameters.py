@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stentor.models.peft import is_adapter
+from stentor.models.pretrained.lora import is_adapter
 from stentor.models.quantize import sizes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ A family that serves this task gives, besides what every family gives:
   to be given as they were in training, `trained_speech` (see `stentor.data.trained_speech`); for its targets it may use
   `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
 * model: `generate(inputs, max_new_tokens=[...], eos_ids={...}, beams=, temperature=, generators=[...])`, a list of
-  (token ids without the end token, their log-probabilities), which takes a `bias` (`stentor.models.biasing`) where the
+  (token ids without the end token, their log-probabilities), which takes a `bias` (`stentor.models.decoding.bias`) where the
   family's `decoding_options` have `hotwords`, and with a CTC head `ctc_classes(**inputs)`. With an attribute
   `no_speech_id` that is not None, `generate` also takes an empty list `no_speech`, and fills it with the probability
   that nobody speaks, for each item. With an attribute `names_language` that is true, it takes an empty list `named`,
@@ -184,8 +184,8 @@ class Transcribe(Task):
         import torch
 
         from stentor.data.trained_speech import with_room
-        from stentor.models.biasing import biasing
-        from stentor.models.ngram import language_model
+        from stentor.models.decoding.bias import biasing
+        from stentor.models.decoding.ngram import language_model
 
         processor: Any = bundle.processor
         model: Any = bundle.model

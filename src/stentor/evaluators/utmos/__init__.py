@@ -35,7 +35,7 @@ class Utmos(SpeechEvaluator):
     def load(self, device: str = "cpu") -> LoadedEvaluator:
         from stentor.evaluators.utmos.modeling import StrongLearner
         from stentor.inference.load import pick_device
-        from stentor.models.published_weights import read_tensors, weights_file
+        from stentor.models.pretrained.published_weights import read_tensors, weights_file
 
         path = weights_file(self, self.type, (".safetensors", ".onnx"))
         predict: Callable[[np.ndarray], float]

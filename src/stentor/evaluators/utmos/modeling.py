@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stentor.errors import ConfigError
-from stentor.models.fairseq import wave_encoder
+from stentor.models.pretrained.fairseq import wave_encoder
 
 ENCODER, LSTM = "wav2vec2.", "blstm."
 

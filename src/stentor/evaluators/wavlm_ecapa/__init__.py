@@ -35,7 +35,7 @@ class WavLMEcapa(SpeechEvaluator):
     def load(self, device: str = "cpu") -> LoadedEvaluator:
         from stentor.evaluators.wavlm_ecapa.modeling import Ecapa
         from stentor.inference.load import pick_device
-        from stentor.models.published_weights import read_tensors, weights_file
+        from stentor.models.pretrained.published_weights import read_tensors, weights_file
 
         path = weights_file(self, self.type)
         model = Ecapa(read_tensors(path, self.type), pick_device(device), str(path))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stentor.errors import ConfigError
-from stentor.models.fairseq import wave_encoder
+from stentor.models.pretrained.fairseq import wave_encoder
 
 ENCODER = "feature_extract.model."
 DILATIONS = {"layer2": 2, "layer3": 3, "layer4": 4}

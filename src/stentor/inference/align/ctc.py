@@ -20,8 +20,8 @@ from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import spread
 from stentor.models.base import Bundle
-from stentor.models.ctc.spelling import plain
-from stentor.models.ctc.viterbi import WILDCARD, Path, viterbi, with_wildcard
+from stentor.models.decoding.viterbi import WILDCARD, Path, viterbi, with_wildcard
+from stentor.models.text.spelling import plain
 
 WINDOW, CONTEXT = 24.0, 2.0
 """Seconds of each window of long audio whose emissions are used, and of context on either side."""

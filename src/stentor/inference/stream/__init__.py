@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.errors import ConfigError
-from stentor.models.streaming import TINY
+from stentor.models.encoders.streaming import TINY
 
 if TYPE_CHECKING:
     from stentor.inference.load import Model

@@ -10,7 +10,7 @@ import numpy as np
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.inference.stream.words import TokenWords
 from stentor.models.base import Bundle
-from stentor.models.streaming.encoder_stream import AudioStream, ChunkEncoder
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, ChunkEncoder
 
 
 class ChunkedHypothesis(Hypothesis):
@@ -65,7 +65,7 @@ class ChunkedRecogniser(Recogniser):
     """A model with an encoder that hears chunk by chunk."""
 
     def __init__(self, bundle: Bundle, chunk: float, reach: float):
-        """`chunk` and `reach` in seconds; see `stentor.models.streaming`."""
+        """`chunk` and `reach` in seconds; see `stentor.models.encoders.streaming`."""
         self.model: Any = bundle.model
         self.processor: Any = bundle.processor
         self.encoder: ChunkEncoder = self.model.chunk_encoder(self.processor, (chunk, reach))

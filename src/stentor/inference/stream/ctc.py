@@ -10,7 +10,7 @@ import torch
 from stentor.inference.stream.chunked import ChunkedHypothesis, ChunkedRecogniser
 from stentor.inference.stream.words import Token, TokenWords
 from stentor.models.base import Bundle
-from stentor.models.streaming.encoder_stream import AudioStream, encode_chunks
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
 
 
 class CTCHypothesis(ChunkedHypothesis):

@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 from stentor.inference.stream.chunked import ChunkedHypothesis, ChunkedRecogniser
 from stentor.inference.stream.words import Token, TokenWords
 from stentor.models.base import Bundle
-from stentor.models.streaming.encoder_stream import AudioStream, encode_chunks
-from stentor.models.transducer.decoding import Path, follow, start
+from stentor.models.decoding.transducer import Path, follow, start
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
 from stentor.models.transducer.modeling import TransducerModel
 
 NO_LIMIT = 1 << 62

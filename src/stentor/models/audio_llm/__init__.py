@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from stentor.models.delayed import DelayedStream
-from stentor.models.peft import Lora
-from stentor.models.transformers_family import TransformersFamily
+from stentor.models.pretrained.family import TransformersFamily
+from stentor.models.pretrained.lora import Lora
 
 
 class AudioLLMLora(Lora):

@@ -14,11 +14,10 @@ from stentor.errors import ConfigError
 from stentor.models.audio_llm.modeling import AudioLLMModel, own_name
 from stentor.models.audio_llm.processor import AudioLLMProcessor
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.peft import adapt_only, is_adapter, lora_targets
-from stentor.models.pretrained import reach, set_memory_options
-from stentor.models.quantize import quantize
-from stentor.models.transformers_family import TransformersFamily
-from stentor.models.weights_io import (
+from stentor.models.pretrained.family import TransformersFamily
+from stentor.models.pretrained.load import reach, set_memory_options
+from stentor.models.pretrained.lora import adapt_only, is_adapter, lora_targets
+from stentor.models.pretrained.weights import (
     SECTION_FILE,
     continue_adapters,
     load_adapters,
@@ -26,6 +25,7 @@ from stentor.models.weights_io import (
     read_weights,
     tied_copies,
 )
+from stentor.models.quantize import quantize
 
 log = logging.getLogger("stentor")
 

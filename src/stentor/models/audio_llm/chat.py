@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
-from stentor.models.transformers_kind import ProcessorFiles
+from stentor.models.pretrained.kind import ProcessorFiles
 
 
 class ChatProcessor(AudioLLMProcessor):

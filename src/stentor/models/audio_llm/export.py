@@ -25,10 +25,9 @@ from stentor.models.audio_llm.build import (
 )
 from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Bundle, Family
-from stentor.models.peft import ADAPTER, base_name, is_adapter
-from stentor.models.quantize import quantize
-from stentor.models.transformers_family import TransformersFamily
-from stentor.models.weights_io import (
+from stentor.models.pretrained.family import TransformersFamily
+from stentor.models.pretrained.lora import ADAPTER, base_name, is_adapter
+from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
     cpu_state,
@@ -44,6 +43,7 @@ from stentor.models.weights_io import (
     write_json,
     write_weights,
 )
+from stentor.models.quantize import quantize
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:

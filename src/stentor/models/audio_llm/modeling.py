@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from stentor.models.audio_llm.processor import AudioLLMProcessor, Names
-from stentor.models.decoding import LanguageModelDecoder, Result, answer
-from stentor.models.peft import is_adapter
-from stentor.models.rescoring import prompted_states, text_log_probs
+from stentor.models.decoding.rescoring import prompted_states, text_log_probs
+from stentor.models.decoding.search import LanguageModelDecoder, Result, answer
+from stentor.models.pretrained.lora import is_adapter
 
 TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
@@ -127,7 +127,7 @@ class AudioLLMModel(nn.Module):
         temperature: float,
         **_: Tensor,
     ) -> dict[str, Tensor]:
-        """See `stentor.models.rescoring`, for what `audio` answers; the other inputs are prompts."""
+        """See `stentor.models.decoding.rescoring`, for what `audio` answers; the other inputs are prompts."""
         embeds = self.insert(heard, input_ids, audio_index)
         hidden = prompted_states(self.language_model, embeds, attention_mask, clips, targets)
         return text_log_probs(self.head, hidden, targets, temperature)
@@ -147,7 +147,7 @@ class AudioLLMModel(nn.Module):
         **options: Any,
     ) -> list[Result]:
         """Token ids (end token left out) and their log-probabilities for each item of a batch made for generation;
-        `options` are those of `stentor.models.decoding.answer`. What is generated up to the marker of the processor is
+        `options` are those of `stentor.models.decoding.search.answer`. What is generated up to the marker of the processor is
         no part of the text: an empty list as `named` is filled with these tokens of each item."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
         embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)

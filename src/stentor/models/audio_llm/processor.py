@@ -14,7 +14,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.collate import num_samples, split_usable
-from stentor.models.transformers_kind import TransformersKind
+from stentor.models.pretrained.kind import TransformersKind
 from stentor.text.languages import language_code
 
 if TYPE_CHECKING:

@@ -262,7 +262,7 @@ def model_folder(section: Any, where: str) -> Path:
 def _download(section: Any, where: str, patterns: list[str], without: list[str] | None = None) -> Path:
     from huggingface_hub import snapshot_download
 
-    from stentor.models.pretrained import reach
+    from stentor.models.pretrained.load import reach
 
     def load(name: str, options: dict[str, Any]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=without, **options))

@@ -60,7 +60,7 @@ class Neural(Codec):
         raise NotImplementedError
 
     def read(self, folder: Path) -> AudioCodec:
-        from stentor.models.pretrained import reach
+        from stentor.models.pretrained.load import reach
 
         section = self
         if (folder / SETTINGS).is_file():

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig, check_origin
+from stentor.models.encoders.streaming import Streaming
+from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
 from stentor.models.quantize import Bits, check
-from stentor.models.streaming import Streaming
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:

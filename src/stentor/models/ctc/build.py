@@ -11,12 +11,12 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.ctc import CTCFamily
 from stentor.models.ctc.modeling import CTCModel, encoder_of, head_of
 from stentor.models.ctc.processor import CTCProcessor
-from stentor.models.ctc.spelling import from_transcripts, from_vocabulary
-from stentor.models.peft import adapt, lora_targets
-from stentor.models.pretrained import part_config, reach
+from stentor.models.encoders.encode import WAVE, LogMel, adjust, check_streaming, geometry
+from stentor.models.pretrained.load import part_config, reach
+from stentor.models.pretrained.lora import adapt, lora_targets
+from stentor.models.pretrained.weights import export_folder
 from stentor.models.quantize import quantize
-from stentor.models.speech_llm.encoders import WAVE, LogMel, adjust, check_streaming, geometry
-from stentor.models.weights_io import export_folder
+from stentor.models.text.spelling import from_transcripts, from_vocabulary
 
 KINDS = (*WAVE, "parakeet_ctc")
 SWITCHED_OFF = {"apply_spec_augment": False, "layerdrop": 0.0}

@@ -9,8 +9,8 @@ from stentor.data.file_modes import follow_umask
 from stentor.models.base import Bundle
 from stentor.models.ctc import CTCFamily
 from stentor.models.ctc.build import apply_memory_options, assemble
-from stentor.models.peft import freeze_parameters
-from stentor.models.weights_io import SECTION_FILE, cpu_state, fold_state, read_json, write_json
+from stentor.models.pretrained.lora import freeze_parameters
+from stentor.models.pretrained.weights import SECTION_FILE, cpu_state, fold_state, read_json, write_json
 
 PREFIX = "recogniser."
 

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.biasing import Bias
-from stentor.models.ctc.decoding import decode
-from stentor.models.decoding import Result
-from stentor.models.rescoring import ctc_log_probs
-from stentor.models.speech_llm.encoders import Geometry, encode
-from stentor.models.streaming.kinds import HearsChunks
+from stentor.models.decoding.bias import Bias
+from stentor.models.decoding.ctc import decode
+from stentor.models.decoding.rescoring import ctc_log_probs
+from stentor.models.decoding.search import Result
+from stentor.models.encoders.encode import Geometry, encode
+from stentor.models.encoders.streaming.kinds import HearsChunks
 
 
 class CTCModel(HearsChunks, nn.Module):
@@ -72,7 +72,7 @@ class CTCModel(HearsChunks, nn.Module):
     def rescore(
         self, log_probs: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, temperature: float
     ) -> dict[str, Tensor]:
-        """See `stentor.models.rescoring`. There are no distributions over tokens that had a temperature."""
+        """See `stentor.models.decoding.rescoring`. There are no distributions over tokens that had a temperature."""
         return ctc_log_probs(log_probs, frames, clips, targets, self.blank)
 
     def generate(
@@ -84,7 +84,7 @@ class CTCModel(HearsChunks, nn.Module):
         best: list[list[Result]] | None = None,
         **_: Any,
     ) -> list[Result]:
-        """Classes without repeats and blanks, see `stentor.models.ctc.decoding`. Frames do not depend on one another:
+        """Classes without repeats and blanks, see `stentor.models.decoding.ctc`. Frames do not depend on one another:
         temperatures have no say in it."""
         return decode(*self.log_probs(inputs["features"], inputs["lengths"]), self.blank, beams, bias, best)
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from stentor.data.batch import Batch, Example
 from stentor.models.collate import SHORTEST, encoder_inputs, num_samples, split_usable
-from stentor.models.ctc.spelling import spelling
-from stentor.models.speech_llm.encoders import Geometry
-from stentor.models.speech_llm.tokenizers import ctc_frames
-from stentor.models.streaming import Streaming, drawn_chunks
+from stentor.models.encoders.encode import Geometry
+from stentor.models.encoders.streaming import Streaming, drawn_chunks
+from stentor.models.text.spelling import spelling
+from stentor.models.text.tokenizers import ctc_frames
 
 
 class CTCProcessor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stentor.models.decoding import Result, head_log_probs, search
-from stentor.models.delayed.frame_grid import FrameGrid
+from stentor.models.decoding.frame_grid import FrameGrid
+from stentor.models.decoding.search import Result, head_log_probs, search
 
 NOT_AUDIO = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""

@@ -9,7 +9,7 @@ from stentor.data.batch import Example
 from stentor.data.cut import language_of, text_of, words_of
 from stentor.errors import ConfigError
 from stentor.models.collate import num_samples
-from stentor.models.delayed.frame_grid import FrameGrid, timed_pieces
+from stentor.models.decoding.frame_grid import FrameGrid, timed_pieces
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_vali
 
 from stentor.errors import ConfigError
 from stentor.models.codecs.base import Codec
-from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
+from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.section import PretrainedFamily, PretrainedSection
 from stentor.models.transformer import TrainedTokenizer
 from stentor.section import ConfigConflict
 

@@ -27,10 +27,10 @@ from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import OmniVoiceProcessor
 from stentor.models.omnivoice.text import ABSENT, add_special
 from stentor.models.packing import flex, items
-from stentor.models.peft import adapt, is_adapter
-from stentor.models.pretrained import part_config, reach, set_memory_options
-from stentor.models.speech_llm.tokenizers import bpe, characters
-from stentor.models.weights_io import SECTION_FILE, check_weights, export_folder, load_adapters, read_json
+from stentor.models.pretrained.load import part_config, reach, set_memory_options
+from stentor.models.pretrained.lora import adapt, is_adapter
+from stentor.models.pretrained.weights import SECTION_FILE, check_weights, export_folder, load_adapters, read_json
+from stentor.models.text.tokenizers import bpe, characters
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""

@@ -40,9 +40,9 @@ from stentor.models.omnivoice.build import (
 )
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.text import SPECIAL
-from stentor.models.peft import ADAPTER, base_name, freeze_parameters, is_adapter
-from stentor.models.pretrained import reach
-from stentor.models.weights_io import (
+from stentor.models.pretrained.load import reach
+from stentor.models.pretrained.lora import ADAPTER, base_name, freeze_parameters, is_adapter
+from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
     continue_adapters,

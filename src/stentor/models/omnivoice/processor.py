@@ -18,7 +18,7 @@ from stentor.models.omnivoice.prompt import Prompt
 from stentor.models.omnivoice.sample import IGNORED, Sample, build
 from stentor.models.omnivoice.text import ABSENT, NONVERBAL, cleaned, spoken, style, style_language
 from stentor.models.packing.flex import BLOCK, tables
-from stentor.models.speech_llm.tokenizers import padding_id
+from stentor.models.text.tokenizers import padding_id
 
 STYLES = 10_000
 """Languages and instructs whose lengths are remembered."""

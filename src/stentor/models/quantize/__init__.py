@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.models.peft import base_name, is_adapter
+from stentor.models.pretrained.lora import base_name, is_adapter
 from stentor.section import ConfigConflict
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def quantize(model: nn.Module, bits: Bits | None, device: torch.device | None = 
         return
     import torch
 
-    from stentor.models.quantize.layers import QuantizedLinear
+    from stentor.models.pretrained.quantized_layers import QuantizedLinear
 
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name in quantisable(model):
@@ -79,14 +79,14 @@ def quantisable(model: nn.Module) -> list[str]:
 
 def sizes(model: nn.Module) -> dict[int, int]:
     """How many weights the codes of each quantised layer stand for, by the `id` of the codes."""
-    from stentor.models.quantize.layers import QuantizedLinear
+    from stentor.models.pretrained.quantized_layers import QuantizedLinear
 
     return {id(m.codes): m.in_features * m.out_features for m in model.modules() if isinstance(m, QuantizedLinear)}
 
 
 def dequantized(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """`state` (names of the model, tensors on the CPU) with plain float32 weights in the place of codes."""
-    from stentor.models.quantize.layers import QuantizedLinear
+    from stentor.models.pretrained.quantized_layers import QuantizedLinear
 
     layers = {f"{n}.weight": m for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
     return {n: layers[n].weight.float().cpu() if n in layers else t for n, t in state.items()}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from stentor.models.base import Bundle
-from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily, TransformersConfig, check_origin
+from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
 from stentor.models.quantize import Bits, check
 
 if TYPE_CHECKING:

@@ -12,11 +12,9 @@ from torch import nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.peft import adapt_only
-from stentor.models.pretrained import part_config, reach, set_memory_options
-from stentor.models.quantize import quantize
-from stentor.models.seq2seq import MODELS, Seq2Seq
-from stentor.models.weights_io import (
+from stentor.models.pretrained.load import part_config, reach, set_memory_options
+from stentor.models.pretrained.lora import adapt_only
+from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
     export_folder,
@@ -25,6 +23,8 @@ from stentor.models.weights_io import (
     read_json,
     read_weights,
 )
+from stentor.models.quantize import quantize
+from stentor.models.seq2seq import MODELS, Seq2Seq
 
 
 class Seq2SeqBundle(Bundle):

@@ -4,11 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
+from stentor.models.encoders.encode import Geometry, adjust, encode, geometry, mask
 from stentor.models.seq2seq import Seq2Seq
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 from stentor.models.seq2seq.processor import Seq2SeqProcessor, language_codes
 from stentor.models.seq2seq.tokenizer import byte_tokenizer
-from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry, mask
 
 LANGUAGES = ("ar", "de", "el", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "vi", "zh")
 BEFORE = ("▁", "<|startofcontext|>", "<|startoftranscript|>", "<|emo:undefined|>")

@@ -12,12 +12,9 @@ from pathlib import Path
 from torch import Tensor
 
 from stentor.models.base import Bundle
-from stentor.models.peft import ADAPTER, adapt_only, base_name
-from stentor.models.pretrained import set_memory_options
-from stentor.models.quantize import quantize
-from stentor.models.seq2seq import Seq2Seq
-from stentor.models.seq2seq.build import class_of, plain, section_of, with_adapters
-from stentor.models.weights_io import (
+from stentor.models.pretrained.load import set_memory_options
+from stentor.models.pretrained.lora import ADAPTER, adapt_only, base_name
+from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
     exported_names,
@@ -29,6 +26,9 @@ from stentor.models.weights_io import (
     write_json,
     write_weights,
 )
+from stentor.models.quantize import quantize
+from stentor.models.seq2seq import Seq2Seq
+from stentor.models.seq2seq.build import class_of, plain, section_of, with_adapters
 
 
 def left_to_base(family: Seq2Seq) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.decoding import Result, answer, token_limits
-from stentor.models.rescoring import text_log_probs
+from stentor.models.decoding.rescoring import text_log_probs
+from stentor.models.decoding.search import Result, answer, token_limits
 from stentor.models.seq2seq.processor import Seq2SeqProcessor
 
 
@@ -117,7 +117,7 @@ class Seq2SeqModel(nn.Module):
         targets: Tensor,
         temperature: float,
     ) -> dict[str, Tensor]:
-        """See `stentor.models.rescoring`; `input_ids` [B, P] are prompts. Tokens that are never written
+        """See `stentor.models.decoding.rescoring`; `input_ids` [B, P] are prompts. Tokens that are never written
         (`suppressed`) are not taken out of the distributions."""
         prompts = self.prompted(states, input_ids, detect, self._start(input_ids))[clips]
         fed = torch.cat([prompts, targets[:, :-1].clamp(min=0)], 1)
@@ -143,7 +143,7 @@ class Seq2SeqModel(nn.Module):
         """Token ids after the prompt (end token left out) and their log-probabilities, for each item of a batch.
 
         `inputs` come from the processor's `collate(labels=False)`; `options` are those of
-        `stentor.models.decoding.answer`. An empty list as `no_speech` is filled with each item's probability of the
+        `stentor.models.decoding.search.answer`. An empty list as `no_speech` is filled with each item's probability of the
         token `no_speech_id` after the start token (Radford et al. 2022, section 4.5), and one as `named` with its
         language token, given or detected.
         """

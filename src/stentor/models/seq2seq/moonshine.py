@@ -5,10 +5,10 @@ from typing import Any
 from torch import Tensor
 
 from stentor.audio.features import WINDOW
+from stentor.models.encoders.encode import ClipNorm, Geometry, mask
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 from stentor.models.seq2seq.processor import Seq2SeqProcessor
 from stentor.models.seq2seq.tokenizer import byte_tokenizer
-from stentor.models.speech_llm.encoders import ClipNorm, Geometry, mask
 
 CONVS = ((127, 64, 0), (7, 3, 0), (3, 2, 0))
 STRIDE = 64 * 3 * 2

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from stentor.data.batch import Example
 from stentor.models.collate import pad_shortest
+from stentor.models.encoders.encode import Geometry, mask
 from stentor.models.seq2seq import moonshine
 from stentor.models.seq2seq.modeling import Seq2SeqModel
-from stentor.models.speech_llm.encoders import Geometry, mask
 
 
 class Processor(moonshine.Processor):

@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 
 from stentor.models.base import Bundle
 from stentor.models.delayed import DelayedStream
-from stentor.models.peft import Lora
-from stentor.models.pretrained_section import PretrainedFamily, PretrainedSection
+from stentor.models.encoders.streaming import Streaming
+from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.section import PretrainedFamily, PretrainedSection
 from stentor.models.quantize import Bits, check
-from stentor.models.streaming import Streaming
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stentor.models.speech_llm.encoders import mask
+from stentor.models.encoders.encode import mask
 
 LOW = -1e4
 """Score of what cannot be: padding never gets probability, and no infinity meets another."""

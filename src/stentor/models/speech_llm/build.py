@@ -10,18 +10,10 @@ from torch import Tensor, nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.peft import adapt, base_name, is_adapter
-from stentor.models.pretrained import part_config, reach, set_memory_options
-from stentor.models.quantize import quantize
-from stentor.models.speech_llm import EncoderSection, SpeechLLM, TokenizerSection
-from stentor.models.speech_llm.delayed import DelayedSpeechLLM
-from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
-from stentor.models.speech_llm.encoders import WAVE, Geometry, adjust, check_streaming, geometry
-from stentor.models.speech_llm.modeling import SpeechLLMModel
-from stentor.models.speech_llm.processor import SpeechLLMProcessor
-from stentor.models.speech_llm.projector import Projector, factor
-from stentor.models.speech_llm.tokenizers import alphabet, bpe, characters
-from stentor.models.weights_io import (
+from stentor.models.encoders.encode import WAVE, Geometry, adjust, check_streaming, geometry
+from stentor.models.pretrained.load import part_config, reach, set_memory_options
+from stentor.models.pretrained.lora import adapt, base_name, is_adapter
+from stentor.models.pretrained.weights import (
     continue_adapters,
     export_folder,
     load_adapters,
@@ -30,6 +22,14 @@ from stentor.models.weights_io import (
     read_weights,
     tied_copies,
 )
+from stentor.models.quantize import quantize
+from stentor.models.speech_llm import EncoderSection, SpeechLLM, TokenizerSection
+from stentor.models.speech_llm.delayed import DelayedSpeechLLM
+from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
+from stentor.models.speech_llm.modeling import SpeechLLMModel
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
+from stentor.models.speech_llm.projector import Projector, factor
+from stentor.models.text.tokenizers import alphabet, bpe, characters
 
 
 def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:

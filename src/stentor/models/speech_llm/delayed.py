@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from stentor.models.delayed.modeling import DelayedModel, FrameStream
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, ChunkEncoder, encode_chunks
 from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
 from stentor.models.speech_llm.modeling import SpeechLLMModel
-from stentor.models.streaming.encoder_stream import AudioStream, ChunkEncoder, encode_chunks
 
 
 class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # whose generate takes fewer options

@@ -13,13 +13,13 @@ from stentor.data.batch import Batch, Example
 from stentor.data.trained_speech import StreamedSpeech
 from stentor.errors import ConfigError
 from stentor.models.collate import num_samples, split_usable
+from stentor.models.decoding.frame_grid import FrameGrid
 from stentor.models.delayed import in_frames
-from stentor.models.delayed.frame_grid import FrameGrid
 from stentor.models.delayed.processor import DelayedProcessor
+from stentor.models.encoders.encode import SAMPLE_RATE
+from stentor.models.encoders.streaming import Streaming
 from stentor.models.speech_llm import SpeechLLMStream
-from stentor.models.speech_llm.encoders import SAMPLE_RATE
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
-from stentor.models.streaming import Streaming
 
 PAUSE, WORD = "<pause>", "<word>"
 ROOM = 10

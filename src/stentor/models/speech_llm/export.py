@@ -15,12 +15,8 @@ from torch import Tensor
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.peft import base_name, freeze_parameters, is_adapter
-from stentor.models.quantize import dequantized, quantize
-from stentor.models.speech_llm import SpeechLLM
-from stentor.models.speech_llm.build import apply_memory_options, assemble
-from stentor.models.speech_llm.processor import SpeechLLMProcessor
-from stentor.models.weights_io import (
+from stentor.models.pretrained.lora import base_name, freeze_parameters, is_adapter
+from stentor.models.pretrained.weights import (
     exported_names,
     fold,
     merged_state,
@@ -33,6 +29,10 @@ from stentor.models.weights_io import (
     write_json,
     write_weights,
 )
+from stentor.models.quantize import dequantized, quantize
+from stentor.models.speech_llm import SpeechLLM
+from stentor.models.speech_llm.build import apply_memory_options, assemble
+from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 PARTS = ("encoder", "llm")
 """Parts of a model that transformers has configs of."""

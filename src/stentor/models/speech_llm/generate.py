@@ -1,4 +1,4 @@
-"""Decoding of the speech LLM: its language model with a KV cache, for `stentor.models.decoding`."""
+"""Decoding of the speech LLM: its language model with a KV cache, for `stentor.models.decoding.search`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stentor.models.decoding import LanguageModelDecoder, Result, answer, token_limits
+from stentor.models.decoding.search import LanguageModelDecoder, Result, answer, token_limits
 from stentor.models.speech_llm.modeling import SpeechLLMModel
 
 
@@ -18,7 +18,7 @@ def generate(
     """Token ids (end token left out) and their log-probabilities under the model, for each item of a batch.
 
     `inputs` come from the processor's `collate(labels=False)`; `max_new_tokens` is one limit or one for each item;
-    `options` are those of `stentor.models.decoding.answer`. The model should be in evaluation mode. A batch gives what
+    `options` are those of `stentor.models.decoding.search.answer`. The model should be in evaluation mode. A batch gives what
     its items give one by one, up to rounding. `states`, for greedy decoding, are filled with the last hidden states of
     a teacher-forced pass over the same tokens.
     """

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.decoding import head_log_probs
-from stentor.models.rescoring import prompted_states, text_log_probs
+from stentor.models.decoding.rescoring import prompted_states, text_log_probs
+from stentor.models.decoding.search import head_log_probs
+from stentor.models.encoders.encode import Geometry, encode
+from stentor.models.encoders.streaming.kinds import HearsChunks
 from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
-from stentor.models.speech_llm.encoders import Geometry, encode
 from stentor.models.speech_llm.projector import Projector
-from stentor.models.streaming.kinds import HearsChunks
 
 FLEX_TABLES = ("documents", "partial_count", "partial_index", "full_count", "full_index")
 """Inputs of a packed batch for flex_attention."""
@@ -244,7 +244,7 @@ class SpeechLLMModel(EncoderCache):
         temperature: float,
         **_: Tensor,
     ) -> dict[str, Tensor]:
-        """See `stentor.models.rescoring`, for encoder frames; the other inputs are prompts."""
+        """See `stentor.models.decoding.rescoring`, for encoder frames; the other inputs are prompts."""
         from stentor.models.speech_llm.generate import steady_attention
 
         embeds = self.embed(frames, input_ids, audio_index, audio_rows)

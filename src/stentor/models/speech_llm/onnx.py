@@ -31,8 +31,8 @@ from torch.nn import functional as F
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
+from stentor.models.encoders.encode import SAMPLE_RATE, encode
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner, places
-from stentor.models.speech_llm.encoders import SAMPLE_RATE, encode
 from stentor.models.speech_llm.export import write_config
 from stentor.models.speech_llm.generate import steady_attention
 from stentor.models.speech_llm.modeling import SpeechLLMModel

@@ -16,11 +16,11 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.models.collate import num_samples, split_usable
+from stentor.models.encoders.encode import HOP, SAMPLE_RATE, Geometry
+from stentor.models.encoders.inputs import EncoderInputs
+from stentor.models.pretrained.weights import read_json, write_json
 from stentor.models.speech_llm import PromptSection
-from stentor.models.speech_llm.encoders import HOP, SAMPLE_RATE, Geometry
-from stentor.models.speech_llm.inputs import EncoderInputs
-from stentor.models.speech_llm.tokenizers import padding_id
-from stentor.models.weights_io import read_json, write_json
+from stentor.models.text.tokenizers import padding_id
 
 FILE = "preprocessor_config.json"
 

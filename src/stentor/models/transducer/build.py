@@ -5,16 +5,16 @@ from typing import Any
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.peft import adapt
-from stentor.models.pretrained import part_config, set_memory_options
+from stentor.models.pretrained.load import part_config, set_memory_options
+from stentor.models.pretrained.lora import adapt
+from stentor.models.pretrained.weights import export_folder, load_adapters
 from stentor.models.quantize import quantize
 from stentor.models.speech_llm import TokenizerSection
 from stentor.models.speech_llm.build import encoder_geometry, encoder_part, initialise, made_tokenizer
-from stentor.models.speech_llm.tokenizers import alphabet
+from stentor.models.text.tokenizers import alphabet
 from stentor.models.transducer import TransducerFamily
 from stentor.models.transducer.modeling import EncoderTransducer, Joint, Predictor
 from stentor.models.transducer.processor import TransducerProcessor
-from stentor.models.weights_io import export_folder, load_adapters
 
 
 def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:

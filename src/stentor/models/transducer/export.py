@@ -7,13 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from stentor.models.base import Bundle
+from stentor.models.pretrained.weights import read_json
 from stentor.models.speech_llm import export as parts
 from stentor.models.transducer import TransducerFamily
 from stentor.models.transducer.build import apply_memory_options, assemble
 from stentor.models.transducer.pretrained import KINDS
 from stentor.models.transducer.pretrained import export as whole
 from stentor.models.transducer.processor import TransducerProcessor
-from stentor.models.weights_io import read_json
 
 
 def _layout(bundle: Bundle) -> Any:

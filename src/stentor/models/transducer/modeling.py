@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from stentor.losses.transducer.best_path import best_path
 from stentor.losses.transducer.lattice import Lattice
-from stentor.models.biasing import Bias
-from stentor.models.decoding import Result
-from stentor.models.rescoring import IGNORED
-from stentor.models.speech_llm.encoders import Geometry
+from stentor.models.decoding.bias import Bias
+from stentor.models.decoding.rescoring import IGNORED
+from stentor.models.decoding.search import Result
+from stentor.models.decoding.transducer import Path, State, greedy
+from stentor.models.decoding.transducer_beam import Hypothesis, search
+from stentor.models.encoders.encode import Geometry
 from stentor.models.speech_llm.modeling import EncoderCache
-from stentor.models.transducer.beam import Hypothesis, search
-from stentor.models.transducer.decoding import Path, State, greedy
 
 BIASED = 4
 """Least beams where phrases are favoured: greedily hardly any is written (benchmarks/hotwords.py)."""
@@ -82,7 +82,7 @@ class TransducerModel(EncoderCache):
     def rescore(
         self, states: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, temperature: float
     ) -> dict[str, Tensor]:
-        """See `stentor.models.rescoring`: the sum over all alignments, for encoded frames."""
+        """See `stentor.models.decoding.rescoring`: the sum over all alignments, for encoded frames."""
         lengths = (targets != IGNORED).sum(1)
         arguments = self.joint_arguments(states[clips], frames[clips], targets.clamp(min=0), lengths)
         lattice = Lattice(arguments["lengths"], arguments["targets"], lengths, self.blank)

@@ -15,9 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 from stentor.data.batch import Batch, Example
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.models.collate import num_samples, split_usable
-from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
-from stentor.models.speech_llm.inputs import EncoderInputs
-from stentor.models.weights_io import read_json, write_json
+from stentor.models.encoders.encode import SAMPLE_RATE, Geometry
+from stentor.models.encoders.inputs import EncoderInputs
+from stentor.models.pretrained.weights import read_json, write_json
 
 FILE = "preprocessor_config.json"
 UNKNOWN = -100.0

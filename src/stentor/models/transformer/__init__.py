@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from stentor.models.base import Family
-from stentor.models.features import Features
-from stentor.models.streaming import Streaming
+from stentor.models.encoders.features import Features
+from stentor.models.encoders.streaming import Streaming
 from stentor.models.transformer.frontend import SSL
 from stentor.section import ConfigConflict, Section
 

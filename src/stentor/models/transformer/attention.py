@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from stentor.models.streaming.layers import KVWindow
+from stentor.models.encoders.streaming.layers import KVWindow
 from stentor.models.transformer.cache import KVCache
 from stentor.models.transformer.favor import Favor, LinearState
 from stentor.models.transformer.positions import Rotary

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stentor.models.features import Features
-from stentor.models.streaming.encoder_stream import ChunkEncoder, States
-from stentor.models.streaming.layers import ChunkState
+from stentor.models.encoders.features import Features
+from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder, States
+from stentor.models.encoders.streaming.layers import ChunkState
 
 
 class TransformerChunks(ChunkEncoder):

@@ -10,10 +10,10 @@ from torch import Tensor
 from stentor import __version__
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
+from stentor.models.pretrained.weights import cpu_state, read_json, read_weights, standalone, write_json, write_weights
 from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish
 from stentor.models.transformer.processor import TransformerProcessor
-from stentor.models.weights_io import cpu_state, read_json, read_weights, standalone, write_json, write_weights
 
 
 def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:

@@ -26,7 +26,7 @@ from stentor.data.augment import Augment
 from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
-from stentor.models.features import Features
+from stentor.models.encoders.features import Features
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

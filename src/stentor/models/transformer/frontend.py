@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from stentor.models.pretrained_section import PretrainedSection, TransformersConfig
+from stentor.models.pretrained.section import PretrainedSection, TransformersConfig
 from stentor.section import ConfigConflict
 
 

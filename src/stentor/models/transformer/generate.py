@@ -1,13 +1,13 @@
-"""Generation: the decoder step by step for `stentor.models.decoding`, or the most likely path of the CTC head."""
+"""Generation: the decoder step by step for `stentor.models.decoding.search`, or the most likely path of the CTC head."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stentor.models.biasing import Bias
-from stentor.models.ctc.decoding import decode
-from stentor.models.decoding import Result, answer
+from stentor.models.decoding.bias import Bias
+from stentor.models.decoding.ctc import decode
+from stentor.models.decoding.search import Result, answer
 from stentor.models.transformer.modeling import TransformerModel, valid
 
 
@@ -56,10 +56,10 @@ def generate(
 
     `inputs` come from the processor's `collate(labels=False)`; for a language model `tokens` [B, U] are the beginning
     to go on from, start token included, and for an encoder-decoder they may be given too. `max_new_tokens` is one limit
-    or one for each item. `options` are those of `stentor.models.decoding.answer`. The model should be in evaluation
+    or one for each item. `options` are those of `stentor.models.decoding.search.answer`. The model should be in evaluation
     mode.
 
-    A model without decoder gives classes of its CTC head, see `stentor.models.ctc.decoding`. Temperatures do
+    A model without decoder gives classes of its CTC head, see `stentor.models.decoding.ctc`. Temperatures do
     nothing.
     """
     if model.decoder is None:

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stentor.models.rescoring import ctc_log_probs, text_log_probs
+from stentor.models.decoding.rescoring import ctc_log_probs, text_log_probs
+from stentor.models.encoders.streaming import chunk_mask
+from stentor.models.encoders.streaming.layers import Lookahead
 from stentor.models.speech_llm.modeling import EncoderCache
-from stentor.models.streaming import chunk_mask
-from stentor.models.streaming.layers import Lookahead
 from stentor.models.transformer import Layers
 from stentor.models.transformer.layers import initialise
 from stentor.models.transformer.stack import Stack, StackOptions
 
 if TYPE_CHECKING:
-    from stentor.models.streaming.encoder_stream import ChunkEncoder
+    from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder
 
 
 @dataclass
@@ -215,7 +215,7 @@ class TransformerModel(EncoderCache):
     def rescore(
         self, hidden: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, temperature: float
     ) -> dict[str, Tensor]:
-        """See `stentor.models.rescoring`, for encoded clips."""
+        """See `stentor.models.decoding.rescoring`, for encoded clips."""
         if not self.writes_end:
             return ctc_log_probs(self.ctc_log_probs(hidden), frames, clips, targets, blank=0)
         tokens = F.pad(targets[:, :-1].clamp(min=0), (1, 0), value=self.bos)

@@ -20,13 +20,13 @@ from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import DataError
 from stentor.models.collate import num_samples, spec_augment, split_usable
-from stentor.models.features import Features
-from stentor.models.speech_llm.encoders import SAMPLE_RATE, Geometry
-from stentor.models.speech_llm.inputs import EncoderInputs
-from stentor.models.speech_llm.tokenizers import CTCAlphabet, ctc_frames, padding_id
-from stentor.models.streaming import Streaming, drawn_chunks
+from stentor.models.encoders.encode import SAMPLE_RATE, Geometry
+from stentor.models.encoders.features import Features
+from stentor.models.encoders.inputs import EncoderInputs
+from stentor.models.encoders.streaming import Streaming, drawn_chunks
+from stentor.models.pretrained.weights import read_json, write_json
+from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames, padding_id
 from stentor.models.transformer.feature_cache import FeatureStore
-from stentor.models.weights_io import read_json, write_json
 
 FILE = "preprocessor_config.json"
 

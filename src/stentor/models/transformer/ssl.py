@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.errors import ConfigError
-from stentor.models.pretrained import part_config
+from stentor.models.encoders.encode import Geometry, adjust, encode, geometry, mask
+from stentor.models.pretrained.load import part_config
 from stentor.models.speech_llm.build import load_encoder, new_encoder, normalizes
-from stentor.models.speech_llm.encoders import Geometry, adjust, encode, geometry, mask
 from stentor.models.transformer.frame_store import FrameStore
 from stentor.models.transformer.frontend import SSL
 

@@ -14,8 +14,8 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.losses.model import ModelLoss
 from stentor.models.codecs.base import INSIDE, Codec, open_codec
-from stentor.models.peft import Lora
-from stentor.models.transformers_family import TransformersFamily
+from stentor.models.pretrained.family import TransformersFamily
+from stentor.models.pretrained.lora import Lora
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:

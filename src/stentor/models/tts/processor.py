@@ -16,7 +16,7 @@ from stentor.data.cut import field_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.codec_processor import CodecProcessor, check_codec
 from stentor.models.codecs.base import INSIDE, AudioCodec
-from stentor.models.transformers_kind import TransformersKind
+from stentor.models.pretrained.kind import TransformersKind
 from stentor.models.tts.processor_files import CodecFiles
 
 if TYPE_CHECKING:

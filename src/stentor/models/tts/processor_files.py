@@ -10,7 +10,7 @@ from typing import Any
 
 from stentor.errors import ConfigError
 from stentor.models.codecs.base import INSIDE, AudioCodec, open_codec
-from stentor.models.transformers_kind import ProcessorFiles
+from stentor.models.pretrained.kind import ProcessorFiles
 
 
 class CodecFiles(ProcessorFiles):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from stentor.errors import ConfigError
-from stentor.models.pretrained import reach
+from stentor.models.pretrained.load import reach
 from stentor.tasks.diarize.windows import Embedder
 
 SHORTEST = 0.4

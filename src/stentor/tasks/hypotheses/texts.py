@@ -15,8 +15,8 @@ from stentor.data.batch import Batch, Example, HypothesisSearch
 from stentor.losses.sequence import SequenceLoss
 from stentor.metrics.wer import REFERENCE, count_errors, normalized_pairs
 from stentor.models.collate import num_samples
-from stentor.models.peft import without_adapters
-from stentor.models.rescoring import IGNORED
+from stentor.models.decoding.rescoring import IGNORED
+from stentor.models.pretrained.lora import without_adapters
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
@@ -110,7 +110,7 @@ def _write(bundle: Bundle, batch: Batch, search: HypothesisSearch, loss: Sequenc
 
 
 def _inputs(bundle: Bundle, items: Sequence[Sequence[Drawn]]) -> dict[str, torch.Tensor]:
-    """`clips` and `targets` of the hypotheses of each item, see `stentor.models.rescoring`."""
+    """`clips` and `targets` of the hypotheses of each item, see `stentor.models.decoding.rescoring`."""
     device = next(bundle.model.parameters()).device
     end = [bundle.processor.eos_id] if getattr(bundle.model, "writes_end", True) else []
     rows = [torch.tensor([*ids, *(end if ended else [])], dtype=torch.long) for item in items for ids, ended in item]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.grid_processor import GridProcessor
-from stentor.models.delayed.frame_grid import FrameGrid
+from stentor.models.decoding.frame_grid import FrameGrid
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,18 +11,11 @@ import torch
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.ctc.build import CTCBundle, quiet
-from stentor.models.peft import adapt, is_adapter
-from stentor.models.pretrained import part_config, reach, set_memory_options
-from stentor.models.quantize import quantize
-from stentor.models.speech_llm import TokenizerSection
-from stentor.models.speech_llm.build import made_tokenizer
-from stentor.models.speech_llm.encoders import Geometry, adjust, check_streaming
-from stentor.models.streaming import KnownChunks
-from stentor.models.transducer import TransducerFamily
-from stentor.models.transducer.pretrained import KINDS, Kind
-from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
-from stentor.models.transducer.pretrained.processor import BLANK, PretrainedProcessor
-from stentor.models.weights_io import (
+from stentor.models.encoders.encode import Geometry, adjust, check_streaming
+from stentor.models.encoders.streaming import KnownChunks
+from stentor.models.pretrained.load import part_config, reach, set_memory_options
+from stentor.models.pretrained.lora import adapt, is_adapter
+from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
     export_folder,
@@ -31,6 +24,13 @@ from stentor.models.weights_io import (
     read_json,
     read_weights,
 )
+from stentor.models.quantize import quantize
+from stentor.models.speech_llm import TokenizerSection
+from stentor.models.speech_llm.build import made_tokenizer
+from stentor.models.transducer import TransducerFamily
+from stentor.models.transducer.pretrained import KINDS, Kind
+from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
+from stentor.models.transducer.pretrained.processor import BLANK, PretrainedProcessor
 
 DURATION_SHIFT = 15.0
 """By how much the logits of durations begin below those of tokens."""

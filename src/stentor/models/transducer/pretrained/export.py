@@ -12,12 +12,12 @@ from torch import Tensor
 from stentor.models.base import Bundle
 from stentor.models.ctc.export import PREFIX, write_facts
 from stentor.models.ctc.export import save as save_recogniser
-from stentor.models.peft import ADAPTER, freeze_parameters, is_adapter
-from stentor.models.pretrained import set_memory_options
+from stentor.models.pretrained.load import set_memory_options
+from stentor.models.pretrained.lora import ADAPTER, freeze_parameters, is_adapter
+from stentor.models.pretrained.weights import SECTION_FILE, cpu_state, read_json, standalone, write_adapters, write_json
 from stentor.models.quantize import quantize
 from stentor.models.transducer import TransducerFamily
 from stentor.models.transducer.pretrained.build import add_trained, assemble, holds_adapters, section_of
-from stentor.models.weights_io import SECTION_FILE, cpu_state, read_json, standalone, write_adapters, write_json
 
 
 def trained_modules(recogniser: Any) -> list[str]:

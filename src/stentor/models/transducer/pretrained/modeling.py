@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.speech_llm.encoders import encode, mask
-from stentor.models.transducer.decoding import State
+from stentor.models.decoding.transducer import State
+from stentor.models.encoders.encode import encode, mask
 from stentor.models.transducer.modeling import TransducerModel
 from stentor.models.transducer.pretrained import Kind
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
 from stentor.models.collate import encoder_inputs
-from stentor.models.ctc.spelling import Pieces
-from stentor.models.speech_llm.encoders import Geometry
+from stentor.models.encoders.encode import Geometry
+from stentor.models.text.spelling import Pieces
 from stentor.models.transducer.pretrained import Kind
 from stentor.models.transducer.processor import TransducerProcessor
 

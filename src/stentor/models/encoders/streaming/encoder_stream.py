@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from stentor.models.streaming.feature_stream import FeatureStream
+from stentor.models.encoders.streaming.feature_stream import FeatureStream
 
 States = list[list[Tensor]]
 """What an encoder keeps of the chunks before; the first dimension of each tensor is that of the recordings."""

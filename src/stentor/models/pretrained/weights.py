@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.peft import ADAPTER, Lora, base_name, inject, is_adapter
+from stentor.models.pretrained.lora import ADAPTER, Lora, base_name, inject, is_adapter
 from stentor.models.quantize import dequantized
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.errors import ConfigError
-from stentor.models.features import Features, fixed_mel, fixed_whisper_mel
-from stentor.models.streaming import Streaming, chunk_mask
-from stentor.models.streaming.layers import CausalConv, Lookahead
+from stentor.models.encoders.features import Features, fixed_mel, fixed_whisper_mel
+from stentor.models.encoders.streaming import Streaming, chunk_mask
+from stentor.models.encoders.streaming.layers import CausalConv, Lookahead
 
 WAVE = ("wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio")
 """Encoders that read raw audio through a stack of convolutions without padding."""

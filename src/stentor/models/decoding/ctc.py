@@ -9,9 +9,9 @@ from math import inf
 import numpy as np
 from torch import Tensor
 
-from stentor.models.biasing import START, Bias
-from stentor.models.ctc.viterbi import viterbi
-from stentor.models.decoding import Result
+from stentor.models.decoding.bias import START, Bias
+from stentor.models.decoding.search import Result
+from stentor.models.decoding.viterbi import viterbi
 
 BIASED = 8
 """Least beams where phrases are favoured: what is favoured shows only after some frames."""

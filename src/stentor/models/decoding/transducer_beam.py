@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from stentor.models.biasing import START, Bias, advance, favour
+from stentor.models.decoding.bias import START, Bias, advance, favour
 
 if TYPE_CHECKING:
     from stentor.models.transducer.modeling import TransducerModel

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.models.collate import SHORTEST
-from stentor.models.features import fixed_mel
-from stentor.models.streaming.encoder_stream import ChunkEncoder, States
-from stentor.models.streaming.layers import ChunkState, KVWindow
+from stentor.models.encoders.features import fixed_mel
+from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder, States
+from stentor.models.encoders.streaming.layers import ChunkState, KVWindow
 
 
 class FastConformerChunks(ChunkEncoder):
-    """transformers' ParakeetEncoder with causal convolutions (see `stentor.models.speech_llm.encoders.adjust`).
+    """transformers' ParakeetEncoder with causal convolutions (see `stentor.models.encoders.encode.adjust`).
 
     Its subsampling sees no more than the features of each frame and those before: with a kernel of 3 and a stride of 2
     the convolution around 2 i ends at 2 i + 1.

@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stentor.models.collate import SHORTEST
-from stentor.models.features import fixed_whisper_mel
-from stentor.models.speech_llm.encoders import whisper_positions
-from stentor.models.streaming.encoder_stream import ChunkEncoder, States
-from stentor.models.streaming.layers import KVWindow
+from stentor.models.encoders.encode import whisper_positions
+from stentor.models.encoders.features import fixed_whisper_mel
+from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder, States
+from stentor.models.encoders.streaming.layers import KVWindow
 
 
 class WhisperChunks(ChunkEncoder):
-    """transformers' WhisperEncoder with a causal convolution (see `stentor.models.speech_llm.encoders.adjust`).
+    """transformers' WhisperEncoder with a causal convolution (see `stentor.models.encoders.encode.adjust`).
 
     Its second convolution, of a kernel of 3 and a stride of 2, ends at 2 i + 1 for frame i. Its positions come round
     every 30 s, which training has shown it (see `Streaming.draw`).

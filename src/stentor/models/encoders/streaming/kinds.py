@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stentor.models.streaming.encoder_stream import ChunkEncoder
-from stentor.models.streaming.fastconformer import FastConformerChunks
-from stentor.models.streaming.nemotron import NemotronChunks
-from stentor.models.streaming.whisper import WhisperChunks
+from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder
+from stentor.models.encoders.streaming.fastconformer import FastConformerChunks
+from stentor.models.encoders.streaming.nemotron import NemotronChunks
+from stentor.models.encoders.streaming.whisper import WhisperChunks
 
 KINDS: dict[str, type[FastConformerChunks | WhisperChunks]] = {
     "whisper": WhisperChunks,

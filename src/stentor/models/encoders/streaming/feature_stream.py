@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stentor.models.features import Features
+from stentor.models.encoders.features import Features
 
 
 class FeatureStream:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
-from stentor.models.pretrained import reach
+from stentor.models.pretrained.load import reach
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,7 +1,7 @@
 """N-gram language model over a recogniser's tokens, whose say is added while it writes (shallow fusion).
 
 Texts that nobody has read aloud show which words there are and how they follow one another (Gulcehre et al. 2015). Like
-hotwords (`stentor.models.biasing`) it is a bonus of each next token after a state: what favours hotwords takes it.
+hotwords (`stentor.models.decoding.bias`) it is a bonus of each next token after a state: what favours hotwords takes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.jsonl import open_text
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError, DataError
-from stentor.models.biasing import START
+from stentor.models.decoding.bias import START
 
 if TYPE_CHECKING:
     import numpy as np

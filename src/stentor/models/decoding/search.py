@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stentor.models.biasing import START, Bias, advance, favour
+from stentor.models.decoding.bias import START, Bias, advance, favour
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from stentor.models.streaming.fastconformer import FastConformerChunks
+from stentor.models.encoders.streaming.fastconformer import FastConformerChunks
 
 
 class StreamedMel:

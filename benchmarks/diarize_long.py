@@ -138,8 +138,8 @@ def error(reference: list[dict[str, Any]], segments: list[dict[str, Any]], durat
 def untrained(folder: Path) -> Path:
     """An export of a model with random weights, of the size of the CPU recipe's."""
     from stentor.losses.contrastive import Contrastive
-    from stentor.models.transformer import Transformer
-    from stentor.tasks.diarize import Diarize
+    from stentor.models.transformer.config import Transformer
+    from stentor.tasks.diarize.task import Diarize
 
     task = Diarize.model_validate({"type": "diarize", "chunk": 20.0, "labels": {"type": "speaker", "speakers": 4}})
     family = Transformer.model_validate(

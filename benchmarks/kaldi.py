@@ -66,7 +66,7 @@ def items(count: int, rounds: int) -> list[dict[str, Any]]:
     from stentor.models.transformer.frontend import Features
     from stentor.models.transformer.processor import TransformerProcessor
     from stentor.sources.base import Source
-    from stentor.tasks.diarize import Diarize
+    from stentor.tasks.diarize.task import Diarize
 
     speech = {"type": "synth", "texts": {"kind": "sentences"}, "voices": {"count": 12}, "limit": 60}
     source = Source.model_validate(

@@ -142,7 +142,7 @@ def batches_of(corpus: Corpus, layout: str, budget: int) -> tuple[torch.nn.Modul
     """A model, and all items of a corpus as its batches."""
     from stentor.models.base import Family, TaskRequirements
     from stentor.models.omnivoice.sample import build
-    from stentor.tasks.speak import Conditions
+    from stentor.tasks.speak.task import Conditions
 
     backbone = {"model_type": "qwen3", "hidden_size": 192, "intermediate_size": 576, "num_hidden_layers": 4}
     backbone |= {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 64}

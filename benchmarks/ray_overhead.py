@@ -24,7 +24,7 @@ import results
 
 from stentor.audio.io import write
 from stentor.audio.synth import RATE, say
-from stentor.models.codecs.mel_rvq import MelRVQ
+from stentor.models.codecs.mel_rvq.config import MelRVQ
 
 SENTENCES = ("the quick brown fox jumps over the lazy dog", "a cold wind came down from the hills that night")
 

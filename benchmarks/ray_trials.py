@@ -48,7 +48,7 @@ LONGEST = 240.0
 def make_data(folder: Path) -> list[str]:
     """A manifest of noise with a codec that is fitted on it; the arguments of `stentor` that encode it."""
     from stentor.audio.io import write
-    from stentor.models.codecs.mel_rvq import MelRVQ
+    from stentor.models.codecs.mel_rvq.config import MelRVQ
 
     rng = np.random.default_rng(0)
     clips = [rng.normal(0, 0.1, rng.integers(4000, 24000)).astype(np.float32) for _ in range(96)]

@@ -25,8 +25,8 @@ from results import write
 
 import stentor
 from stentor.audio.writer import open_writer
-from stentor.inference.speak import Utterance
 from stentor.inference.speak.postprocess import loudness
+from stentor.inference.speak.utterance import Utterance
 from stentor.metrics.wer import word_errors
 from stentor.sources.phrases import command, digit_string
 

@@ -17,7 +17,7 @@ from typing import Any
 import results
 import torch
 
-from stentor.models.transducer.pretrained import KINDS
+from stentor.models.transducer.pretrained.kinds import KINDS
 from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
 
 CLASSES, BLANK = 1025, 1024

@@ -30,8 +30,8 @@ import torch
 from stentor.config.load import parse_source
 from stentor.data.cut import audio_path, language_of, text_of, words_of
 from stentor.data.load_audio import load_audio
-from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Clip
+from stentor.inference.align.engines import clip_of, open_aligner
 from stentor.inference.recording import ArrayRecording
 from stentor.metrics.word_time import score
 

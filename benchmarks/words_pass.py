@@ -91,7 +91,7 @@ def clips(count: int) -> list[Example]:
 
 
 def random_one(texts: list[str]) -> tuple[Bundle, Words]:
-    from stentor.models.speech_llm import SpeechLLM
+    from stentor.models.speech_llm.config import SpeechLLM
 
     task = Words()
     needs = task.requirements(task.losses())

@@ -12,7 +12,7 @@ from stentor.audio.synth import say
 from stentor.config.load import load
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.codecs.base import Codec, at_peak, open_codec
-from stentor.models.codecs.mel_rvq import MelRVQ
+from stentor.models.codecs.mel_rvq.config import MelRVQ
 from stentor.models.codecs.mel_rvq.decoder import pulse_train
 from stentor.models.codecs.mel_rvq.decoder_training import batch, decoder_loss, prepared
 from stentor.models.codecs.mel_rvq.kmeans import kmeans, nearest, residual_kmeans, residual_nearest

@@ -17,7 +17,7 @@ from stentor.commands.export.probe import ModelOutputs, Probe
 from stentor.commands.export.verify import same_tensors
 from stentor.data.batch import Example
 from stentor.inference.load import load
-from stentor.models.speech_llm import SpeechLLM
+from stentor.models.speech_llm.config import SpeechLLM
 from stentor.tasks.transcribe import Transcribe
 
 torch.set_num_threads(1)

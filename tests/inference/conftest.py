@@ -141,7 +141,7 @@ def tone(tmp_path):
 @pytest.fixture(scope="session")
 def tiny_family():
     """Makes the config of a tiny speech LLM with a CTC head; keywords are other keys of `model:`."""
-    from stentor.models.speech_llm import SpeechLLM
+    from stentor.models.speech_llm.config import SpeechLLM
 
     def make(**sections: object) -> SpeechLLM:
         return SpeechLLM.model_validate(

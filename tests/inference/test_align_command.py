@@ -8,8 +8,8 @@ import pytest
 from stentor.cli.align import AlignOptions
 from stentor.commands.align import align_file, describe_problem, read_text
 from stentor.errors import ConfigError, DataError
-from stentor.inference.align import clip_of
 from stentor.inference.align.base import Aligned
+from stentor.inference.align.engines import clip_of
 from stentor.inference.recording import ArrayRecording
 
 

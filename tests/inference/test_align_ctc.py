@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stentor.audio.activity import Activity
 from stentor.data.word_units import units
-from stentor.inference.align import clip_of
 from stentor.inference.align.base import Word
 from stentor.inference.align.boundaries import insert_pauses, silence, spread
 from stentor.inference.align.ctc import Alphabet, CTCAligner, spelling
+from stentor.inference.align.engines import clip_of
 from stentor.inference.recording import ArrayRecording
 from stentor.models.decoding.viterbi import WILDCARD
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.data.word_units import units
-from stentor.inference.align import clip_of
 from stentor.inference.align.base import Aligned, Word
+from stentor.inference.align.engines import clip_of
 from stentor.inference.align.long_audio import by_windows, divide
 from stentor.inference.recording import ArrayRecording
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from stentor.inference.align import TrainedAligner, clip_of, engine_of, open_aligner
 from stentor.inference.align.ctc import CTCAligner
+from stentor.inference.align.engines import TrainedAligner, clip_of, engine_of, open_aligner
 from stentor.inference.recording import ArrayRecording
 
 RATE = 16000

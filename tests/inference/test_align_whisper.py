@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_whisper import make_whisper
 
 from stentor.errors import ConfigError
-from stentor.inference.align import clip_of, engine_of, open_aligner
+from stentor.inference.align.engines import clip_of, engine_of, open_aligner
 from stentor.inference.align.whisper import WhisperAligner, alignment_heads, sharpened, tokens_of, warp
 from stentor.inference.recording import ArrayRecording
 

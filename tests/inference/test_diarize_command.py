@@ -109,8 +109,8 @@ def test_a_model_of_another_task(export, talk, run):
 def test_a_transformer_of_our_own(labels, talk, tmp_path, run):
     """Untrained, on its own features, through every kind of labels: that it can be read is what counts."""
     from stentor.data.rttm import read_rttm
-    from stentor.models.transformer import Transformer
-    from stentor.tasks.diarize import Diarize
+    from stentor.models.transformer.config import Transformer
+    from stentor.tasks.diarize.task import Diarize
 
     task = Diarize.model_validate({"type": "diarize", "chunk": 5.0, "labels": labels, "windows": {"step": 0.4}})
     family = Transformer.model_validate(

@@ -11,8 +11,8 @@ from scipy.special import log_softmax
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.load import load
 from stentor.inference.recording import FileRecording
-from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.inference import likeliest_sets, run_windows, upsampled
+from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.diarize.windows import Windows
 
 RATE = 16000

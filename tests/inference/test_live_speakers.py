@@ -18,9 +18,9 @@ from stentor.inference.stream.speakers import HISTORY, OnlineDiarizer
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.live_speakers import confused
 from stentor.models.base import TaskRequirements
-from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import build
-from stentor.tasks.diarize import Diarize
+from stentor.models.transformer.config import Transformer
+from stentor.tasks.diarize.task import Diarize
 
 RATE = 16000
 TWO = [(3, 0.5, 4.0), (1, 4.5, 7.2), (3, 7.0, 9.0), (1, 9.3, 11.0), (3, 40.0, 41.5), (1, 41.5, 43.0)]

@@ -13,8 +13,8 @@ from speaking import RATE, TEXTS, make_model, voiced
 
 import stentor
 from stentor.audio.io import read, write
-from stentor.inference.speak import Utterance
 from stentor.inference.speak.pieces import speak
+from stentor.inference.speak.utterance import Utterance
 from stentor.tasks.speak.duration import estimate, frames_of
 
 
@@ -363,7 +363,7 @@ def test_the_lists_of_omnivoice_are_understood(talker, model, run, reference, tm
 
 
 def _seed(name):
-    from stentor.tasks.speak import seed_of
+    from stentor.tasks.speak.task import seed_of
 
     return seed_of(0, name)
 

@@ -16,9 +16,9 @@ from speaking import RATE, TEXTS, voiced
 import stentor
 from stentor.audio.io import write
 from stentor.audio.writer import open_writer
-from stentor.inference.speak import Utterance
 from stentor.inference.speak.pieces import TOGETHER, speak, speak_stream
 from stentor.inference.speak.postprocess import LEVEL, Joiner, loudness, shorten_silence, trim_silence
+from stentor.inference.speak.utterance import Utterance
 from stentor.tasks.speak.chunks import MOST
 from stentor.tasks.speak.generation import Generation
 

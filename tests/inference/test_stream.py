@@ -26,8 +26,8 @@ from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.words import Token, TokenWords
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.decoding.ctc import merge
-from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
+from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.processor import TransformerProcessor
 
 RATE = 16000

@@ -13,9 +13,9 @@ from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import TaskRequirements
 from stentor.models.encoders.encode import mask
-from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
 from stentor.models.speech_llm.boundaries import LOW, Scores, decode, increasing, refine, repair
+from stentor.models.speech_llm.config import AlignerSection
 
 torch.set_num_threads(1)
 

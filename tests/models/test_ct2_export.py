@@ -56,7 +56,7 @@ def test_its_text_is_ours(whisper, tmp_path, capsys, quantization):
 
 def test_an_export_that_differs_is_not_handed_over(whisper, tmp_path, monkeypatch, capsys):
     pytest.importorskip("ctranslate2", reason="CTranslate2 exports need stentor[ct2]")
-    from stentor.models.seq2seq import Seq2Seq
+    from stentor.models.seq2seq.config import Seq2Seq
 
     save_ct2 = Seq2Seq.save_ct2
 

@@ -499,7 +499,7 @@ def check_learnt(run, corpus, rows):
 
 @pytest.mark.slow
 def test_full_then_lora_through_the_command_line(tmp_path, corpus, cli, rows):
-    from stentor.inference.align import clip_of, open_aligner
+    from stentor.inference.align.engines import clip_of, open_aligner
     from stentor.inference.recording import FileRecording
 
     full = write_run(tmp_path / "full.yaml", corpus, {"type": "ctc", "config": QUIET_MEL}, steps=200)

@@ -17,8 +17,8 @@ from transformers import AutoModelForRNNT, AutoProcessor
 import stentor
 from stentor.cli import main
 from stentor.errors import ConfigError
-from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.agreement import AgreementRecogniser
+from stentor.inference.stream.recognisers import open_recogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks

@@ -12,7 +12,7 @@ from tiny_omnivoice import BOOKS, ENTRIES, LLMS, TEXTS, build, enlarge, examples
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
-from stentor.models.omnivoice import OmniVoice
+from stentor.models.omnivoice.config import OmniVoice
 
 torch.set_num_threads(1)
 PUBLISHED = {

@@ -12,7 +12,7 @@ from stentor.losses.codebook import Codebook
 from stentor.models.packing import flex
 from stentor.models.packing.flex import block_mask, tables
 from stentor.models.packing.items import one_by_one, side_by_side, table
-from stentor.tasks.speak import Speak
+from stentor.tasks.speak.task import Speak
 
 torch.set_num_threads(1)
 

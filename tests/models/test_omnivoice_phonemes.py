@@ -5,9 +5,9 @@ from pydantic import ValidationError
 from tiny_omnivoice import TEXTS, build
 
 from stentor.audio.synth import phonemes
-from stentor.inference.speak import spelled
+from stentor.inference.speak.utterance import spelled
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.omnivoice import OmniVoice
+from stentor.models.omnivoice.config import OmniVoice
 
 
 def test_phonemes_of_a_text():

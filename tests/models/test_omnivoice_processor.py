@@ -15,9 +15,9 @@ from stentor.data.cut import cut_from_record
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import TaskRequirements
 from stentor.models.codecs.base import Codec
-from stentor.models.omnivoice import OmniVoice
+from stentor.models.omnivoice.config import OmniVoice
 from stentor.models.omnivoice.processor import OmniVoiceProcessor, rounded
-from stentor.tasks.speak import Conditions, Speak, draw
+from stentor.tasks.speak.task import Conditions, Speak, draw
 
 HERE = Path()
 

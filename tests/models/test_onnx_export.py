@@ -134,7 +134,7 @@ def damage(path):
 
 
 def test_an_export_that_differs_is_not_kept(onnx_export, tmp_path, monkeypatch, capsys):
-    from stentor.models.speech_llm import SpeechLLM
+    from stentor.models.speech_llm.config import SpeechLLM
 
     def bad(self, bundle, folder):
         shutil.copytree(onnx_export[1], folder, dirs_exist_ok=True)

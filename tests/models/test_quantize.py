@@ -15,9 +15,9 @@ from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.pretrained.lora import Lora, inject, is_adapter
+from stentor.models.pretrained.quantize import BYTES, check, dequantized, quantisable, quantize
 from stentor.models.pretrained.quantized_layers import QuantizedLinear
 from stentor.models.pretrained.weights import merged_state, read_weights
-from stentor.models.quantize import BYTES, check, dequantized, quantisable, quantize
 from tiny_configs import QUIET_WAVE, WHISPER
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from tiny_seq2seq import CONFIGS, LORA, answers, build, example, family, loss, s
 
 from stentor.errors import ConfigError, DataError
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.seq2seq import MODELS
+from stentor.models.seq2seq.config import MODELS
 from stentor.tasks.transcribe import Transcribe
 
 torch.set_num_threads(1)

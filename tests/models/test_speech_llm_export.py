@@ -10,7 +10,7 @@ from tiny_speech_llm import ENCODERS, LLMS, TEXTS, build, examples, sums
 
 from stentor.errors import ConfigError
 from stentor.models.pretrained.weights import merged_state
-from stentor.models.speech_llm import SpeechLLM
+from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.export import save_merged
 from stentor.models.text.tokenizers import characters
 

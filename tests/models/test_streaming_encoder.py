@@ -16,11 +16,11 @@ from stentor.errors import ConfigError
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.features import Features, fixed_whisper_mel
-from stentor.models.encoders.streaming import Streaming, chunk_mask
+from stentor.models.encoders.streaming.chunks import Streaming, chunk_mask
 from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
 from stentor.models.encoders.streaming.feature_stream import FeatureStream
-from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish, processor_for
+from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.processor import TransformerProcessor
 
 LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True, "qk_norm": True}

@@ -10,8 +10,8 @@ import torch
 import stentor
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.agreement import AgreementRecogniser
+from stentor.inference.stream.recognisers import open_recogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.base import Family, TaskRequirements

@@ -18,7 +18,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.transformer import Layers, Transformer
+from stentor.models.transformer.config import Layers, Transformer
 from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Residual, ScaleNorm
 from stentor.models.transformer.modeling import Heads, TransformerModel, valid
 from stentor.models.transformer.stack import Stack

@@ -13,8 +13,8 @@ from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.codecs.base import open_codec
-from stentor.models.tts import TTS
-from stentor.tasks.speak import Speak
+from stentor.models.tts.config import TTS
+from stentor.tasks.speak.task import Speak
 
 KINDS = tuple(CONFIGS)
 SURE = {"generation": {"temperature": 0.0}}
@@ -295,8 +295,8 @@ def test_wrong_settings(bundles, folders, tmp_path):
 @pytest.mark.parametrize("kind", ["higgs_audio_v2", "gradium_phonon_tts"])
 def test_long_texts_come_in_pieces(bundles, kind):
     """The first piece is the voice of the others, of models that take voices."""
-    from stentor.inference.speak import Utterance
     from stentor.inference.speak.speaker import Speaker
+    from stentor.inference.speak.utterance import Utterance
 
     speaker = Speaker(bundles[kind], Speak(), {"model": {}}, {"chunk_duration": 1.0, "chunk_threshold": 1.0})
     assert speaker.settings["chunk_duration"] == 1.0 and "steps" not in speaker.settings

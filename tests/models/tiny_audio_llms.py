@@ -11,7 +11,7 @@ import tiny_qwen3_asr
 import tiny_voxtral
 import torch
 
-from stentor.models.audio_llm import AudioLLM
+from stentor.models.audio_llm.config import AudioLLM
 
 TEXT = {
     "hidden_size": 32,

@@ -5,7 +5,7 @@ import torch
 
 from stentor.data.batch import Example
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.tasks.speak import Speak, Spoken, draw
+from stentor.tasks.speak.task import Speak, Spoken, draw
 
 BOOKS, ENTRIES = 4, 12
 SIZES = {

@@ -9,7 +9,7 @@ from tiny_omnivoice import enlarge
 
 from stentor.data.batch import Example
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.tasks.speak import Speak, Spoken, draw
+from stentor.tasks.speak.task import Speak, Spoken, draw
 
 BOOKS, ENTRIES = 4, 32
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}

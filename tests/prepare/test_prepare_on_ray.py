@@ -20,7 +20,7 @@ TRIALS = Path(__file__).parents[2] / "benchmarks" / "ray_trials.py"
 @pytest.fixture
 def tokens(corpus, tmp_path, monkeypatch):
     """The command, of seventeen records of which one cannot be read, in groups of two."""
-    from stentor.models.codecs.mel_rvq import MelRVQ
+    from stentor.models.codecs.mel_rvq.config import MelRVQ
 
     monkeypatch.setattr(plan, "GROUP_ITEMS", 2)
     records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]

@@ -29,7 +29,7 @@ from stentor.models.codecs.base import at_peak, open_codec
 @pytest.fixture(scope="module")
 def codec(corpus, tmp_path_factory) -> Path:
     """The folder of a small codec for the tiny corpus."""
-    from stentor.models.codecs.mel_rvq import MelRVQ
+    from stentor.models.codecs.mel_rvq.config import MelRVQ
 
     folder = tmp_path_factory.mktemp("codec")
     clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
@@ -362,7 +362,7 @@ def test_raw_audio(prepare, corpus):
 
 
 def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
-    from stentor.models.codecs.mel_rvq import MelRVQ
+    from stentor.models.codecs.mel_rvq.config import MelRVQ
 
     fitted = []
     fit = MelRVQ.fit

@@ -18,8 +18,8 @@ def streaming_model(folder: Path) -> Path:
     """The export of an untrained CTC model with chunk masks, that hears each of its letters about as often."""
     import torch
 
-    from stentor.models.transformer import Transformer
     from stentor.models.transformer.build import assemble, finish, processor_for
+    from stentor.models.transformer.config import Transformer
 
     torch.manual_seed(0)
     features = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40, "high_freq": 3600}

@@ -10,7 +10,7 @@ from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.scheduler import JobQueue
 from stentor.serve.service import Service
 from stentor.serve.worker import Worker
-from stentor.tasks.diarize import Diarize
+from stentor.tasks.diarize.task import Diarize
 
 MINE = {"origin": "https://mine.example"}
 

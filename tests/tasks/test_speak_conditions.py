@@ -5,7 +5,7 @@ import pytest
 
 from stentor.data.seeding import rng
 from stentor.tasks.base import Task
-from stentor.tasks.speak import Conditions, Speak, Spoken, draw
+from stentor.tasks.speak.task import Conditions, Speak, Spoken, draw
 
 FULL = Spoken("hello", language="en", instruct="female, low pitch", pinyin="hel3lo")
 N = 4000

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from stentor.data.batch import Prediction
-from stentor.tasks.speak import Speak
 from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
+from stentor.tasks.speak.task import Speak
 
 
 class Ear(SpeechEvaluator):

@@ -10,7 +10,7 @@ from stentor.data.audio_base64 import decode_audio
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.sources.base import Source
-from stentor.tasks.speak import Speak, seed_of
+from stentor.tasks.speak.task import Speak, seed_of
 
 
 class Codec:

@@ -8,7 +8,7 @@ import pytest
 from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.data.cut import cut_from_record
 from stentor.data.seeding import rng
-from stentor.tasks.speak import Speak
+from stentor.tasks.speak.task import Speak
 
 
 def cut(**fields):

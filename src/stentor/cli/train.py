@@ -219,7 +219,7 @@ def _check_evaluate(options: EvaluateOptions) -> None:
 @takes_options
 def export(options: ExportOptions) -> None:
     """Write a self-contained copy of a model that others can load."""
-    from stentor.commands.export import export
+    from stentor.commands.export.export import export
 
     formats = "onnx" if options.onnx else options.format
     typer.echo(export(options.model, options.to, options.merge, formats, options.quantization))

@@ -17,8 +17,8 @@ from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, record_from_cut
 from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.align import engine_of
 from stentor.inference.align.base import Aligned, Clip
+from stentor.inference.align.engines import engine_of
 from stentor.inference.formats import SUFFIXES, WRITERS, record_names
 from stentor.inference.inputs import STDIN
 

@@ -33,7 +33,7 @@ def publish_model(options: PublishModelOptions) -> str:
     def write(folder: Path) -> list[str]:
         if not options.merge:
             return build(folder)
-        from stentor.commands.export import export
+        from stentor.commands.export.export import export
 
         # Beside the folder that takes its files, so that they can be linked.
         with tempfile.TemporaryDirectory(prefix=".stentor-merge-", dir=folder.resolve().parent) as parent:

@@ -16,8 +16,8 @@ from stentor.commands.speak_lines import read_lines
 from stentor.commands.speak_many import open_speaker, speak_many, timing
 from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError
-from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.utterance import Utterance
 from stentor.inference.speak.voice import load_voice, save_voice, voice_file
 
 if TYPE_CHECKING:

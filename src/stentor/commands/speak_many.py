@@ -16,11 +16,11 @@ from stentor.commands.speak_lines import TextLine
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import as_path
 from stentor.errors import AudioError, StentorError
-from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import voice_names
 from stentor.sources.speech_list import beside_or_here
-from stentor.tasks.speak import seed_of
+from stentor.tasks.speak.task import seed_of
 
 if TYPE_CHECKING:
     from stentor.cli.speak import SpeakOptions

@@ -11,7 +11,7 @@ from stentor.data.rttm import format_rttm
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.recording import Recording
 from stentor.models.base import Bundle
-from stentor.tasks.diarize import Diarize
+from stentor.tasks.diarize.task import Diarize
 
 
 class Diarization(dict[str, Any]):

@@ -22,19 +22,19 @@ from stentor.errors import ConfigError
 from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
 from stentor.inference.inputs import open_recording
 from stentor.inference.recording import Recording
-from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import VOICES, Voice, voice_names
-from stentor.inference.stream import open_recogniser
+from stentor.inference.stream.recognisers import open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.inference.transcribe import Transcript, transcribe
 from stentor.inference.vad import Detector, open_detector
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
-from stentor.tasks.diarize import Diarize
+from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.language import Language
-from stentor.tasks.speak import Speak
+from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe, times_tokens
 from stentor.tasks.words import Words
 from stentor.text.languages import find, unknown_language
@@ -126,7 +126,7 @@ class Model:
     ) -> Stream | SpeakerStream:
         """What is said, while it is said: `feed` it float32 samples at `rate` Hz (None: the model's), and `finish`.
 
-        `delay`: see `stentor.inference.stream.open_recogniser`; `silence`: seconds after which speech has ended;
+        `delay`: see `stentor.inference.stream.recognisers.open_recogniser`; `silence`: seconds after which speech has ended;
         `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word; `vad`: what finds speech
         and its end, as `stentor.inference.vad.open_detector` takes it, or such a detector. Raises ConfigError when a
         model was trained for another task, for a language that nobody knows, and with a diarizer for a model without

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stentor.models.pretrained.lora import is_adapter
-from stentor.models.quantize import sizes
+from stentor.models.pretrained.quantize import sizes
 
 if TYPE_CHECKING:
     from torch import nn

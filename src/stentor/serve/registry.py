@@ -17,14 +17,14 @@ import numpy as np
 
 from stentor.data.storage import as_path, is_remote
 from stentor.errors import ConfigError
-from stentor.inference.align import aligner_of
 from stentor.inference.align.base import Aligner
+from stentor.inference.align.engines import aligner_of
 from stentor.inference.load import Model, load
 from stentor.inference.recording import Recording
 from stentor.serve.scheduler import JobQueue, Policy
 from stentor.serve.worker import Worker
-from stentor.tasks.diarize import Diarize
-from stentor.tasks.speak import Speak
+from stentor.tasks.diarize.task import Diarize
+from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.who_said_what import WhoSaidWhat
 

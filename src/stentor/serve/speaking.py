@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from stentor.errors import StentorError
-from stentor.inference.speak import LEAST_SPEED, MOST_SPEED, Utterance
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan
+from stentor.inference.speak.utterance import LEAST_SPEED, MOST_SPEED, Utterance
 from stentor.inference.speak.voice import several
 from stentor.serve.errors import ApiError
 from stentor.serve.forms import Fields, ModelName

@@ -12,15 +12,15 @@ import numpy as np
 
 from stentor.data.batch import Example
 from stentor.inference.load import Model
-from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
-from stentor.inference.stream import open_recogniser
+from stentor.inference.speak.utterance import Utterance
 from stentor.inference.stream.base import Recogniser
+from stentor.inference.stream.recognisers import open_recogniser
 from stentor.inference.vad import Detector
 from stentor.serve.errors import report
 from stentor.serve.scheduler import JobQueue, Piece, QueuedJob
-from stentor.tasks.diarize import Diarize
-from stentor.tasks.speak import Speak
+from stentor.tasks.diarize.task import Diarize
+from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
 
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from stentor.commands.doctor import main
+from stentor.commands.doctor.doctor import main
 
 sys.exit(main("--json" in sys.argv[1:]))

@@ -27,7 +27,7 @@ from stentor.metrics.score import Score
 from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
 from stentor.tasks.base import Task
-from stentor.tasks.speak import Speak
+from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.protocols import NORMALIZERS
 

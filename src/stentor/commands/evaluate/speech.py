@@ -32,11 +32,11 @@ from stentor.metrics.score import Score
 from stentor.metrics.speech import mean, real_time_factor
 from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
-from stentor.tasks.speak import Speak
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluator_for
 from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
 from stentor.tasks.speak.evaluator_scores import table
 from stentor.tasks.speak.generation import Generation
+from stentor.tasks.speak.task import Speak
 from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.inference.load import Model
-from stentor.inference.speak import Utterance
 from stentor.inference.speak.reference import check_length, levelled
 from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.utterance import Utterance
 from stentor.inference.speak.voice import Voice
-from stentor.tasks.speak import Speak, seed_of
+from stentor.tasks.speak.task import Speak, seed_of
 
 LEAST, MOST = 1.0, 20.0
 """Seconds of the recordings that are taken as references, where the speaker has such."""

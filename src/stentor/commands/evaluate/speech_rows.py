@@ -17,9 +17,9 @@ from stentor.data.cut import language_of, record_from_cut
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.mixing import DropCounter
 from stentor.metrics.speech import REFERENCE
-from stentor.tasks.speak import Speak
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 from stentor.tasks.speak.evaluator_scores import evaluate_items
+from stentor.tasks.speak.task import Speak
 
 if TYPE_CHECKING:
     from stentor.cli.train import EvaluateOptions

@@ -19,7 +19,7 @@ from stentor.data.cut import language_of, words_of
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import Model, load
-from stentor.inference.stream import open_recogniser
+from stentor.inference.stream.recognisers import open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.format import figure, label, text_table

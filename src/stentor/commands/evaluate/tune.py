@@ -15,9 +15,9 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.load import TRAINING_CONFIG, find_export
 from stentor.metrics.format import figure
 from stentor.metrics.score import Score
-from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.aggregate import diarization
 from stentor.tasks.diarize.inference import WindowOutputs, run_windows
+from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.diarize.tune import TuningRecording
 from stentor.tasks.diarize.tune import tune as search
 from stentor.tasks.diarize.windows import Windows

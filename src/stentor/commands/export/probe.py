@@ -26,7 +26,7 @@ from stentor.metrics.wer import score
 from stentor.models.base import Bundle
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
-from stentor.tasks.speak import Speak
+from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
 
 CLIPS = 16

@@ -25,9 +25,9 @@ from stentor.losses.base import measured
 from stentor.models.base import Bundle
 from stentor.models.parameters import size
 from stentor.tasks.base import Task
-from stentor.tasks.diarize import Diarize
+from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.language import Language
-from stentor.tasks.speak import Speak
+from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
 
 LARGE = 2_000_000_000

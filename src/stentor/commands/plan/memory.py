@@ -22,8 +22,8 @@ from stentor.engine.standing_memory import MemoryEstimate, standing
 from stentor.errors import ConfigError
 from stentor.models.parameters import size
 from stentor.models.pretrained.lora import base_name, inject, is_adapter, lora_targets, matching
+from stentor.models.pretrained.quantize import BYTES, HEADS, Bits, quantize
 from stentor.models.pretrained.quantized_layers import QuantizedLinear
-from stentor.models.quantize import BYTES, HEADS, Bits, quantize
 
 FIXED = ("encoder.embed_positions.weight", "audio_tower.embed_positions.weight")
 """Sinusoids of Whisper's encoder, which no family trains."""

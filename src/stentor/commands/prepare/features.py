@@ -14,7 +14,7 @@ from stentor.dataloading.dataset import unlimited
 from stentor.dataloading.train_dataset import ListedDataset
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.encoders.features import Features
-from stentor.models.transformer import Transformer
+from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.feature_cache import FeatureStore
 
 if TYPE_CHECKING:

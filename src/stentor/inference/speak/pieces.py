@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from stentor.data.speaking_rate import weight
-from stentor.inference.speak import Speech, Utterance, flat, spelled
 from stentor.inference.speak.postprocess import LEVEL, Joiner
+from stentor.inference.speak.utterance import Speech, Utterance, flat, spelled
 from stentor.inference.speak.voice import Voice
 from stentor.models.base import Bundle
 from stentor.tasks.speak.chunks import MOST, chunks

@@ -11,14 +11,14 @@ import numpy as np
 from pydantic import ValidationError
 
 from stentor.errors import ConfigError
-from stentor.inference.speak import Speech, Utterance, check, printed, spelled
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan, speak, speak_stream, synthesize
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
+from stentor.inference.speak.utterance import Speech, Utterance, check, printed, spelled
 from stentor.inference.speak.voice import Voice, find_voice, load_voice, several, voice_file
 from stentor.models.base import Bundle
-from stentor.tasks.speak import Speak
 from stentor.tasks.speak.generation import OF_TEXTS, Generation
 from stentor.tasks.speak.instruct import resolve
+from stentor.tasks.speak.task import Speak
 from stentor.text.languages import find, known_code, unknown_language
 from stentor.text.verbalize import check_installed, normalize
 

@@ -16,10 +16,10 @@ import numpy as np
 from stentor.inference.diarize import require_speakers
 from stentor.inference.speaker_attribution import SpeakerTurns
 from stentor.models.base import Bundle
-from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.aggregate import NAME, hysteresis, stretches
 from stentor.tasks.diarize.inference import label_audio
 from stentor.tasks.diarize.speakers import nonoverlapping_frames
+from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.diarize.tracking import LINK
 
 LONGEST = 20.0

@@ -17,6 +17,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.load import reach, set_memory_options
 from stentor.models.pretrained.lora import adapt_only, is_adapter, lora_targets
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import (
     SECTION_FILE,
     continue_adapters,
@@ -25,7 +26,6 @@ from stentor.models.pretrained.weights import (
     read_weights,
     tied_copies,
 )
-from stentor.models.quantize import quantize
 
 log = logging.getLogger("stentor")
 

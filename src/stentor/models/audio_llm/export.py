@@ -27,6 +27,7 @@ from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Bundle, Family
 from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.lora import ADAPTER, base_name, is_adapter
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
@@ -43,7 +44,6 @@ from stentor.models.pretrained.weights import (
     write_json,
     write_weights,
 )
-from stentor.models.quantize import quantize
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:

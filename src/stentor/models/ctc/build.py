@@ -8,14 +8,14 @@ from torch import nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
-from stentor.models.ctc import CTCFamily
+from stentor.models.ctc.config import CTCFamily
 from stentor.models.ctc.modeling import CTCModel, encoder_of, head_of
 from stentor.models.ctc.processor import CTCProcessor
 from stentor.models.encoders.encode import WAVE, LogMel, adjust, check_streaming, geometry
 from stentor.models.pretrained.load import part_config, reach
 from stentor.models.pretrained.lora import adapt, lora_targets
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import export_folder
-from stentor.models.quantize import quantize
 from stentor.models.text.spelling import from_transcripts, from_vocabulary
 
 KINDS = (*WAVE, "parakeet_ctc")

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from stentor.data.file_modes import follow_umask
 from stentor.models.base import Bundle
-from stentor.models.ctc import CTCFamily
 from stentor.models.ctc.build import apply_memory_options, assemble
+from stentor.models.ctc.config import CTCFamily
 from stentor.models.pretrained.lora import freeze_parameters
 from stentor.models.pretrained.weights import SECTION_FILE, cpu_state, fold_state, read_json, write_json
 

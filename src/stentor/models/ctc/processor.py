@@ -11,7 +11,7 @@ from torch import Tensor
 from stentor.data.batch import Batch, Example
 from stentor.models.collate import SHORTEST, encoder_inputs, num_samples, split_usable
 from stentor.models.encoders.encode import Geometry
-from stentor.models.encoders.streaming import Streaming, drawn_chunks
+from stentor.models.encoders.streaming.chunks import Streaming, drawn_chunks
 from stentor.models.text.spelling import spelling
 from stentor.models.text.tokenizers import ctc_frames
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from stentor.errors import ConfigError
 from stentor.models.encoders.features import Features, fixed_mel, fixed_whisper_mel
-from stentor.models.encoders.streaming import Streaming, chunk_mask
+from stentor.models.encoders.streaming.chunks import Streaming, chunk_mask
 from stentor.models.encoders.streaming.layers import CausalConv, Lookahead
 
 WAVE = ("wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio")

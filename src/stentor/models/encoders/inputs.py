@@ -13,7 +13,7 @@ from stentor.audio.features import WhisperMel
 from stentor.data.batch import Example
 from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, num_samples, pad_shortest
 from stentor.models.encoders.encode import HOP, SAMPLE_RATE, Geometry
-from stentor.models.encoders.streaming import KnownChunks, Streaming, drawn_chunks
+from stentor.models.encoders.streaming.chunks import KnownChunks, Streaming, drawn_chunks
 from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
 
 

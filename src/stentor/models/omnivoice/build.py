@@ -22,7 +22,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.codec_processor import check_codec, check_terms
 from stentor.models.codecs.base import INSIDE, AudioCodec, at_peak, open_codec
 from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
-from stentor.models.omnivoice import OmniVoice
+from stentor.models.omnivoice.config import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.processor import OmniVoiceProcessor
 from stentor.models.omnivoice.text import ABSENT, add_special

@@ -26,7 +26,6 @@ from stentor.losses.codebook import default_weights
 from stentor.models.base import Bundle
 from stentor.models.codec_processor import check_codec
 from stentor.models.codecs.base import INSIDE, open_codec
-from stentor.models.omnivoice import LLM, OmniVoice
 from stentor.models.omnivoice.build import (
     backbone,
     backbone_config,
@@ -38,6 +37,7 @@ from stentor.models.omnivoice.build import (
     tokenizer_of,
     usual_codec,
 )
+from stentor.models.omnivoice.config import LLM, OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.text import SPECIAL
 from stentor.models.pretrained.load import reach

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
-from stentor.models.quantize import Bits, check
 from stentor.section import ConfigConflict
 
 if TYPE_CHECKING:

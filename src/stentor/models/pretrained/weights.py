@@ -14,7 +14,7 @@ from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.pretrained.lora import ADAPTER, Lora, base_name, inject, is_adapter
-from stentor.models.quantize import dequantized
+from stentor.models.pretrained.quantize import dequantized
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

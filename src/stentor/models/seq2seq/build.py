@@ -14,6 +14,7 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
 from stentor.models.pretrained.lora import adapt_only
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
@@ -23,8 +24,7 @@ from stentor.models.pretrained.weights import (
     read_json,
     read_weights,
 )
-from stentor.models.quantize import quantize
-from stentor.models.seq2seq import MODELS, Seq2Seq
+from stentor.models.seq2seq.config import MODELS, Seq2Seq
 
 
 class Seq2SeqBundle(Bundle):

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from stentor.models.encoders.encode import Geometry, adjust, encode, geometry, mask
-from stentor.models.seq2seq import Seq2Seq
+from stentor.models.seq2seq.config import Seq2Seq
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 from stentor.models.seq2seq.processor import Seq2SeqProcessor, language_codes
 from stentor.models.seq2seq.tokenizer import byte_tokenizer

@@ -14,6 +14,7 @@ from torch import Tensor
 from stentor.models.base import Bundle
 from stentor.models.pretrained.load import set_memory_options
 from stentor.models.pretrained.lora import ADAPTER, adapt_only, base_name
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
@@ -26,9 +27,8 @@ from stentor.models.pretrained.weights import (
     write_json,
     write_weights,
 )
-from stentor.models.quantize import quantize
-from stentor.models.seq2seq import Seq2Seq
 from stentor.models.seq2seq.build import class_of, plain, section_of, with_adapters
+from stentor.models.seq2seq.config import Seq2Seq
 
 
 def left_to_base(family: Seq2Seq) -> bool:

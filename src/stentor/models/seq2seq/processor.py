@@ -14,7 +14,7 @@ from stentor.data.cut import language_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.collate import encoder_inputs, num_samples, split_usable
 from stentor.models.encoders.encode import SAMPLE_RATE, Geometry
-from stentor.models.seq2seq import MODELS, Seq2Seq
+from stentor.models.seq2seq.config import MODELS, Seq2Seq
 from stentor.text.languages import language_code
 
 

@@ -18,7 +18,7 @@ from stentor.errors import ConfigError
 from stentor.models.collate import mask_features, num_samples
 from stentor.models.encoders.encode import Geometry, geometry, whisper_layers
 from stentor.models.parameters import is_sharded
-from stentor.models.seq2seq import Seq2Seq
+from stentor.models.seq2seq.config import Seq2Seq
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 from stentor.models.seq2seq.processor import Seq2SeqProcessor, language_codes
 from stentor.models.seq2seq.tokenizer import generation_facts, keep_merges, whisper_tokenizer

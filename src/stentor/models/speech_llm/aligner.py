@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.models.encoders.encode import HOP, SAMPLE_RATE, Geometry, mask
-from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.boundaries import LOW, SHORTEST, Scores, decode, refine, repair
+from stentor.models.speech_llm.config import AlignerSection
 
 
 @dataclass

@@ -13,6 +13,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.encoders.encode import WAVE, Geometry, adjust, check_streaming, geometry
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
 from stentor.models.pretrained.lora import adapt, base_name, is_adapter
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import (
     continue_adapters,
     export_folder,
@@ -22,8 +23,7 @@ from stentor.models.pretrained.weights import (
     read_weights,
     tied_copies,
 )
-from stentor.models.quantize import quantize
-from stentor.models.speech_llm import EncoderSection, SpeechLLM, TokenizerSection
+from stentor.models.speech_llm.config import EncoderSection, SpeechLLM, TokenizerSection
 from stentor.models.speech_llm.delayed import DelayedSpeechLLM
 from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
 from stentor.models.speech_llm.modeling import SpeechLLMModel

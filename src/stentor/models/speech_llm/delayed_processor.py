@@ -14,11 +14,11 @@ from stentor.data.trained_speech import StreamedSpeech
 from stentor.errors import ConfigError
 from stentor.models.collate import num_samples, split_usable
 from stentor.models.decoding.frame_grid import FrameGrid
-from stentor.models.delayed import in_frames
+from stentor.models.delayed.config import in_frames
 from stentor.models.delayed.processor import DelayedProcessor
 from stentor.models.encoders.encode import SAMPLE_RATE
-from stentor.models.encoders.streaming import Streaming
-from stentor.models.speech_llm import SpeechLLMStream
+from stentor.models.encoders.streaming.chunks import Streaming
+from stentor.models.speech_llm.config import SpeechLLMStream
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 PAUSE, WORD = "<pause>", "<word>"

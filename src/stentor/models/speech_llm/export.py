@@ -16,6 +16,7 @@ from torch import Tensor
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.pretrained.lora import base_name, freeze_parameters, is_adapter
+from stentor.models.pretrained.quantize import dequantized, quantize
 from stentor.models.pretrained.weights import (
     exported_names,
     fold,
@@ -29,9 +30,8 @@ from stentor.models.pretrained.weights import (
     write_json,
     write_weights,
 )
-from stentor.models.quantize import dequantized, quantize
-from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.build import apply_memory_options, assemble
+from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 PARTS = ("encoder", "llm")

@@ -14,8 +14,8 @@ from stentor.models.decoding.rescoring import prompted_states, text_log_probs
 from stentor.models.decoding.search import head_log_probs
 from stentor.models.encoders.encode import Geometry, encode
 from stentor.models.encoders.streaming.kinds import HearsChunks
-from stentor.models.speech_llm import AlignerSection
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
+from stentor.models.speech_llm.config import AlignerSection
 from stentor.models.speech_llm.projector import Projector
 
 FLEX_TABLES = ("documents", "partial_count", "partial_index", "full_count", "full_index")

@@ -16,9 +16,9 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.decoding.search import LanguageModelDecoder, Result, search, token_limits
 from stentor.models.encoders.encode import Geometry
-from stentor.models.speech_llm import SpeechLLM
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
+from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.modeling import EncoderCache, SpeechLLMModel, lowest_of_words
 from stentor.models.speech_llm.onnx import CONFIG, FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor

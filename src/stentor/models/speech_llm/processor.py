@@ -19,7 +19,7 @@ from stentor.models.collate import num_samples, split_usable
 from stentor.models.encoders.encode import HOP, SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.pretrained.weights import read_json, write_json
-from stentor.models.speech_llm import PromptSection
+from stentor.models.speech_llm.config import PromptSection
 from stentor.models.text.tokenizers import padding_id
 
 FILE = "preprocessor_config.json"

@@ -7,12 +7,12 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.pretrained.load import part_config, set_memory_options
 from stentor.models.pretrained.lora import adapt
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import export_folder, load_adapters
-from stentor.models.quantize import quantize
-from stentor.models.speech_llm import TokenizerSection
 from stentor.models.speech_llm.build import encoder_geometry, encoder_part, initialise, made_tokenizer
+from stentor.models.speech_llm.config import TokenizerSection
 from stentor.models.text.tokenizers import alphabet
-from stentor.models.transducer import TransducerFamily
+from stentor.models.transducer.config import TransducerFamily
 from stentor.models.transducer.modeling import EncoderTransducer, Joint, Predictor
 from stentor.models.transducer.processor import TransducerProcessor
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from stentor.models.base import Bundle
 from stentor.models.pretrained.weights import read_json
 from stentor.models.speech_llm import export as parts
-from stentor.models.transducer import TransducerFamily
 from stentor.models.transducer.build import apply_memory_options, assemble
-from stentor.models.transducer.pretrained import KINDS
+from stentor.models.transducer.config import TransducerFamily
 from stentor.models.transducer.pretrained import export as whole
+from stentor.models.transducer.pretrained.kinds import KINDS
 from stentor.models.transducer.processor import TransducerProcessor
 
 

@@ -9,7 +9,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.pretrained.lora import freeze_parameters
 from stentor.models.pretrained.weights import export_folder, load_by_name, read_weights
 from stentor.models.text.tokenizers import alphabet, bpe, characters, words_of_texts
-from stentor.models.transformer import Transformer
+from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.models.transformer.ssl import front_end, geometry_of

@@ -11,8 +11,8 @@ from stentor import __version__
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.pretrained.weights import cpu_state, read_json, read_weights, standalone, write_json, write_weights
-from stentor.models.transformer import Transformer
 from stentor.models.transformer.build import assemble, finish
+from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.processor import TransformerProcessor
 
 

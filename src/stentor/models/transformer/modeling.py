@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stentor.models.decoding.rescoring import ctc_log_probs, text_log_probs
-from stentor.models.encoders.streaming import chunk_mask
+from stentor.models.encoders.streaming.chunks import chunk_mask
 from stentor.models.encoders.streaming.layers import Lookahead
 from stentor.models.speech_llm.modeling import EncoderCache
-from stentor.models.transformer import Layers
+from stentor.models.transformer.config import Layers
 from stentor.models.transformer.layers import initialise
 from stentor.models.transformer.stack import Stack, StackOptions
 

@@ -23,7 +23,7 @@ from stentor.models.collate import num_samples, spec_augment, split_usable
 from stentor.models.encoders.encode import SAMPLE_RATE, Geometry
 from stentor.models.encoders.features import Features
 from stentor.models.encoders.inputs import EncoderInputs
-from stentor.models.encoders.streaming import Streaming, drawn_chunks
+from stentor.models.encoders.streaming.chunks import Streaming, drawn_chunks
 from stentor.models.pretrained.weights import read_json, write_json
 from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames, padding_id
 from stentor.models.transformer.feature_cache import FeatureStore

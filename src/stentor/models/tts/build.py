@@ -7,7 +7,7 @@ from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.codec_processor import check_terms
 from stentor.models.codecs.base import model_folder
 from stentor.models.omnivoice.build import codec_of, codec_override, training_audio
-from stentor.models.tts import TTS
+from stentor.models.tts.config import TTS
 
 
 def build(family: TTS, requirements: TaskRequirements) -> Bundle:

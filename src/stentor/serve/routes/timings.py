@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stentor.commands.align import describe_problem, transcript
 from stentor.errors import ConfigError, DataError
-from stentor.inference.align import clip_of
+from stentor.inference.align.engines import clip_of
 from stentor.inference.diarize import diarize, with_speakers
 from stentor.serve.errors import ApiError, blaming
 from stentor.serve.forms import Fields, ModelName

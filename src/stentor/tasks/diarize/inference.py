@@ -17,8 +17,8 @@ from stentor.data.batch import Example
 from stentor.errors import AudioError
 from stentor.models.base import Bundle
 from stentor.section.contract import violation
-from stentor.tasks.diarize import Diarize
 from stentor.tasks.diarize.speakers import embedder, nonoverlapping_frames, pools, spectra
+from stentor.tasks.diarize.task import Diarize
 
 LEAST_SILENCE = 0.5
 """Seconds of the shortest digital silence that a model is not believed to hear somebody in."""

@@ -8,9 +8,9 @@ import torch
 
 from stentor.data.batch import Example
 from stentor.section.contract import violation
-from stentor.tasks.diarize import PIECE, Diarize
 from stentor.tasks.diarize.frames import HALF, activity, frame_coverage, pools
 from stentor.tasks.diarize.labels.base import Labels
+from stentor.tasks.diarize.task import PIECE, Diarize
 
 
 class FrameTargets:

@@ -23,7 +23,7 @@ from stentor.tasks.speak.evaluator import evaluate_clips
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
-    from stentor.tasks.speak import Speak
+    from stentor.tasks.speak.task import Speak
 
 
 def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:

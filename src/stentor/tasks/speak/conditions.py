@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.tasks.speak import Speak
+    from stentor.tasks.speak.task import Speak
 
 
 @dataclass(frozen=True)

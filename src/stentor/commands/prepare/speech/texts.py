@@ -16,7 +16,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 from stentor.sources.hub import Hub
 from stentor.sources.synth import Synth
-from stentor.tasks.speak import seed_of
+from stentor.tasks.speak.task import seed_of
 from stentor.text.normalize import plain_text
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from stentor.data.cut import UnusableRecord, audio_path, text_of
 from stentor.data.dataset_report import MAX_BAD
 from stentor.data.record_table import RecordTable
 from stentor.errors import ConfigError, DataError
-from stentor.inference.align import engine_of
+from stentor.inference.align.engines import engine_of
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -28,8 +28,8 @@ from stentor.data.cut import (
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError
-from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Aligned, Aligner, Clip
+from stentor.inference.align.engines import clip_of, open_aligner
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
 from stentor.text.normalize import normalize

@@ -14,7 +14,7 @@ from stentor.models.audio_llm.grid_processor import GridProcessor
 from stentor.models.audio_llm.kinds.voxtral import TekkenProcessor, read_tekken
 from stentor.models.collate import mask_features
 from stentor.models.decoding.frame_grid import FrameGrid
-from stentor.models.delayed import in_frames
+from stentor.models.delayed.config import in_frames
 
 if TYPE_CHECKING:
     from torch import Tensor

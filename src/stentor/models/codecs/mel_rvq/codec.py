@@ -12,7 +12,7 @@ from torch import Tensor
 from stentor.data.file_modes import follow_umask
 from stentor.errors import ConfigError, DataError
 from stentor.models.codecs.base import AudioCodec
-from stentor.models.codecs.mel_rvq import MelRVQ
+from stentor.models.codecs.mel_rvq.config import MelRVQ
 from stentor.models.codecs.mel_rvq.decoder import SourceFilterDecoder
 from stentor.models.codecs.mel_rvq.decoder_training import train_decoder
 from stentor.models.codecs.mel_rvq.kmeans import residual_kmeans, residual_nearest

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stentor.models.codecs.mel_rvq import Decoder
+from stentor.models.codecs.mel_rvq.config import Decoder
 from stentor.models.codecs.mel_rvq.decoder import SourceFilterDecoder, spectral_distance
 from stentor.models.codecs.mel_rvq.pitch import LOWEST, pitch_of
 

@@ -12,9 +12,10 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.ctc.build import CTCBundle, quiet
 from stentor.models.encoders.encode import Geometry, adjust, check_streaming
-from stentor.models.encoders.streaming import KnownChunks
+from stentor.models.encoders.streaming.chunks import KnownChunks
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
 from stentor.models.pretrained.lora import adapt, is_adapter
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
     SECTION_FILE,
@@ -24,11 +25,10 @@ from stentor.models.pretrained.weights import (
     read_json,
     read_weights,
 )
-from stentor.models.quantize import quantize
-from stentor.models.speech_llm import TokenizerSection
 from stentor.models.speech_llm.build import made_tokenizer
-from stentor.models.transducer import TransducerFamily
-from stentor.models.transducer.pretrained import KINDS, Kind
+from stentor.models.speech_llm.config import TokenizerSection
+from stentor.models.transducer.config import TransducerFamily
+from stentor.models.transducer.pretrained.kinds import KINDS, Kind
 from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
 from stentor.models.transducer.pretrained.processor import BLANK, PretrainedProcessor
 

@@ -14,9 +14,9 @@ from stentor.models.ctc.export import PREFIX, write_facts
 from stentor.models.ctc.export import save as save_recogniser
 from stentor.models.pretrained.load import set_memory_options
 from stentor.models.pretrained.lora import ADAPTER, freeze_parameters, is_adapter
+from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import SECTION_FILE, cpu_state, read_json, standalone, write_adapters, write_json
-from stentor.models.quantize import quantize
-from stentor.models.transducer import TransducerFamily
+from stentor.models.transducer.config import TransducerFamily
 from stentor.models.transducer.pretrained.build import add_trained, assemble, holds_adapters, section_of
 
 

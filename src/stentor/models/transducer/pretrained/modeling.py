@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from stentor.models.decoding.transducer import State
 from stentor.models.encoders.encode import encode, mask
 from stentor.models.transducer.modeling import TransducerModel
-from stentor.models.transducer.pretrained import Kind
+from stentor.models.transducer.pretrained.kinds import Kind
 
 
 class PretrainedTransducer(TransducerModel):

@@ -14,7 +14,7 @@ from stentor.errors import DataError
 from stentor.models.collate import encoder_inputs
 from stentor.models.encoders.encode import Geometry
 from stentor.models.text.spelling import Pieces
-from stentor.models.transducer.pretrained import Kind
+from stentor.models.transducer.pretrained.kinds import Kind
 from stentor.models.transducer.processor import TransducerProcessor
 
 BLANK = "<blank>"

@@ -1,0 +1,127 @@
+"""Utterances: what is to be spoken and how, checked against what a model can write; and synthetic speech."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stentor.errors import ConfigError, DataError
+from stentor.inference.speak.voice import Voice
+from stentor.models.base import Bundle
+
+LEAST_SPEED, MOST_SPEED = 0.25, 4.0
+LONGEST_DURATION = 3600.0
+"""Seconds."""
+
+
+@dataclass
+class Utterance:
+    """A text to speak, and how."""
+
+    text: str
+    voice: Voice | str | Path | None = None
+    """A voice, or the path of a saved one. None: that of `reference`, what `instruct` says, or the model's choice."""
+    language: str | None = None
+    instruct: str | None = None
+    """The voice in words."""
+    duration: float | None = None
+    """Seconds. None: by the duration rule."""
+    speed: float = 1.0
+    """How many times as fast as the duration rule has it."""
+    seed: int | None = None
+    """None: that of the generation settings."""
+    reference: str | Path | np.ndarray | None = None
+    """A recording of the voice, a file or an array; `Speaker.prepare` makes `voice` of it."""
+    reference_text: str | None = None
+    """What is said in it. None: it is transcribed."""
+    reference_rate: int | None = None
+    """Hz of the array."""
+    follows: bool = True
+    """Without a voice: whether the first piece of a long text is the voice of the others. False for models that have
+    learned no recording beside an instruct."""
+
+
+@dataclass
+class Speech:
+    """Synthetic speech."""
+
+    audio: np.ndarray
+    """Float32 [samples]."""
+    rate: int
+    """Hz."""
+    codes: np.ndarray
+    """Integers [codebooks, frames] that the model made, before anything was trimmed; of long texts one piece after the
+    other."""
+    texts: list[str]
+    """The pieces that the text was spoken in."""
+    seed: int
+
+    @property
+    def seconds(self) -> float:
+        return len(self.audio) / self.rate
+
+
+def check(utterance: Utterance, bundle: Bundle) -> list[str]:
+    """Sentences for a person about characters that are left out or new to the model; none when all is well.
+
+    Raises ConfigError for values out of range, DataError for a text of which nothing can be spoken.
+    """
+    if not utterance.text.strip():
+        raise ConfigError("The text is empty: there is nothing to speak.")
+    if not LEAST_SPEED <= utterance.speed <= MOST_SPEED:
+        raise ConfigError(f"The speed {utterance.speed:g} is not between {LEAST_SPEED:g} and {MOST_SPEED:g}.")
+    if utterance.duration is not None and not 0 < utterance.duration <= LONGEST_DURATION:
+        raise ConfigError(f"The duration {utterance.duration:g} is not between 0 and {LONGEST_DURATION:g} s.")
+    if utterance.duration is not None and utterance.speed != 1:
+        raise ConfigError("The duration says how fast it is spoken: leave out the speed, or the duration.")
+    if utterance.seed is not None and not 0 <= utterance.seed < 2**63:
+        raise ConfigError(f"The seed {utterance.seed} is not between 0 and {2**63 - 1}.")
+    text, unknown = spelled(utterance.text, bundle)
+    if not any(c.isalnum() for c in text):
+        letters = " ".join(dict.fromkeys(c for c in utterance.text if c.isprintable() and not c.isspace()))
+        raise DataError(
+            f"This model cannot speak the text: it knows none of its letters ({letters[:60]}). Write it in the letters "
+            f"that it was trained on{', numbers in words (--normalize)' if _numbers(unknown) else ''}."
+        )
+    sentences, advice = [], "; --normalize writes numbers in words"
+    if unknown:
+        sentences.append(
+            f"This model does not know {printed(unknown)} in the text, and leaves it out"
+            f"{advice if _numbers(unknown) else ''}."
+        )
+    learned = getattr(bundle.processor, "letters", None)
+    if learned is not None and (new := "".join(c for c in dict.fromkeys(text) if c.isalnum() and c not in learned)):
+        sentences.append(
+            f"No text that this model was trained on has {printed(new)}: how it speaks that is a guess"
+            f"{advice if _numbers(new) else ''}."
+        )
+    return sentences
+
+
+def spelled(text: str, bundle: Bundle) -> tuple[str, str]:
+    """The text as the model can read it, and the characters that it cannot.
+
+    White space becomes single spaces or line ends; letters that the model only knows in the other case are written in
+    that; what it does not know is left out.
+    """
+    processor: Any = bundle.processor
+    knows = processor.knows
+    unknown = [c for c in dict.fromkeys(text) if not c.isspace() and not knows(c)]
+    other_case = {c: c.swapcase() if len(c.swapcase()) == 1 and knows(c.swapcase()) else "" for c in unknown}
+    lines = ("".join(other_case.get(c, c) for c in line).split() for line in text.splitlines())
+    return "\n".join(" ".join(words) for words in lines if words), "".join(c for c in unknown if not other_case[c])
+
+
+def flat(text: str, bundle: Bundle) -> str:
+    """`spelled`, on one line."""
+    return " ".join(spelled(text, bundle)[0].split())
+
+
+def printed(characters: str) -> str:
+    """Each character, as a person can read it."""
+    return " ".join(c if c.isprintable() else f"U+{ord(c):04X}" for c in characters)
+
+
+def _numbers(text: str) -> bool:
+    return any(c.isdigit() for c in text)

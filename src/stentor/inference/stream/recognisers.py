@@ -1,0 +1,89 @@
+"""Streams: models that answer while one speaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from stentor.errors import ConfigError
+from stentor.models.encoders.streaming.chunks import TINY
+
+if TYPE_CHECKING:
+    from stentor.inference.load import Model
+    from stentor.inference.stream.base import Recogniser
+    from stentor.inference.stream.chunked import ChunkedRecogniser
+    from stentor.inference.vad import Detector
+
+DELAY = 1.0
+"""Seconds from one answer to the next of LocalAgreement, where nothing else is asked for."""
+
+
+def open_recogniser(
+    model: Model,
+    language: str | None = None,
+    delay: float | None = None,
+    policy: Literal["agreement", "ctc"] | None = None,
+    prompt: str | None = None,
+    hotwords: Sequence[str] = (),
+    detector: Detector | None = None,
+) -> Recogniser:
+    """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
+    after it was said, for others LocalAgreement, and for all with the policy `agreement`. `ctc`: its CTC head alone.
+
+    `delay`: seconds of a chunk, or that delay; with LocalAgreement from one answer to the next. `prompt` and `hotwords`
+    are for models that LocalAgreement asks, as `Transcriber` takes them; `detector`: what finds speech and its end
+    (None: its energy). Raises ConfigError for a model of another task, for a delay that it was not trained with, and
+    for what it cannot take.
+    """
+    recogniser = _recogniser(model, language, delay, policy, prompt, hotwords)
+    if detector is not None:
+        recogniser.detector = detector
+    return recogniser
+
+
+def _recogniser(
+    model: Model,
+    language: str | None,
+    delay: float | None,
+    policy: Literal["agreement", "ctc"] | None,
+    prompt: str | None,
+    hotwords: Sequence[str],
+) -> Recogniser:
+    from stentor.inference.stream.agreement import AgreementRecogniser
+    from stentor.inference.stream.ctc import CTCHeadRecogniser, CTCRecogniser
+    from stentor.inference.stream.delayed import DelayedRecogniser
+    from stentor.inference.stream.transducer import TransducerRecogniser
+    from stentor.inference.transcribe import Transcriber
+
+    task, bundle = model.for_transcription(), model.bundle
+    if delay is not None and not 0 < delay < math.inf:
+        raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
+    refused = f"{model.name} takes no prompt and no hotwords while one speaks: leave them out."
+    if policy is None and DelayedRecogniser.serves(bundle):
+        if prompt or hotwords:
+            raise ConfigError(refused)
+        return DelayedRecogniser(bundle, delay)
+    streaming = getattr(bundle.processor, "streaming", None)
+    recognisers: list[type[ChunkedRecogniser]] = [TransducerRecogniser, CTCRecogniser]
+    if policy == "ctc":
+        recognisers = [CTCHeadRecogniser, CTCRecogniser]
+    serving = next((recogniser for recogniser in recognisers if recogniser.serves(bundle)), None)
+    if policy == "ctc" and (streaming is None or serving is None):
+        raise ConfigError(f"{model.name} has no CTC head on an encoder that hears chunk by chunk.")
+    if policy == "agreement" or streaming is None or serving is None:
+        least, most = AgreementRecogniser.delays
+        if delay is not None and not least <= delay <= most:
+            raise ConfigError(
+                f"LocalAgreement asks {model.name} each {least:g} to {most:g} s, and {delay:g} s is none."
+            )
+        places = bundle.family.decoding_options()
+        place = "context" if "context" in places and "prompt" not in places else "prompt"
+        options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}
+        return AgreementRecogniser(Transcriber(bundle, task, language, **options), delay or DELAY)
+    if prompt or hotwords:
+        raise ConfigError(refused)
+    chunk = streaming.nearest(streaming.usual if delay is None else delay)
+    if delay is not None and abs(delay - chunk) > TINY:
+        raise ConfigError(f"{model.name} was trained with chunks of {streaming.known} s, and {delay:g} s is none.")
+    return serving(bundle, chunk, streaming.reach[1])

@@ -1,0 +1,122 @@
+"""Family `omnivoice`: speech from text by masked codec tokens and a bidirectional language model.
+
+The model of k2-fsa/OmniVoice (arXiv 2604.00688): the codec's codebooks of a frame are embedded and summed, stand behind
+the style and the text, and those that are masked are predicted where they stand, by a decoder of transformers without
+its causal mask. Published checkpoints load, and exports have their layout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+
+from stentor.errors import ConfigError
+from stentor.models.codecs.base import Codec
+from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.section import PretrainedFamily, PretrainedSection
+from stentor.models.transformer.config import TrainedTokenizer
+from stentor.section import ConfigConflict
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+class LLM(PretrainedSection):
+    """The backbone: any decoder of transformers whose attention can see in both directions, such as Qwen/Qwen3-0.6B."""
+
+
+class OmniVoiceTokenizer(TrainedTokenizer):
+    """A tokenizer made from the training texts."""
+
+    size: int = Field(500, ge=270)
+    """Vocabulary size of `bpe`, special tokens included."""
+    phonemes: str | None = None
+    """Built-in voice, such as `en-us`, by whose rules every text is read as phonemes (IPA) before it is tokenised: a
+    model from little data then says words that no training text had. Null: letters, which OmniVoice reads."""
+
+    @field_validator("phonemes")
+    @classmethod
+    def _voice(cls, value: str | None) -> str | None:
+        from stentor.audio.synth import check_voice
+
+        if value is not None:
+            try:
+                check_voice(value)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+
+class OmniVoiceLora(Lora):
+    """Low-rank adapters (PEFT). The backbone is frozen but for them; audio embeddings and heads are trained whole."""
+
+    targets: list[str] = Field(
+        [f"llm.*.{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")], min_length=1
+    )
+    """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
+
+
+class OmniVoice(PretrainedFamily):
+    """Masked codec tokens predicted by a bidirectional language model (OmniVoice)."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    type: Literal["omnivoice"] = "omnivoice"
+    source: str | None = Field(None, alias="from")
+    """Hub id or folder of an OmniVoice model to go on from, such as k2-fsa/OmniVoice, or an export."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+    llm: LLM | None = None
+    """The backbone of a new model. Null with `from`."""
+    text: OmniVoiceTokenizer | None = None
+    """Null: the language model's own tokenizer. Required when the language model is built from a config."""
+    codec: Codec | None = None
+    """The audio codec. Null: that of `from`; without `from` none, which is enough to train on token shards but not to
+    speak."""
+    codebooks: int | None = Field(None, ge=1)
+    """Codes of each frame of a new model. Null: the codec's, without a codec 8."""
+    entries: int | None = Field(None, ge=2)
+    """Entries of each codebook of a new model; MASK is one more. Null: the codec's, without a codec 1024."""
+    attention: Literal["flex", "sdpa"] = "sdpa"
+    """Attention kernel, and with it the layout of batches unless `data.layout` says otherwise. `flex`: packed, by
+    flex_attention on CUDA GPUs (elsewhere by SDPA item by item). `sdpa`: padded."""
+    lora: OmniVoiceLora | None = None
+    """Low-rank adapters. Null: none."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained, such as `llm.embed_tokens.*`; adapters are never added there."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of a pretrained backbone that is frozen (but for adapters). Trained weights are always in float32."""
+    tasks: ClassVar[tuple[str, ...]] = ("speak",)
+    layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+    hypotheses: ClassVar[tuple[str, ...]] = ("sampled",)
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "llm"),)
+    implementation: ClassVar[str | None] = __name__
+
+    _codec: Any = PrivateAttr(default=None)
+    """The codec that was fitted for this run."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OmniVoice:
+        if (self.source is None) == (self.llm is None):
+            raise ValueError("give either `from` (an OmniVoice model) or `llm` (the backbone of a new one), not both")
+        if self.source is not None:
+            for key in ("text", "codebooks", "entries"):
+                if getattr(self, key) is not None:
+                    raise ConfigConflict(key, "the model of `from` has its own: leave it out")
+        elif self.llm is not None and self.llm.config is not None and self.text is None:
+            raise ConfigConflict(
+                "llm", "a language model built from `config` has no tokenizer: set `model.text: {type: characters}`"
+            )
+        elif self.llm is not None and self.llm.source is not None and self.text is not None:
+            raise ConfigConflict("text", "a pretrained language model comes with its own tokenizer: leave it out")
+        return self
+
+    def layout(self) -> Literal["padded", "packed"]:
+        return "packed" if self.attention == "flex" else "padded"
+
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        """Records whose text has no character that the tokenizer knows, and audio without a codec for it."""
+        return processor.drop_reason(cut)  # type: ignore[no-any-return]

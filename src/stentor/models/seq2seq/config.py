@@ -1,0 +1,138 @@
+"""Family `seq2seq`: speech recognisers whose decoder attends to an audio encoder, as transformers has them, full or
+with LoRA: Whisper (Radford et al. 2022), Moonshine (Jeffries et al. 2024), Moonshine streaming and Cohere ASR.
+
+Which model it is says `model_type` of its config. `MODELS` holds what is known of each without torch; the module
+of that name holds its `Processor` (features, prompt, limits) and its `Model` (how its encoder is run), over the shared
+ones in processor.py and modeling.py. The names of parts and weights are those of transformers, and so are the exports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+
+from stentor.models.base import Bundle
+from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.quantize import Bits, check
+from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known of a model without its weights."""
+
+    title: str
+    keys: frozenset[str] = frozenset()
+    """Keys of the section that only this model has."""
+    options: frozenset[str] = frozenset()
+    """What one call of transcription may ask of it; see `Family.decoding_options`."""
+    translates: bool = False
+    ct2: bool = False
+    """Whether CTranslate2 runs it."""
+
+
+MODELS: dict[str, ModelFacts] = {
+    "whisper": ModelFacts(
+        "Whisper", frozenset({"merges", "timestamps", "full_window"}), frozenset({"prompt"}), translates=True, ct2=True
+    ),
+    "moonshine": ModelFacts("Moonshine"),
+    "moonshine_streaming": ModelFacts("Moonshine streaming"),
+    "cohere_asr": ModelFacts("Cohere ASR"),
+}
+"""By `model_type` of transformers; a module of this package has the same name."""
+
+
+class Seq2SeqLora(Lora):
+    """Low-rank adapters (PEFT). Everything but the adapters is frozen."""
+
+    targets: list[str] = Field(["*.q_proj", "*.k_proj", "*.v_proj", "*.o*_proj"], min_length=1)
+    """Globs on module paths; `*` matches anything, such as `model.encoder.*.q_proj`. Each must match at least one
+    linear layer. The projection behind attention is called `out_proj` in Whisper, `o_proj` in the others."""
+
+
+class Seq2Seq(PretrainedFamily):
+    """Whisper, Moonshine, Moonshine streaming or Cohere ASR, to be fine-tuned."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    type: Literal["seq2seq"] = "seq2seq"
+    source: str | None = Field(None, alias="from")
+    """Hub id or local folder of a pretrained model, such as `openai/whisper-small` or `UsefulSensors/moonshine-base`.
+    """
+    config: TransformersConfig = None
+    """Build it untrained from a transformers config, such as `{model_type: whisper, d_model: 64, encoder_layers: 2}`;
+    its tokenizer has the 256 bytes and the model's special tokens."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub model. Null: the default branch."""
+    merges: int | None = Field(None, ge=0)
+    """Whisper only: cut texts into tokens with only the first so many merges of the tokenizer, for decoders that learnt
+    no others. Null: all, as OpenAI's models did."""
+    timestamps: float = Field(0.5, ge=0, le=1)
+    """Whisper only: share of the training items with known word times that are trained with its timestamp tokens, so
+    that the model does not forget them. Items without word times never are."""
+    full_window: float = Field(1.0, ge=0, le=1)
+    """Whisper only: share of the training batches that fill its window of 30 s. The input of the others ends about a
+    second after their longest clip, which trains short clips many times as fast; `batch_tokens` counts whole windows
+    all the same. Evaluation and transcription always fill the window."""
+    lora: Seq2SeqLora | None = None
+    """Low-rank adapters. Null: all weights are trained."""
+    quantize: Bits | None = None
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
+    bitsandbytes. Null: as they are."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained, such as `model.encoder.*`; adapters are never added there."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    token_rate: float = Field(25.0, gt=0)
+    """Most tokens per second of audio that generation may write, on top of 16."""
+
+    aliases: ClassVar[tuple[str, ...]] = ("whisper",)
+    tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    implementation: ClassVar[str | None] = __name__
+    adapters_alone: ClassVar[bool] = True
+    exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
+
+    _model_type: str | None = PrivateAttr(default=None)
+    """`model_type` of the model, once it is known."""
+
+    @classmethod
+    def can_load(cls, config: dict[str, Any]) -> bool:
+        return config.get("model_type") in MODELS
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Seq2Seq:
+        check(self.quantize, self.lora)
+        check_origin(self, "{model_type: whisper, d_model: 64}")
+        return self
+
+    hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
+
+    def facts(self) -> ModelFacts:
+        """What is known of this model; of one at `from` that was not loaded yet, as of Whisper."""
+        return MODELS.get(self._model_type or (self.config or {}).get("model_type", ""), MODELS["whisper"])
+
+    def decoding_options(self) -> frozenset[str]:
+        return super().decoding_options() | self.facts().options
+
+    def translates(self) -> bool:
+        return self.facts().translates
+
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        from stentor.data.cut import language_of
+
+        message = processor.drop_reason(language_of(cut))
+        return message and ("unknown_language", f"{cut.id}: {message}.")
+
+    def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
+        """Write what CTranslate2 and faster-whisper load, adapters folded in; for Whisper alone."""
+        from stentor.models.seq2seq.ct2 import save
+
+        if not self.facts().ct2:
+            super().save_ct2(bundle, folder, quantization)
+        save(bundle, folder, quantization)

@@ -1,0 +1,241 @@
+"""Family `speech_llm`: audio encoder + projector + causal language model.
+
+The encoder turns audio into frames, the projector stacks or convolves frames down to about 12.5 a second and maps them
+to the width of the language model, which reads them between the prompt and the transcript and is trained to continue
+with the transcript and an end token. The design follows SLAM-ASR (Ma et al. 2024), Qwen-Audio and VoxLM.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from stentor.models.base import Bundle
+from stentor.models.delayed.config import DelayedStream
+from stentor.models.encoders.streaming.chunks import Streaming
+from stentor.models.pretrained.lora import Lora
+from stentor.models.pretrained.quantize import Bits, check
+from stentor.models.pretrained.section import PretrainedFamily, PretrainedSection
+from stentor.section import ConfigConflict, Section
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
+
+
+class EncoderSection(PretrainedSection):
+    """The audio encoder: Whisper, wav2vec2, HuBERT, WavLM, UniSpeech, Data2Vec audio or Parakeet (FastConformer)."""
+
+    window: Literal["natural", "30s"] = "natural"
+    """Whisper only. `natural`: the encoder sees the clip as long as it is. `30s`: silence is added up to 30 seconds, as
+    Whisper was pretrained; slower, sometimes a little better with a frozen encoder."""
+    log_mel: Literal["whisper", "parakeet", "fixed"] | None = None
+    """Whose log-mel it reads. `parakeet` (for Parakeet alone) brings each band of the clip to zero mean and unit
+    variance, which takes too much from clips well under a second; `whisper` only floors it; `fixed` brings it to the
+    mean and deviation of general audio, or for Whisper gives it one floor, whatever the clip. Null: `fixed` with
+    `streaming`, else the encoder's."""
+    streaming: Streaming | None = None
+    """Parakeet and Whisper: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look
+    back only. Null: it hears recordings as a whole."""
+
+    @model_validator(mode="after")
+    def _no_looking_ahead(self) -> EncoderSection:
+        if self.streaming is not None and self.log_mel not in (None, "fixed"):
+            raise ConfigConflict(
+                "log_mel", "for `streaming`, which hears recordings while they come: write `fixed`, or leave it out"
+            )
+        kind = (self.config or {}).get("model_type", "whisper")
+        if self.streaming is not None and kind not in ("whisper", "parakeet_encoder"):
+            raise ConfigConflict("streaming", f"is for the encoders of Parakeet and Whisper, not {kind}: leave it out")
+        if self.streaming is not None and self.window != "natural":
+            raise ConfigConflict("window", "for `streaming`, which hears recordings while they come: leave it out")
+        return self
+
+
+class ProjectorSection(Section):
+    """From encoder frames to positions of the language model."""
+
+    type: Literal["mlp", "conv"] = "mlp"
+    """`mlp`: neighbouring frames are stacked, then two linear layers. `conv`: a strided convolution, then two linear
+    layers."""
+    rate: float = Field(12.5, gt=0)
+    """Positions per second of audio that the language model reads. The encoder's frame rate must be a multiple."""
+    hidden: int | None = Field(None, ge=1)
+    """Width of the layer between. Null: the width of the language model."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout between the two linear layers."""
+
+
+class LLMSection(PretrainedSection):
+    """The causal language model, anything that transformers' AutoModelForCausalLM loads."""
+
+    attention: Literal["sdpa", "flex", "eager"] | None = None
+    """Attention kernel. Null: `sdpa` where the model has it, else `eager`. `flex` is for packed batches on a GPU."""
+
+
+class TokenizerSection(Section):
+    """A tokenizer made from the training transcripts."""
+
+    type: Literal["characters", "bpe"] = "characters"
+    """`characters`: one token for each character. `bpe`: byte-level subwords."""
+    size: int = Field(500, ge=260)
+    """Vocabulary size of `bpe`, special tokens included."""
+
+
+class CTCHeadSection(Section):
+    """Auxiliary CTC head on the encoder."""
+
+    units: Literal["characters"] = "characters"
+    """What it spells: the characters of the training transcripts."""
+
+
+class AlignerSection(Section):
+    """Alignment module: finds when each word of a text was said. Trained by the task `words`."""
+
+    kind: Literal["attention", "slots"] = "attention"
+    """`attention`: each word attends to its frames, decoded in order by dynamic programming. `slots`: start and end are
+    two slots that are classified over the frames, repaired when out of order."""
+    layers: int = Field(2, ge=1)
+    """Layers of cross-attention from the text to the audio."""
+    heads: int = Field(4, ge=1)
+    """Attention heads."""
+    width: int = Field(128, ge=8)
+    """Width of its layers."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout in its layers."""
+    warp: float = Field(0.7, ge=0, le=2)
+    """How uneven half of the training clips are made, so that speech of changing speed and long pauses is found too:
+    standard deviation of the logarithm of the speed from one stretch to the next. 0: not at all."""
+    rate: Literal[50, 100] = 100
+    """Points per second that boundaries are looked for at; times lie between the points. Encoders that read raw audio
+    have their own 50."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> AlignerSection:
+        if self.width % self.heads:
+            raise ConfigConflict("width", f"must be a multiple of `heads` ({self.heads})")
+        return self
+
+
+class PromptSection(Section):
+    """What the language model reads before the transcript."""
+
+    instruction: str | None = "Transcribe the following audio."
+    """The task in words, before the audio. Null for small models trained from scratch."""
+    language: bool = True
+    """Name the language of the audio where it is known."""
+    context: bool = True
+    """Give the item's free context (names and terms to expect) where it has one."""
+    dropout: float = Field(0.1, ge=0, le=1)
+    """Share of training items that go without language and, drawn apart, without context, so that the model also works
+    when they are unknown."""
+
+
+class SpeechLLMStream(DelayedStream):
+    """Write while one speaks: the language model reads a frame of audio at each position, added to the token before,
+    and writes each word so long after it was said. Needs `encoder.streaming` and records with word times."""
+
+    reach: float = Field(20.48, gt=0)
+    """Seconds back that the language model sees."""
+    token_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of the written tokens that it reads as pauses in training (word dropout, Bowman et al. 2016), so that it
+    listens and does not guess from what it wrote."""
+
+
+class SpeechLLMLora(Lora):
+    """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
+
+    targets: list[str] = Field(["llm.*.q_proj", "llm.*.k_proj", "llm.*.v_proj", "llm.*.o_proj"], min_length=1)
+    """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
+
+
+class SpeechLLM(PretrainedFamily):
+    """Audio encoder, projector and causal language model."""
+
+    type: Literal["speech_llm"] = "speech_llm"
+    encoder: EncoderSection
+    projector: ProjectorSection = ProjectorSection()
+    llm: LLMSection
+    tokenizer: TokenizerSection | None = None
+    """Null: the language model's own tokenizer. Required when the language model is built from a config."""
+    ctc: CTCHeadSection | None = None
+    """Auxiliary CTC head. Null: none."""
+    aligner: AlignerSection | None = None
+    """Alignment module, for word times. Null: none."""
+    prompt: PromptSection = PromptSection()
+    stream: SpeechLLMStream | None = None
+    """Write while one speaks, a delay after each word. Null: it writes when it has heard all."""
+    lora: SpeechLLMLora | None = None
+    """Low-rank adapters. Null: none."""
+    quantize: Bits | None = None
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
+    bitsandbytes. Null: as they are."""
+    freeze: list[str] = []
+    """Globs on parameter names that are not trained, such as `encoder.*`; adapters are never added there."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of pretrained parts that are frozen (but for adapters). Trained weights are always in float32."""
+    token_rate: float | None = Field(None, gt=0)
+    """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
+    tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
+    layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
+    hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
+    implementation: ClassVar[str | None] = __name__
+
+    @model_validator(mode="after")
+    def _tokenizer_given_once(self) -> SpeechLLM:
+        check(self.quantize, self.lora)
+        if self.llm.config is not None and self.tokenizer is None:
+            raise ValueError(
+                "a language model built from `config` has no tokenizer of its own: set `tokenizer: {type: characters}` "
+                "or `tokenizer: {type: bpe, size: 500}`"
+            )
+        if self.llm.source is not None and self.tokenizer is not None:
+            raise ValueError("a pretrained language model comes with its own tokenizer: leave `tokenizer` out")
+        return self
+
+    @model_validator(mode="after")
+    def _goes_with_stream(self) -> SpeechLLM:
+        if self.stream is None:
+            return self
+        conflicts = {
+            "encoder.streaming": self.encoder.streaming is None and "set it, such as {chunk: [0.08, 0.32]}",
+            "projector.type": self.projector.type != "mlp" and "`conv` looks ahead: write `mlp`",
+            "prompt": self.prompt != PromptSection() and "there is no prompt: leave it out",
+            "aligner": self.aligner is not None and "it knows word times itself: leave it out",
+            "llm.attention": self.llm.attention not in (None, "sdpa") and "write `sdpa`, or leave it out",
+        }
+        for key, mend in conflicts.items():
+            if mend:
+                raise ConfigConflict(key, f"for `stream`, which writes while one speaks: {mend}")
+        return self
+
+    def writes(self, search: str) -> bool:
+        return super().writes(search) and self.stream is None
+
+    def decoding_options(self) -> frozenset[str]:
+        return super().decoding_options() | ({"context"} if self.prompt.context and self.stream is None else set())
+
+    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
+        from stentor.data.cut import text_of
+
+        unknown = processor.unknown_letters(text_of(cut) or "") if training else ""
+        if not unknown:
+            return processor.no_times(cut) if training and self.stream is not None else None  # type: ignore[no-any-return]
+        return "not_in_alphabet", (
+            f"{cut.id}: the tokenizer cannot write {unknown}; take a language model whose tokenizer can, or a "
+            "`tokenizer` made from the transcripts."
+        )
+
+    def save_onnx(self, bundle: Bundle, folder: Path) -> None:
+        from stentor.models.speech_llm.onnx import save_onnx
+
+        save_onnx(bundle, folder)
+
+    @classmethod
+    def load(cls, folder: Path, trainable: bool = False) -> Bundle:
+        from stentor.models.speech_llm.onnx_model import is_onnx, load_onnx
+
+        return load_onnx(folder, trainable) if is_onnx(folder) else super().load(folder, trainable)

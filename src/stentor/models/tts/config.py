@@ -1,0 +1,97 @@
+"""Family `tts`: pretrained models that speak, as transformers has them: one model with a processor and a codec, which
+makes frames of audio one after the other.
+
+What differs between such models is one class a model, in `kinds/` (see `stentor.models.tts.processor`), known by the
+`model_type` of transformers' config. Exports are what plain transformers or PEFT loads, with the codec beside.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from stentor.losses.model import ModelLoss
+from stentor.models.codecs.base import INSIDE, Codec, open_codec
+from stentor.models.pretrained.family import TransformersFamily
+from stentor.models.pretrained.lora import Lora
+from stentor.section import ConfigConflict, Section
+
+if TYPE_CHECKING:
+    from stentor.losses.base import Loss
+    from stentor.tasks.base import Task
+
+WITHOUT_LOSS = ("bark", "vits")
+"""Models that speak whose `forward` in transformers refuses labels (5.23: "Training is not implemented yet for Bark",
+"Training of VITS is not supported yet")."""
+
+
+class TTSLora(Lora):
+    """Low-rank adapters (PEFT). With adapters nothing else is trained."""
+
+    targets: list[str] = Field([f"*.{x}_proj" for x in "qkvo"], min_length=1)
+    """Globs on module paths, as transformers names them; `*` matches anything. Each must match at least one linear
+    layer. Where none are given: all attention layers but those of a codec."""
+
+
+class TTSGeneration(Section):
+    """How the next frame is chosen. What is null is as the model's generation_config.json says."""
+
+    temperature: float | None = Field(None, ge=0)
+    """How much chance there is. 0: always the likeliest."""
+    top_k: int | None = Field(None, ge=1)
+    """Chosen among so many of the likeliest."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    """Chosen among the likeliest that together have this probability."""
+    guidance: float | None = Field(None, ge=1)
+    """How much further the text is followed than a model would that had not been told it, of models that were trained
+    without it too (Dia). 1: not at all."""
+
+    flow_steps: int | None = Field(None, ge=1)
+    """Steps from noise to the next frame, of models with continuous codes (Pocket TTS). More: closer to what was
+    learned."""
+
+
+class TTS(TransformersFamily):
+    """A pretrained model that speaks, full or with LoRA: CSM, Dia and others. Which one it is follows from its
+    `model_type`."""
+
+    type: Literal["tts"] = "tts"
+    codec: Codec | None = None
+    """The audio codec. Null: the model's own."""
+    lora: TTSLora | None = None
+    """Low-rank adapters. Null: all weights are trained but those in `freeze`, and a codec's."""
+    generation: TTSGeneration = TTSGeneration()
+    """How the next frame is chosen; `task.generation` is about models that fill in masks."""
+    aliases: ClassVar[tuple[str, ...]] = ("csm", "dia", "higgs_audio_v2", "pocket_tts", "gradium_phonon_tts")
+    tasks: ClassVar[tuple[str, ...]] = ("speak",)
+    implementation: ClassVar[str | None] = __name__
+    example: ClassVar[str] = "{model_type: csm, hidden_size: 64}"
+    among: ClassVar[str] = "no model that speaks known here: give one that docs/speak.md lists"
+    other_purpose: ClassVar[str] = "does not speak"
+
+    _codec: Any = PrivateAttr(default=None)
+    """The codec of the section, opened or fitted for this run."""
+
+    @model_validator(mode="after")
+    def _trained_in_float32(self) -> TTS:
+        if self.dtype != "float32" and self.lora is None:
+            raise ConfigConflict("dtype", "without `lora` all parts are trained or beside such, in float32")
+        return self
+
+    @classmethod
+    def unknown(cls, model_type: str) -> str:
+        if model_type in WITHOUT_LOSS:
+            return "which transformers runs but cannot train: its class takes no labels. Give one of docs/speak.md."
+        return super().unknown(model_type)
+
+    def settle(self, settings: dict[str, Any], hf: Any) -> None:
+        self.processor_class().settle(settings, hf, self._codec)
+
+    def restore(self, folder: Path) -> None:
+        if (folder / INSIDE).is_dir():
+            self._codec = open_codec(str(folder / INSIDE))
+
+    def losses(self, task: Task) -> dict[str, Loss]:
+        return {"codes": ModelLoss()}

@@ -1,0 +1,282 @@
+"""Diarization task: who speaks when.
+
+A family that serves this task gives, besides what every family gives:
+
+* processor: `frame_seconds` (seconds from one output frame to the next), `frames(samples)` (output frames of a clip);
+* model: `needs.classes` outputs for each frame. Its forward takes, beside what `collate` of the processor gives,
+  `targets` (float32 [B, T, C] or int64 [B, T], -100 where frames are not scored) and, where speaker embeddings are
+  scored, `pools` float32 [B, K, T] and `pool_labels` int64 [B, K] (-100: none). It returns the arguments of the losses
+  by what they score: `logits`, `hidden`, `embeddings` (see `Loss.scores`). For inference, `label_frames(**inputs)`
+  gives an object with `logits` [B, T, C], `embeddings` [B, T, E] or None, and `lengths` [B] in frames.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from stentor.data.batch import Batch, Example, Prediction
+from stentor.data.cut import field_of, segments_of, uem_of
+from stentor.data.rttm import clip_spans
+from stentor.errors import ConfigError
+from stentor.losses.contrastive import anchors
+from stentor.metrics.score import Score
+from stentor.models.base import TaskRequirements
+from stentor.section import ConfigConflict
+from stentor.tasks.base import Task
+from stentor.tasks.diarize.labels.base import Labels
+from stentor.tasks.diarize.labels.speaker import SpeakerLabels
+from stentor.tasks.diarize.windows import Windows
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from lhotse.cut import Cut
+
+    from stentor.losses.base import Loss
+    from stentor.metrics.diarization import DiarizedRecording
+    from stentor.models.base import Bundle, Processor
+
+SEGMENT_COUNTS = {
+    "merged_segments": "Segments of one speaker that overlap were merged",
+    "clipped_segments": "Segments that end after the audio were clipped",
+    "empty_segments": "Segments without a duration were left out",
+}
+"""What a source did to a recording's segments, by the key of its record that counts them."""
+PIECE = "#"
+"""Between the id of a recording and the second at which a piece of it begins."""
+
+
+class Diarize(Task):
+    """Say who speaks when."""
+
+    type: Literal["diarize"] = "diarize"
+    labels: Labels = SpeakerLabels()
+    """The labels of a frame: who talks (`speaker`, `powerset`), whether anybody does (`binary`), whether several do
+    (`overlap`), or those of a plug-in."""
+    chunk: float = Field(20.0, gt=0)
+    """Seconds of audio that the model is trained on at once. Longer recordings are cut into pieces of this length;
+    `data.max_seconds` is not applied."""
+    shift: float | None = Field(None, gt=0)
+    """Seconds from the beginning of one piece to that of the next: less than `chunk` and pieces overlap. It cannot
+    be more. Null: as long as `chunk`."""
+    speaker_names: Literal["global", "local"] = "global"
+    """Whether a speaker's name means the same person in all recordings (`global`), or in one recording only (`local`,
+    for names such as `speaker_1`): what a loss of speaker embeddings takes for the same voice."""
+    windows: Windows = Windows()
+    """Windows of a recording, decisions and clustering of speakers, in evaluation and in use."""
+
+    any_length: ClassVar[bool] = True
+    _terms: dict[str, tuple[str, bool]] = PrivateAttr(default_factory=dict)  # what each scores, whether per frame
+
+    @model_validator(mode="after")
+    def _leaves_nothing_out(self) -> Diarize:
+        if self.shift is not None and self.shift > self.chunk:
+            raise ConfigConflict("shift", f"pieces would leave gaps between them: at most the chunk ({self.chunk:g})")
+        return self
+
+    # Training
+
+    def losses(self) -> dict[str, Loss]:
+        return self.labels.losses()
+
+    def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
+        for term, loss in losses.items():
+            if loss.scores == "logits" and not {"logits", "targets"} <= set(inspect.signature(loss.sum).parameters):
+                raise ConfigError(
+                    f"losses.{term}: `{loss.type}` does not score labels of frames, which is what the task "
+                    f"{self.type} trains: take {' or '.join(f'`{usual.type}`' for usual in self.losses().values())}."
+                )
+        self._terms = {term: (loss.scores, loss.per_frame) for term, loss in losses.items()}
+        scores = tuple(sorted({loss.scores for loss in losses.values()}))
+        return TaskRequirements(task=self.type, terms=tuple(losses), classes=self.labels.classes, scores=scores)
+
+    def check_processor(self, processor: Processor) -> None:
+        longest = processor.max_seconds
+        for key, seconds in (("chunk", self.chunk), ("windows.window", self.windows.window)):
+            if longest is not None and seconds is not None and seconds > longest:
+                raise ConfigError(f"task.{key}: the model hears {longest:g} s at once; {seconds:g} s is more.")
+
+    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
+        """`no_segments` when nothing is known about who talks; an empty list of segments says that nobody does."""
+        return None if field_of(cut, "segments") is not None or segments_of(cut) else ("no_segments", cut.id)
+
+    def training_segments(self, cut: Cut) -> Iterator[Cut]:
+        """The cut in pieces of `chunk` seconds; those that lie beyond what is scored (UEM) are left out."""
+        from stentor.tasks.diarize.frames import spans_of_pieces
+
+        spans = spans_of_pieces(cut.duration, self.chunk, self.shift)
+        if len(spans) == 1:
+            yield cut
+            return
+        uem = uem_of(cut)
+        index = cut.index_supervisions(index_mixed_tracks=True)
+        for start, end in spans:
+            if uem is None or any(a < end and b > start for a, b in uem):
+                piece = cut.truncate(offset=start, duration=min(end, cut.duration) - start, _supervisions_index=index)
+                yield piece.with_id(f"{cut.id}{PIECE}{start:.10g}")
+
+    def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
+        slots = self.labels.slots
+        pieces, crowded, most = 0, 0, 0
+        named: list[str] = []
+        counts: dict[str, dict[str, int]] = {key: {} for key in SEGMENT_COUNTS}  # by recording: its pieces say the same
+        for cut in cuts:
+            pieces += 1
+            for key, by_recording in counts.items():
+                if count := field_of(cut, key):
+                    by_recording[cut.id.partition(PIECE)[0]] = count
+            speakers = len({s["speaker"] for s in segments_of(cut)})
+            if slots is not None and speakers > slots:
+                crowded, most = crowded + 1, max(most, speakers)
+                named += [cut.id] if len(named) < 3 else []
+        lines = []
+        for key, by_recording in counts.items():
+            if by_recording:
+                more = f" and {len(by_recording) - 3} more" if len(by_recording) > 3 else ""
+                names = ", ".join(list(by_recording)[:3])
+                lines.append(f"{SEGMENT_COUNTS[key]}: {sum(by_recording.values())}, in {names}{more}.")
+        if not crowded:
+            return lines
+        return [
+            *lines,
+            f"{crowded} of {pieces} training pieces have more than the {slots} speakers of `task.labels.speakers`, up "
+            f"to {most}: in each, the {slots} who talk most are learned and the others count as silent "
+            f"({', '.join(named)}{' ...' if crowded > len(named) else ''}).",
+        ]
+
+    def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
+        """`extra` holds `segments`, `uem` and `duration`, in seconds of the recording as it is: the audio may have been
+        played faster or slower (see `collate`)."""
+        extra = {"segments": segments_of(cut), "uem": uem_of(cut), "duration": cut.duration}
+        return Example(id=cut.id, audio=audio, rng=rng, extra=extra)
+
+    def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
+        """The processor's batch with `targets` and, where speaker embeddings are scored, `pools` and `pool_labels`.
+
+        In evaluation (no example has `rng`) examples that are longer than `chunk` are cut into pieces first.
+        """
+        import torch
+
+        from stentor.tasks.diarize.targets import FrameTargets, stack_pools
+
+        if evaluated := all(e.rng is None for e in examples):
+            examples = [chunk for e in examples for chunk in self._chunks(e, processor)]
+        batch = processor.collate(examples, packed=packed, labels=True)
+        ids = set(batch.ids)
+        rows = [FrameTargets(self, e, processor) for e in examples if e.id in ids]
+        if not rows:
+            return batch
+        frames = max(len(row.scored) for row in rows)
+        shape, dtype = rows[0].targets.shape[1:], torch.from_numpy(rows[0].targets).dtype
+        targets = torch.full((len(rows), frames, *shape), -100, dtype=dtype)
+        for padded, row in zip(targets, rows, strict=True):
+            padded[: len(row.scored)] = torch.from_numpy(row.targets)
+        batch.inputs["targets"] = targets
+        if any(scored == "embeddings" for scored, _ in self._terms.values()):
+            batch.inputs["pools"], batch.inputs["pool_labels"] = stack_pools(rows, frames)
+        for term, (scored, per_frame) in self._terms.items():
+            if scored == "hidden":
+                batch.counts[term] = sum(len(row.scored) for row in rows)
+            elif scored == "embeddings":
+                parts = self._parts(batch.inputs, evaluated)
+                batch.counts[term] = sum(anchors(part["pool_labels"].flatten()) for part in parts)
+            else:
+                valid = targets != -100
+                batch.counts[term] = int((valid.flatten(2).all(-1) if per_frame and valid.dim() > 2 else valid).sum())
+        return batch
+
+    def _chunks(self, example: Example, processor: Processor) -> Iterator[Example]:
+        """A whole recording in pieces, as training has them."""
+        from stentor.tasks.diarize.frames import spans_of_pieces
+
+        assert example.audio is not None
+        rate, extra = processor.sample_rate, example.extra
+        spans = spans_of_pieces(len(example.audio) / rate, self.chunk, None)
+        if len(spans) == 1:
+            yield example
+            return
+        for start, end in spans:
+            segments = [
+                {"speaker": s["speaker"], "start": max(s["start"] - start, 0.0), "end": min(s["end"], end) - start}
+                for s in extra["segments"]
+                if s["start"] < end and s["end"] > start
+            ]
+            uem = extra["uem"]
+            if uem is not None:
+                uem = clip_spans([(a - start, b - start) for a, b in uem], end - start)
+            yield Example(
+                id=f"{example.id}{PIECE}{start:.10g}",
+                audio=example.audio[round(start * rate) : round(end * rate)],
+                extra={"segments": segments, "uem": uem, "duration": end - start},
+            )
+
+    def _parts(self, inputs: Mapping[str, torch.Tensor], evaluated: bool) -> list[Mapping[str, torch.Tensor]]:
+        """Inputs of one forward pass each: whole recordings may be more chunks than `windows.batch`."""
+        rows, size = len(inputs["targets"]), self.windows.batch
+        if not evaluated or rows <= size:
+            return [inputs]
+        return [{k: v[i : i + size] for k, v in inputs.items()} for i in range(0, rows, size)]
+
+    def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
+        import torch
+
+        sums: dict[str, torch.Tensor] = {}
+        for part in self._parts(batch.inputs, evaluated=not torch.is_grad_enabled()):
+            outputs = model(**part)
+            for term, loss in losses.items():
+                value = loss.checked_sum(outputs, loss.scores)
+                sums[term] = sums[term] + value if term in sums else value
+        return sums
+
+    # Answers
+
+    def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        """`segments` `{"speaker", "start", "end"}` in seconds, in order of time, and `frame_seconds`."""
+        from stentor.tasks.diarize.aggregate import diarization
+        from stentor.tasks.diarize.inference import run_windows
+
+        return [
+            {
+                "segments": diarization(outputs, self.windows, self.labels.permutes, self.labels.names),
+                "frame_seconds": outputs.frame_seconds,
+            }
+            for outputs in run_windows(bundle, self, ([e.audio] for e in examples if e.audio is not None))
+        ]
+
+    def reference(self, cut: Cut) -> dict[str, Any]:
+        """`segments` in the terms of the labels (speakers, or where it is so), what is scored (`uem`, None: all), the
+        recording's `duration` and its number of `speakers`."""
+        segments = segments_of(cut)
+        speakers = len({s["speaker"] for s in segments})
+        reference = self.labels.reference_segments(segments)
+        return {"segments": reference, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers}
+
+    def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
+        """See `stentor.metrics.diarization.scores`; `der` first."""
+        from stentor.metrics.diarization import scores
+
+        return scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
+
+    def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
+        """Of `der`."""
+        from stentor.metrics.diarization import relative_change
+
+        change = relative_change(self._spoken(before), self._spoken(after))
+        return {} if change is None else {"der": change}
+
+    def main_metric(self) -> tuple[str, str]:
+        return "der", "min"
+
+    def _spoken(self, predictions: Sequence[Prediction]) -> list[DiarizedRecording]:
+        from stentor.metrics.diarization import DiarizedRecording
+
+        return [
+            DiarizedRecording(
+                p.id, p.reference["segments"], p.output["segments"], p.reference["uem"], p.reference["duration"]
+            )
+            for p in predictions
+        ]

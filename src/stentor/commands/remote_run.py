@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from stentor.commands.addresses import work_place
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import at_once, copy_files, copy_to, files_below, is_remote, name_of, upload
+from stentor.data.storage_cache import work_place
 from stentor.engine.checkpoint import META, step_of
 from stentor.engine.run_lock import LOCK, AddressLock, run_lock
 from stentor.errors import MissingData, StentorError

@@ -99,6 +99,14 @@ def local_folder(path: Path, without: tuple[str, ...] = ()) -> Path:
     return folder
 
 
+def work_place(kind: str, address: Path) -> Path:
+    """The folder on this machine where what belongs to an address is made: always the same."""
+    digest = hashlib.blake2b(key_of(address).rstrip("/").encode(), digest_size=8).hexdigest()
+    folder = cache_folder() / kind / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / (address.name or address.parts[0])
+
+
 def prefetch(path: Path) -> None:
     """Have the file at an address brought into the cache in the background, one after the other. `local_copy` waits for
     it, and says what stands in the way."""

@@ -25,8 +25,6 @@ from stentor.commands.improve.leaks import refuse_leaks
 from stentor.commands.improve.material import Entry, Known, gather, prepared
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
-from stentor.commands.prepare.executor import check_device
-from stentor.commands.prepare.journal import read_jsonl, write_json
 from stentor.commands.prepare.labels.labelled import refuse_few
 from stentor.commands.prepare.run import PLACE_ALONE, prepare_run
 from stentor.commands.prepare.speech.texts import allowed, held_out, read_texts
@@ -46,6 +44,8 @@ from stentor.engine.run_logger import RunLogger
 from stentor.errors import ConfigError, DataError, without_secrets
 from stentor.inference.load import find_export
 from stentor.metrics.format import figure, interval, label, percent
+from stentor.pipeline.executor import check_device
+from stentor.pipeline.journal import read_jsonl, write_json
 from stentor.report.rounds import sureness_text, write_rounds_report
 from stentor.section import Section
 from stentor.sources.base import Source

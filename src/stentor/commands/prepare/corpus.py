@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 
-from stentor.commands.prepare.pipeline import first_of
 from stentor.data.dataset_report import MAX_BAD
 from stentor.data.manifest import write_corpus
 from stentor.errors import ConfigError, DataError
+from stentor.pipeline.runner import first_of
 from stentor.sources.corpus import Corpus
 
 if TYPE_CHECKING:

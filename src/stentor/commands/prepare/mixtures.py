@@ -13,22 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, made_before, remove_journal, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import (
-    JournalWriter,
-    Pipeline,
-    RecordWithFiles,
-    refuse_rejects,
-    reject,
-    summarize,
-)
 from stentor.config.load import load, parse_source
 from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
 from stentor.data.rttm import write_rttm
 from stentor.errors import AudioError, ConfigError, DataError
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.journal import Fingerprint, Journal, made_before, remove_journal, write_json, write_jsonl
+from stentor.pipeline.runner import JournalWriter, Pipeline, RecordWithFiles, refuse_rejects, reject, summarize
+from stentor.pipeline.worker import RecordWorker, Worker
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from stentor.commands.prepare.journal import made_before
 from stentor.commands.prepare.segments import NamedStage, make_corpus, named, recordings, refuse_unusable
 from stentor.config.load import inline, parse_section
 from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Stage
 from stentor.inference.segments.label import Decoding, LabelStage
 from stentor.inference.segments.select import SelectStage
+from stentor.pipeline.journal import made_before
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import LabelsOptions

@@ -14,9 +14,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, refuse_rejects
 from stentor.commands.prepare.segments.summary import print_summary, summarize_corpus
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
 from stentor.config.load import parse_section, parse_source
@@ -28,6 +25,9 @@ from stentor.data.storage import is_remote
 from stentor.dataloading.mixing import within_hours
 from stentor.errors import DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
+from stentor.pipeline.executor import device_names, make_executor
+from stentor.pipeline.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
+from stentor.pipeline.runner import JournalWriter, Pipeline, refuse_rejects
 from stentor.report.corpus import render
 
 if TYPE_CHECKING:

@@ -11,17 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import (
-    Fingerprint,
-    Journal,
-    made_before,
-    read_jsonl,
-    remove_journal,
-    write_json,
-    write_jsonl,
-)
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, format_table, refuse_rejects
 from stentor.commands.prepare.speech.texts import Text, allowed, held_out, read_texts, reasons_of, written_texts
 from stentor.commands.prepare.speech.voices import Spoken, assign
 from stentor.commands.prepare.speech.worker import SpeechWorker, speaking_options
@@ -31,6 +20,17 @@ from stentor.config.prepare.speech import SpeechAugment
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import RecordTable
 from stentor.errors import ConfigError, DataError
+from stentor.pipeline.executor import device_names, make_executor
+from stentor.pipeline.journal import (
+    Fingerprint,
+    Journal,
+    made_before,
+    read_jsonl,
+    remove_journal,
+    write_json,
+    write_jsonl,
+)
+from stentor.pipeline.runner import JournalWriter, Pipeline, format_table, refuse_rejects
 from stentor.sources.synth import Synth
 
 if TYPE_CHECKING:

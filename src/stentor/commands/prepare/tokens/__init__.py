@@ -12,9 +12,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import device_names, make_executor
-from stentor.commands.prepare.journal import Journal, remove_journal, write_json
-from stentor.commands.prepare.pipeline import Pipeline, Stop
 from stentor.commands.prepare.tokens.codec import codec_facts, is_fitted_here, ready_codec
 from stentor.commands.prepare.tokens.lists import conclude
 from stentor.commands.prepare.tokens.noisy import noisy_prompts
@@ -23,6 +20,9 @@ from stentor.commands.prepare.tokens.shards import ShardWriter
 from stentor.commands.prepare.tokens.worker import TokensWorker
 from stentor.config.load import parse_source
 from stentor.errors import ConfigError
+from stentor.pipeline.executor import device_names, make_executor
+from stentor.pipeline.journal import Journal, remove_journal, write_json
+from stentor.pipeline.runner import Pipeline, Stop
 
 if TYPE_CHECKING:
     from stentor.cli.prepare import TokensOptions

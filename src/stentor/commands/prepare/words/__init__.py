@@ -12,9 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, first_of, format_table, summarize
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, audio_path, text_of
@@ -22,6 +19,9 @@ from stentor.data.dataset_report import MAX_BAD
 from stentor.data.record_table import RecordTable
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import engine_of
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
+from stentor.pipeline.runner import JournalWriter, Pipeline, first_of, format_table, summarize
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stentor.commands.addresses import work_place
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import is_remote
+from stentor.data.storage_cache import work_place
 from stentor.errors import ConfigError, without_secrets
 
 RecordT = TypeVar("RecordT")

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from stentor.commands.prepare.executor import Executor, Worker
-from stentor.commands.prepare.journal import Journal
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord
 from stentor.data.dataset_report import MAX_BAD
 from stentor.data.record_table import Selection
 from stentor.errors import AudioError, DataError, Stopped
+from stentor.pipeline.journal import Journal
+from stentor.pipeline.worker import Executor, Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

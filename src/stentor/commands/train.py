@@ -33,7 +33,7 @@ from stentor.data.trained_speech import TrainedSpeech
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
 from stentor.engine import checkpoint, interpolate, state
-from stentor.engine.backend import build_backend
+from stentor.engine.backend import Backend
 from stentor.engine.device import Communicator, accelerator
 from stentor.engine.environment import environment
 from stentor.engine.evaluate import EvalSet, breakdown
@@ -222,7 +222,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
     trained_speech: TrainedSpeech | None = getattr(setup.bundle.processor, "trained_speech", None)
     if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
         trained_speech.measure(list(setup.train_data.cuts()))
-    backend = build_backend(config, setup, run.device)
+    backend = Backend(config, setup, run.device)
     trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
     for line in summary(setup):
         logger.say(line)

@@ -73,10 +73,9 @@ class Config(Section):
         sequence = list(sequence_terms(losses))
         if len(sequence) > 1:
             raise ConfigConflict(f"losses.{sequence[1]}.type", "one loss of texts that the model writes is enough")
-        for key in ("shard", "deepspeed"):
-            if sequence and getattr(self.train, key):
-                why = f"`losses.{sequence[0]}` has the model write in each step, for which each process needs all of it"
-                raise ConfigConflict(f"train.{key}", f"{why}: leave it out")
+        if sequence and self.train.shard:
+            why = f"`losses.{sequence[0]}` has the model write in each step, for which each process needs all of it"
+            raise ConfigConflict("train.shard", f"{why}: leave it out")
 
     def plain(self) -> dict[str, Any]:
         """The whole config as plain data, with the keys of each chosen kind; loads to the same config."""

@@ -1,5 +1,4 @@
-"""Training backend: runs, divides and steps the model. One for Accelerate (one process, DDP or FSDP2), one for
-DeepSpeed; the trainer knows no difference."""
+"""Training backend: runs, divides and steps the model, in one process, with DDP or with FSDP2."""
 
 from __future__ import annotations
 
@@ -15,7 +14,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
 from stentor.data.batch import Batch
-from stentor.engine.deepspeed import DeepSpeedBackend
 from stentor.engine.optim import build, load_optimizer_state, optimizer_state
 from stentor.engine.section import Train
 from stentor.engine.setup import TrainingSetup
@@ -29,18 +27,18 @@ if TYPE_CHECKING:
     from stentor.config.schema import Config
 
 
-class AccelerateBackend:
+class Backend:
     """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks make the same calls.
 
     `model`: as the losses call it (wrapped, sharded, compiled); `description`: processes, way of sharding and device,
-    for the log. `sharded`: whether anything of training is divided over the processes, so that no rank can run the
-    model alone; `shards_weights`: whether the weights are, so that all ranks score the same batches together.
+    for the log. `sharded`: whether the weights are divided over the processes, so that no rank can run the model alone
+    and all ranks score the same batches together.
     """
 
     def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
         self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, config.train.clip
         self.bundle, family = setup.bundle, setup.bundle.family
-        self.sharded = self.shards_weights = config.train.shard
+        self.sharded = config.train.shard
         if self.sharded:
             check_shard_options(family.wrap_layers, family.type)
             self.model: nn.Module = setup.bundle.model
@@ -102,10 +100,6 @@ class AccelerateBackend:
             optimizer.zero_grad()
         return norm
 
-    def evaluating(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, the model may be called bare."""
-        return contextlib.nullcontext()
-
     def optimizer_state(self) -> tuple[dict[str, TensorShard], dict[str, Any]]:
         """(what this rank writes of the tensors, plain values) by `PARAMETER|KEY`. The data is that which the next
         optimizer step changes."""
@@ -114,16 +108,6 @@ class AccelerateBackend:
 
     def load_optimizer_state(self, stored: StoredTensors, plain: Mapping[str, Any]) -> None:
         load_optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, stored, plain)
-
-
-Backend = AccelerateBackend | DeepSpeedBackend
-
-
-def build_backend(config: Config, setup: TrainingSetup, accelerator: Accelerator) -> Backend:
-    """The backend that `train:` asks for."""
-    if config.train.deepspeed is None:
-        return AccelerateBackend(config, setup, accelerator)
-    return DeepSpeedBackend(config, setup, accelerator)
 
 
 def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple[nn.Module, str]:

@@ -41,14 +41,9 @@ class MemoryEstimate:
 def standing(weights: float, trained: float, config: Config, world: int = 1) -> MemoryEstimate:
     """What is there whatever the batch: bytes of all weights, number of `trained` parameters, which are in float32.
 
-    Each of `world` processes has all of it; of what is sharded (FSDP2, the stages of DeepSpeed) its share.
+    Each of `world` processes has all of it; of what is sharded (FSDP2) its share.
     """
     state = STATE[config.optim.type] + 4 * config.optim.amsgrad + (4 if config.train.ema else 0)
-    stage = 3 if config.train.shard else 0
-    if config.train.deepspeed is not None:
-        from stentor.engine.deepspeed import deepspeed_config
-
-        stage = deepspeed_config(config.train)["zero_optimization"]["stage"]
-    share = [world if stage >= least else 1 for least in (3, 2, 1)]  # of weights, gradients, optimizer state
+    share = world if config.train.shard else 1
     together = config.train.accumulate > 1 or world > 1
-    return MemoryEstimate(weights / share[0], 4 * trained / share[1], state * trained / share[2], None, together)
+    return MemoryEstimate(weights / share, 4 * trained / share, state * trained / share, None, together)

@@ -373,10 +373,9 @@ class Trainer:
     def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
         """(scores, mean loss per term, predictions) of one set with the weights as they are."""
         data, packed = self.config.data, self.config.data.layout == "packed"
-        options = EvalOptions(data.workers, data.prefetch, self.backend.shards_weights, packed, data.max_bad)
+        options = EvalOptions(data.workers, data.prefetch, self.backend.sharded, packed, data.max_bad)
         setup = EvalSetup(self.bundle, self.task, self.losses, self.accelerator, self.communicator, options)
-        with self.backend.evaluating():
-            return evaluate(setup, eval_set)
+        return evaluate(setup, eval_set)
 
     def _evaluation_due(self) -> bool:
         return bool(self.evals) and (self.step % self.eval_every == 0 or self.step == self.total_steps)

@@ -43,7 +43,7 @@ from training import records
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.data.batch import Example
 from stentor.models.base import Bundle, Family, TaskRequirements
 

@@ -33,7 +33,7 @@ from results import write
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments, WhisperFeatureExtractor
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.commands.train import prepare, train
 from stentor.config.load import load
 from stentor.config.schema import Config

@@ -32,7 +32,7 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     setup = prepare(config, lambda line: None)
     folder = Path(config.output) / config.name
     logger, communicator = RunLogger(folder, device.is_main_process), Communicator(device.num_processes)
-    backend = Backend(config, setup, device)
+    backend = Backend(config.optim, config.train, setup, device)
     trainer = Trainer(config, setup, backend, communicator, [], logger, folder / "checkpoints")
     model = setup.bundle.model
 

@@ -159,11 +159,11 @@ def test_wrong_usage(run, monkeypatch):
 
 def test_a_plugin_that_lies_where_the_command_runs(tmp_path, monkeypatch):
     """Ray has workers of the same machine look there for modules too."""
-    from stentor.callbacks.base import Callback
+    from stentor.engine.callback import Callback
     from stentor.pipeline.ray_executor import load_sent_plugins
 
     content = (
-        "from typing import Literal\nfrom stentor.callbacks.base import Callback\n"
+        "from typing import Literal\nfrom stentor.engine.callback import Callback\n"
         'class Sent(Callback):\n    type: Literal["sent_here"] = "sent_here"\n'
     )
     (tmp_path / "sent_here.py").write_text(content)

@@ -389,7 +389,7 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
 SLOWLY = """\
 import time
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 class Slow(Callback):
     type: Literal["slow"] = "slow"

@@ -4,10 +4,10 @@ from typing import Any
 
 from pydantic import model_validator
 
-from stentor.callbacks.base import Callback
 from stentor.config.improve import Improve
 from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
+from stentor.engine.callback import Callback
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
 from stentor.losses.sequence import sequence_terms

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_f
 
 from stentor.data.batch import Batch
 from stentor.engine.optim import build, load_optimizer_state, optimizer_state
-from stentor.engine.section import Train
+from stentor.engine.section import Optim, Train
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.sharding import TensorShard, check_shardable, own_shards
 from stentor.engine.tensor_files import StoredTensors
@@ -23,8 +23,6 @@ from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from stentor.config.schema import Config
 
 
 class Backend:
@@ -35,17 +33,17 @@ class Backend:
     and all ranks score the same batches together.
     """
 
-    def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
-        self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, config.train.clip
+    def __init__(self, optim: Optim, train: Train, setup: TrainingSetup, accelerator: Accelerator):
+        self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, train.clip
         self.bundle, family = setup.bundle, setup.bundle.family
-        self.sharded = config.train.shard
+        self.sharded = train.shard
         if self.sharded:
             check_shard_options(family.wrap_layers, family.type)
             self.model: nn.Module = setup.bundle.model
-            self.description = shard(self.model, accelerator, family.wrap_layers, config.train.compile)
+            self.description = shard(self.model, accelerator, family.wrap_layers, train.compile)
         else:
-            self.model, self.description = replicate(setup.bundle.model, config.train, accelerator)
-        self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, setup.bundle.model)]
+            self.model, self.description = replicate(setup.bundle.model, train, accelerator)
+        self.optimizers = [accelerator.prepare_optimizer(o) for o in build(optim, setup.bundle.model)]
 
     def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
         """The summed loss of each term, under autocast."""

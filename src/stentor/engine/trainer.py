@@ -26,7 +26,7 @@ from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, evaluate, m
 from stentor.engine.metric_accumulator import MetricAccumulator
 from stentor.engine.optim import Plateau, factor
 from stentor.engine.run_logger import RunLogger
-from stentor.engine.setup import TrainingSetup
+from stentor.engine.setup import RunConfig, TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.totals import MicroBatchLoss, StepTotals
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
@@ -34,8 +34,7 @@ from stentor.metrics.score import Score
 from stentor.section.contract import blame, violation
 
 if TYPE_CHECKING:
-    from stentor.callbacks.base import Callback
-    from stentor.config.schema import Config
+    from stentor.engine.callback import Callback
 
 MicroBatch = tuple[PlannedBatch, Batch]
 
@@ -45,7 +44,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         setup: TrainingSetup,
         backend: Backend,
         communicator: Communicator,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord
-from stentor.data.dataset_report import MAX_BAD
 from stentor.data.record_table import Selection
+from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
 from stentor.pipeline.journal import Journal
 from stentor.pipeline.worker import Executor, Worker

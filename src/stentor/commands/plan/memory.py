@@ -134,7 +134,7 @@ class Weights:
             else:
                 num_bytes += count * element_size
         count = method.adapters + sum(self.plain[n][0] for n in method.trained)
-        return standing(num_bytes, count, config, world)
+        return standing(num_bytes, count, config.optim, config.train, world)
 
 
 def methods(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 
-from stentor.data.dataset_report import MAX_BAD
-from stentor.data.manifest import write_corpus
+from stentor.dataloading.dataset_report import MAX_BAD
+from stentor.dataloading.manifest import write_corpus
 from stentor.errors import ConfigError, DataError
 from stentor.pipeline.runner import first_of
 from stentor.sources.corpus import Corpus

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, parse, read_text, split_key
 from stentor.config.explain import explain, guess
-from stentor.config.load import dump, inline
 from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
+from stentor.config.yaml_writer import dump, inline
 from stentor.errors import ConfigError
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from stentor.commands.prepare.segments import NamedStage, make_corpus, named, recordings, refuse_unusable
-from stentor.config.load import inline, parse_section
+from stentor.config.load import parse_section
+from stentor.config.yaml_writer import inline
 from stentor.errors import ConfigError, DataError
 from stentor.inference.segments.base import Stage
 from stentor.inference.segments.label import Decoding, LabelStage

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, audio_path, text_of
-from stentor.data.dataset_report import MAX_BAD
 from stentor.data.record_table import RecordTable
+from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import engine_of
 from stentor.pipeline.executor import make_executor

@@ -5,13 +5,14 @@ like it: a checkpoint counts there when its meta.json has come, after all its ot
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import threading
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+
+from filelock import FileLock
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import at_once, copy_files, copy_to, files_below, is_remote, name_of, upload
@@ -48,8 +49,7 @@ def local_run(folder: Path) -> Iterator[Path]:
             with run_lock(local):  # of a process of this machine there is nothing to wait for
                 pass
             lock = stack.enter_context(AddressLock(folder, local.with_name("address.lock")))
-        with local.with_name("bringing.lock").open("a") as file:  # one of the processes of a machine
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with FileLock(local.with_name("bringing.lock")):  # one of the processes of a machine
             bring_back(folder, local)
         if is_main:
             stack.enter_context(Mirror(local, folder, lock))

@@ -1,8 +1,12 @@
-"""YAML writer: plain data in block style, in a form that readers of YAML 1.1 and 1.2 agree on."""
+"""YAML writer: plain data in block style, in a form that readers of YAML 1.1 and 1.2 agree on; and changed values in a
+text that otherwise stays, comments too."""
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
+
+from stentor.data.yaml_text import scalar
 
 
 def dump(value: Any, indent: int = 0) -> str:
@@ -45,3 +49,35 @@ def _text(value: str) -> str:
         return value
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+
+
+def edited(text: str, value: Mapping[str, Any]) -> str:
+    """The text of a mapping with the values of `value` where they differ. Everything else stays, comments too; new keys
+    come first in their section."""
+    import yaml
+
+    changes: dict[tuple[int, int], str] = {}
+
+    def compare(node: yaml.Node, new: Any) -> None:
+        if isinstance(node, yaml.MappingNode) and isinstance(new, Mapping) and new:
+            for key, below in node.value:
+                compare(below, new[key.value])
+            names = [key.value for key, _ in node.value]
+            if added := {k: v for k, v in new.items() if k not in names}:
+                place = node.start_mark.index + bool(node.flow_style)
+                between = ", " if node.flow_style else "\n" + " " * node.start_mark.column
+                changes[place, place] = "".join(f"{_text(k)}: {inline(v)}{between}" for k, v in added.items())
+        elif isinstance(node, yaml.SequenceNode) and isinstance(new, list) and len(new) == len(node.value):
+            for below, item in zip(node.value, new):
+                compare(below, item)
+        elif not isinstance(node, yaml.ScalarNode) or (scalar(node.value) if not node.style else node.value) != new:
+            start, end = node.start_mark.index, node.end_mark.index
+            old = text[start:end]
+            space = " " * (start == end)  # of an empty value
+            changes[start, end] = space + inline(new) + old[len(old.rstrip()) :]
+
+    root = yaml.compose(text, yaml.SafeLoader)
+    compare(root, value)
+    for (start, end), new in sorted(changes.items(), reverse=True):
+        text = text[:start] + new + text[end:]
+    return text

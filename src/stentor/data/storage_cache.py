@@ -35,7 +35,8 @@ REPEATS = 20
 WHOLE = ".whole"
 """File of a folder that was brought whole."""
 PINNED = 4
-"""Files that a process has asked for last and that nobody deletes: they may not have been opened yet."""
+"""Files that a process has asked for last and that nobody deletes: they may not have been opened yet. It holds a shared
+lock on each, which only the system's own locks offer, not the library filelock."""
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()
@@ -206,8 +207,9 @@ def _delete(path: Path) -> None:
 @contextlib.contextmanager
 def _lock(key: str) -> Iterator[None]:
     """One process, and one thread of it, brings a file at a time."""
+    from filelock import FileLock
+
     folder = cache_folder() / "locks"
     folder.mkdir(exist_ok=True)
-    with (folder / str(int(key, 16) % LOCKS)).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(folder / str(int(key, 16) % LOCKS)):
         yield

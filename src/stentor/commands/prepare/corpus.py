@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ruamel.yaml import YAML
-
+from stentor.data.yaml_text import read_yaml
 from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.dataloading.manifest import write_corpus
 from stentor.errors import ConfigError, DataError
@@ -23,7 +22,7 @@ def prepare_corpus(options: CorpusOptions) -> None:
         key, equals, value = option.partition("=")
         if not equals:
             raise ConfigError(f"--option {option}: write KEY=VALUE, such as --option languages=[en].")
-        recipe_options[key] = YAML(typ="safe").load(value)
+        recipe_options[key] = read_yaml(value)
     corpus = Corpus(
         name=options.name,
         from_=options.source,

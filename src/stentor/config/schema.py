@@ -62,7 +62,7 @@ class Config(Section):
             known = " or ".join(family.layouts)
             raise ConfigConflict("data.layout", f"a model of type {family.type} needs the layout {known}")
         if self.improve is not None:
-            self.improve.check(self)
+            self.improve.check(self.task, self.data, self.stages)
         return self
 
     def _check_losses(self) -> None:

@@ -91,8 +91,8 @@ class _Rounds:
     def __init__(self, config: Config, section: Improve, folder: Path, logger: RunLogger, options: ImproveOptions):
         self.config, self.section, self.folder = config, section, folder
         self.logger, self.options = logger, options
-        self.decides, self.apart = section.decides(config)
-        self.reports = section.reports(config)
+        self.decides, self.apart = section.decides(config.data)
+        self.reports = section.reports(config.data)
         self.tests = list(dict.fromkeys([self.reports, *config.data.test]))
 
     def run(self) -> None:

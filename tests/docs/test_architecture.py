@@ -64,9 +64,9 @@ def imports(path: Path, for_types: bool = False) -> list[str]:
     blocks: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while blocks:
         node = blocks.pop()
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            if not for_types:
-                continue
+        is_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        if is_for_types and not for_types:
+            continue
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             names += [f"{node.module}.{alias.name}" for alias in node.names]

@@ -118,7 +118,7 @@ def test_translations_are_not_compared_in_rounds(corpus, tiny_text, tmp_path):
     config = load_text(text, "tiny.yaml").config
     config.task.translate = True
     with pytest.raises(ConfigConflict, match="which compares rounds by errors of words"):
-        Improve(rounds=0).check(config)
+        Improve(rounds=0).check(config.task, config.data, None)
 
 
 def test_other_processes_load_the_plugins_too(tmp_path, monkeypatch):

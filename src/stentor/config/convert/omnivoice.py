@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from stentor.config.convert import Converted, Draft, ForeignConfig, one_of, read
+from stentor.config.convert.draft import Converted, Draft, ForeignConfig, one_of, read
 from stentor.config.document import Mistake, Mistakes, Node, Place
 from stentor.config.explain import guess
 

@@ -34,11 +34,11 @@ def test_plain_scalars_are_those_of_yaml_1_2(text, value):
     [
         (
             "# head\nname: a  # the name\ndata:\n  train:\n  - {path: a.jsonl}  # first\nx:\n",
-            '# head\noutput: runs\nname: "b: c"  # the name\ndata:\n  train:\n  - {path: z}  # first\nx: 1\n',
+            '# head\nname: "b: c"  # the name\ndata:\n  train:\n  - {path: z}  # first\nx: 1\noutput: runs\n',
         ),
         (
             '{"name": "a", "data": {"train": [{"path": "a.jsonl"}]}, "x": null}',
-            '{output: runs, "name": "b: c", "data": {"train": [{"path": z}]}, "x": 1}',
+            '{"name": "b: c", "data": {"train": [{"path": z}]}, "x": 1, output: runs}',
         ),
     ],
 )

@@ -53,31 +53,30 @@ def _text(value: str) -> str:
 
 def edited(text: str, value: Mapping[str, Any]) -> str:
     """The text of a mapping with the values of `value` where they differ. Everything else stays, comments too; new keys
-    come first in their section."""
+    come last in their section."""
     import yaml
 
-    changes: dict[tuple[int, int], str] = {}
+    changes: list[tuple[int, int, int, str]] = []  # start, end, 1 for new keys, new text
 
     def compare(node: yaml.Node, new: Any) -> None:
-        if isinstance(node, yaml.MappingNode) and isinstance(new, Mapping) and new:
+        start, end = node.start_mark.index, node.end_mark.index
+        if isinstance(node, yaml.MappingNode) and isinstance(new, Mapping) and node.value and new:
             for key, below in node.value:
                 compare(below, new[key.value])
             names = [key.value for key, _ in node.value]
-            if added := {k: v for k, v in new.items() if k not in names}:
-                place = node.start_mark.index + bool(node.flow_style)
-                between = ", " if node.flow_style else "\n" + " " * node.start_mark.column
-                changes[place, place] = "".join(f"{_text(k)}: {inline(v)}{between}" for k, v in added.items())
+            place = end - 1 if node.flow_style else len(text[:end].rstrip())
+            between = ", " if node.flow_style else "\n" + " " * node.start_mark.column
+            for name in new.keys() - set(names):
+                changes.append((place, place, 1, f"{between}{_text(name)}: {inline(new[name])}"))
         elif isinstance(node, yaml.SequenceNode) and isinstance(new, list) and len(new) == len(node.value):
             for below, item in zip(node.value, new):
                 compare(below, item)
-        elif not isinstance(node, yaml.ScalarNode) or (scalar(node.value) if not node.style else node.value) != new:
-            start, end = node.start_mark.index, node.end_mark.index
+        elif not isinstance(node, yaml.ScalarNode) or (node.value if node.style else scalar(node.value)) != new:
             old = text[start:end]
-            space = " " * (start == end)  # of an empty value
-            changes[start, end] = space + inline(new) + old[len(old.rstrip()) :]
+            space = " " * (not old)  # of an empty value
+            changes.append((start, end, 0, space + inline(new) + old[len(old.rstrip()) :]))
 
-    root = yaml.compose(text, yaml.SafeLoader)
-    compare(root, value)
-    for (start, end), new in sorted(changes.items(), reverse=True):
+    compare(yaml.compose(text, yaml.SafeLoader), value)
+    for start, end, _, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
     return text

@@ -10,6 +10,7 @@ import ctypes
 import difflib
 import os
 import signal
+import sys
 import threading
 import unicodedata
 from bisect import bisect_left, bisect_right
@@ -340,7 +341,10 @@ def _libc() -> ctypes.CDLL:
 
 
 def _unload(library: ctypes.CDLL) -> None:
-    getattr(_ctypes, "FreeLibrary" if os.name == "nt" else "dlclose")(library._handle)
+    if sys.platform == "win32":
+        _ctypes.FreeLibrary(library._handle)
+    else:
+        _ctypes.dlclose(library._handle)
 
 
 _lock = threading.Lock()
@@ -356,7 +360,7 @@ def _after_fork() -> None:
         _open = None
 
 
-if hasattr(os, "register_at_fork"):
+if os.name == "posix":
     os.register_at_fork(after_in_child=_after_fork)
 
 

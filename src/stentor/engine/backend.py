@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 
 from stentor.data.batch import Batch
 from stentor.engine.optim import build, load_optimizer_state, optimizer_state
@@ -64,8 +65,8 @@ class Backend:
             with self.model.no_sync():
                 yield
             return
-        if hasattr(self.model, "set_requires_gradient_sync"):  # of FSDP2
-            self.model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(is_last)
         yield
 
     def trial(self, batch: Batch) -> None:
@@ -83,7 +84,7 @@ class Backend:
         parameters = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
         total = torch.nn.utils.clip_grad_norm_(parameters, self.clip or float("inf"))
         # The one point of a step at which the host waits for the device: an update with NaN cannot be taken back.
-        norm = float(total.full_tensor() if hasattr(total, "full_tensor") else total)
+        norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
         if math.isfinite(norm):
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:

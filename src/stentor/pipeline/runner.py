@@ -128,6 +128,28 @@ class Pipeline(Generic[GroupT, OutputT]):
             raise stop.stopped()
 
 
+def run_journaled(
+    journal: Journal,
+    worker: Worker[Any, Any],
+    executor: Executor,
+    groups: Sequence[Selection[Any]],
+    title: str,
+    unit: str = "records",
+    is_done: Callable[[Any], bool] | None = None,
+) -> None:
+    """Have a worker process what is not in the journal yet (or not `is_done`), and write its records there. Raises
+    `Stopped` after SIGTERM or SIGINT."""
+    total = sum(map(len, groups))
+    Pipeline(
+        worker=worker,
+        writer=JournalWriter(journal, is_done or (lambda item: item.id in journal)),
+        executor=executor,
+        title=title,
+        saved=lambda: f"{len(journal):,} of {total:,} {unit} are in {journal.path}",
+        unit=unit,
+    ).run(groups)
+
+
 class Stop:
     """A context in which the first SIGTERM or SIGINT raises `Stopped` or, if `gently`, is noted in `signal`; the second
     one ends the process at once."""

@@ -27,7 +27,7 @@ from stentor.errors import DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
-from stentor.pipeline.runner import JournalWriter, Pipeline, refuse_rejects
+from stentor.pipeline.runner import refuse_rejects, run_journaled
 from stentor.report.corpus import render
 
 if TYPE_CHECKING:
@@ -141,14 +141,9 @@ def run_pass(
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(options.to / f"pass-{settings['pass']}.jsonl.part", settings)
     jobs = options.jobs or (None if options.ray else 1)
-    Pipeline(
-        worker=worker,
-        writer=JournalWriter(journal, lambda each: each.id in journal),
-        executor=make_executor(options, device_names(options.device), jobs=jobs),
-        title=title,
-        saved=lambda: f"{len(journal):,} of {len(work):,} recordings are in {journal.path}",
-        unit="recordings",
-    ).run(_groups(work, any(stage.batched for _, stage in worker.stages)))
+    executor = make_executor(options, device_names(options.device), jobs=jobs)
+    groups = _groups(work, any(stage.batched for _, stage in worker.stages))
+    run_journaled(journal, worker, executor, groups, title, unit="recordings")
     return journal
 
 

@@ -30,7 +30,7 @@ from stentor.pipeline.journal import (
     write_json,
     write_jsonl,
 )
-from stentor.pipeline.runner import JournalWriter, Pipeline, format_table, refuse_rejects
+from stentor.pipeline.runner import format_table, refuse_rejects, run_journaled
 from stentor.sources.synth import Synth
 
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ def prepare_speech(options: SpeechOptions) -> None:
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
     _run(options, plan, items, journal)
-    outcomes = list(journal.lines(item.id for item in items))
-    records = [o["record"] for o in outcomes if "record" in o]
+    records, failed = journal.outcomes(item.id for item in items)
     kept = [record for record in records if "reason" not in record]
-    failed = [o for o in outcomes if "dropped" in o]
-    rejects = [*plan.rejects, *(r for r in records if "reason" in r), *map(_failure, failed)]
+    rejects = [*plan.rejects, *(r for r in records if "reason" in r), *map(vars, failed)]
     write_jsonl(manifest, kept)
     write_jsonl(options.to / "rejects.jsonl", rejects)
     write_json(options.to / "summary.json", {**_summary(kept, records, rejects), "settings": settings})
@@ -133,18 +131,9 @@ def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal
     worker = SpeechWorker(options.to, plan.augment, lines, options.recognizer, max_wer, labels, options.seed)
     loads = options.model is not None or options.recognizer is not None
     jobs = options.jobs or (None if options.ray else 1)
-    Pipeline(
-        worker=worker,
-        writer=JournalWriter(journal, lambda spoken: spoken.id in journal),
-        executor=make_executor(options, device_names(options.device) if loads else (), not loads, jobs),
-        title="speaking",
-        saved=lambda: f"{len(journal):,} of {len(items):,} utterances are in {options.to}",
-        unit="utterances",
-    ).run([items[i : i + GROUP_ITEMS] for i in range(0, len(items), GROUP_ITEMS)])
-
-
-def _failure(outcome: dict[str, Any]) -> dict[str, Any]:
-    return {"id": outcome["id"], "reason": outcome["dropped"], "message": outcome["message"]}
+    executor = make_executor(options, device_names(options.device) if loads else (), not loads, jobs)
+    groups = [items[i : i + GROUP_ITEMS] for i in range(0, len(items), GROUP_ITEMS)]
+    run_journaled(journal, worker, executor, groups, title="speaking", unit="utterances")
 
 
 def _summary(

@@ -21,7 +21,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.align import engine_of
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
-from stentor.pipeline.runner import JournalWriter, Pipeline, first_of, format_table, summarize
+from stentor.pipeline.runner import first_of, format_table, run_journaled, summarize
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -55,13 +55,9 @@ def prepare_words(options: WordsOptions) -> None:
         return
     options.to.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(options.to.with_name(options.to.name + ".part"), settings)
-    Pipeline(
-        worker=WordsWorker(options.model, engine, options.lag, options.to, options.max_wer),
-        writer=JournalWriter(journal, lambda cut: cut.id in journal),
-        executor=make_executor(options, (options.device,)),
-        title="aligning",
-        saved=lambda: f"{len(journal):,} of {len(cuts):,} records are in {journal.path}",
-    ).run([cuts.select(batch) for batch in batches(cuts)])
+    worker = WordsWorker(options.model, engine, options.lag, options.to, options.max_wer)
+    groups = [cuts.select(batch) for batch in batches(cuts)]
+    run_journaled(journal, worker, make_executor(options, (options.device,)), groups, title="aligning")
     summary = WordsSummary()
     write_jsonl(options.to, summary.counted(journal.lines(cut.id for cut in cuts)))
     write_json(summary_path, {"manifest": options.to.name, **summary.as_dict(), "settings": settings})

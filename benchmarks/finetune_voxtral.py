@@ -43,8 +43,8 @@ from training import records
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from stentor.callbacks.base import Callback
 from stentor.data.batch import Example
+from stentor.engine.callback import Callback
 from stentor.models.base import Bundle, Family, TaskRequirements
 
 RATE, WARM = 16000, 3

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "parameters": ("parameters", lambda value: f"{value / 1e6:,.3f} M"),

@@ -27,7 +27,7 @@ RATE = 16000
 SLOWLY = """\
 import time
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 class Slow(Callback):
     type: Literal["slow"] = "slow"

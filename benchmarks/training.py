@@ -33,12 +33,12 @@ from results import write
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments, WhisperFeatureExtractor
 
-from stentor.callbacks.base import Callback
 from stentor.commands.train import prepare, train
 from stentor.config.load import load
 from stentor.config.schema import Config
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
+from stentor.engine.callback import Callback
 from stentor.sources.jsonl import Jsonl
 
 REAL = Path(__file__).parents[1] / ".." / "shared" / "data" / "librispeech" / "train.jsonl"

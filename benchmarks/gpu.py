@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import harness
 from benchmarks.harness import RATE, Result, Row, Rows, Table, benchmark
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 Device = Literal["cuda", "cpu"]
 Steps = Annotated[int, "Optimizer steps; the first half is not measured."]

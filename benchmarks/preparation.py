@@ -220,7 +220,7 @@ def _both_ways(folder: Path, number: int, jobs: int, address: str) -> Row:
 SLOWLY = """\
 import time
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 class Slow(Callback):
     type: Literal["slow"] = "slow"

@@ -20,13 +20,13 @@ from transformers.utils import logging
 
 from benchmarks import harness
 from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
-from stentor.callbacks.base import Callback
 from stentor.commands.train import prepare, train
 from stentor.config.load import load
 from stentor.config.schema import Config
 from stentor.data.batch import Example
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
+from stentor.engine.callback import Callback
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.sources.jsonl import Jsonl
 

@@ -17,16 +17,14 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     from stentor.commands.train import prepare
     from stentor.config.load import load
     from stentor.engine import ema, state
-    from stentor.engine.backend import build_backend
+    from stentor.engine.backend import Backend
     from stentor.engine.device import Communicator, accelerator
     from stentor.engine.run_logger import RunLogger
-    from stentor.engine.sharding import TensorShard, gather_zero, is_zero_sharded
+    from stentor.engine.sharding import TensorShard
     from stentor.engine.tensor_files import StoredTensors, save_shards
     from stentor.engine.trainer import Trainer
 
     def full(tensor):
-        if is_zero_sharded(tensor):
-            return gather_zero(tensor).cpu()
         return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).cpu().clone()
 
     config = load(config, overrides).config
@@ -34,7 +32,7 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     setup = prepare(config, lambda line: None)
     folder = Path(config.output) / config.name
     logger, communicator = RunLogger(folder, device.is_main_process), Communicator(device.num_processes)
-    backend = build_backend(config, setup, device)
+    backend = Backend(config.optim, config.train, setup, device)
     trainer = Trainer(config, setup, backend, communicator, [], logger, folder / "checkpoints")
     model = setup.bundle.model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 
 class TalkShare(Callback):

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from stentor.callbacks.base import Callback
 from stentor.data.batch import Batch, Example
+from stentor.engine.callback import Callback
 from stentor.errors import ConfigError
 from stentor.losses.ctc import CTCLoss
 from stentor.models.base import Bundle, Family, TaskRequirements

@@ -161,7 +161,7 @@ def test_emilia(convert):
     assert (train.log_every, train.eval_every, train.save_every, train.keep) == (100, 1000, 10000, None)
     assert (schedule.type, schedule.warmup_ratio, schedule.warmup_steps) == ("cosine", 0.03, None)
     assert (config.data.batch_tokens, config.data.workers, config.data.max_seconds) == (8192, 4, 328)
-    assert train.deepspeed is None
+    assert not train.shard
     first, second = config.data.train
     assert (first.type, str(first.path), first.repeat) == ("shards", "tokens/en/data.lst", 1)
     assert list(map(str, second.path)) == ["tokens/zh/a.lst", "tokens/zh/b.lst"]
@@ -232,12 +232,12 @@ def test_deepspeed_warm_up_and_the_rest(convert):
         "keep_last_n_checkpoints": 5,
         "resume_from_checkpoint": "exp/x",
     }
-    text, config, _ = convert(keys)
-    assert config.train.deepspeed == {"zero_optimization": {"stage": 2}}
+    text, config, notes = convert(keys)
+    assert config.train.shard and "becomes FSDP2 (train.shard)" in notes[0]
     assert (config.schedule.type, config.schedule.warmup_steps, config.train.keep) == ("constant", 2000, 5)
     assert config.train.precision == "fp32" and "resume_from_checkpoint: exp/x" in text
-    _, config, _ = convert(keys | {"deepspeed_config": "ds_zero2.json"})
-    assert config.train.deepspeed == "ds_zero2.json"
+    text, config, _ = convert(keys | {"deepspeed_config": "ds_zero2.json"})
+    assert config.train.shard and "deepspeed_config: ds_zero2.json" in text
 
 
 def test_schedules_and_checkpoints_are_as_omnivoice_s_trainer_takes_them(convert):

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stentor.config.document import Mistakes, parse, scalar, split_key
-from stentor.config.load import describe, dump, load, parse_source, resolved, stage_configs
+from stentor.config.load import describe, load, parse_source, resolved, stage_configs
+from stentor.config.yaml_writer import dump
 from stentor.errors import ConfigError
 
 RUN = """\

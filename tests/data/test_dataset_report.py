@@ -6,9 +6,9 @@ import pytest
 import soundfile
 
 from stentor.cli import main
-from stentor.data.dataset_report import characters_of, check, histogram, summary
 from stentor.data.outliers import CheckedRecord, unspaced
 from stentor.data.signal_stats import measure_audio, measure_cut
+from stentor.dataloading.dataset_report import characters_of, check, histogram, summary
 from stentor.report.check import render
 from stentor.sources.base import Source
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from stentor.data.file_modes import follow_umask
+from stentor.data.atomic_write import follow_umask
 from stentor.engine.sharding import TensorShard
 from stentor.engine.tensor_files import save_shards
 from stentor.models.pretrained.weights import write_weights

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from stentor.data.cut import UnusableRecord, cut_from_record
-from stentor.data.permutation import ROUNDS, Permutation
 from stentor.data.record_index import RECORD, RecordIndex, build_index, index_folder
-from stentor.data.seeding import rng
+from stentor.data.seeding import ROUNDS, Permutation, rng
 from stentor.dataloading.batch_sampler import BatchLimits
 from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.streamed_dataset import StreamedDataset
@@ -340,7 +339,7 @@ def test_so_many_hours_are_always_the_same(manifest, data, index, languages, tmp
 
 @pytest.mark.parametrize("size", [1, 7, 130])
 def test_as_many_as_fit_are_taken_in_order(size, monkeypatch):
-    monkeypatch.setattr("stentor.data.permutation.BLOCK", 10)
+    monkeypatch.setattr("stentor.data.seeding.BLOCK", 10)
     amounts, order = rng("amounts").random(size).astype(np.float32), Permutation(size, "x")
     totals = np.cumsum(amounts[order(np.arange(size))], dtype=np.float64)
     for most in (0.0, 0.5, *totals, totals[-1] / 2, 1000.0):

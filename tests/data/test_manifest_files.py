@@ -7,7 +7,7 @@ import soundfile
 
 from stentor.cli import main
 from stentor.data.cut import record_from_cut
-from stentor.data.manifest import write_manifest
+from stentor.dataloading.manifest import write_manifest
 from stentor.sources.base import Source
 
 

@@ -5,7 +5,8 @@ from lhotse.cut import MixedCut, PaddingCut
 from lhotse.cut.set import MixTrack
 
 from stentor.data.cut import cut_from_record, field_of, record_from_cut, segments_of, uem_of
-from stentor.data.rttm import format_rttm, merge_segments, merge_spans, read_rttm, read_uem_lines, write_rttm
+from stentor.data.rttm import format_rttm, read_rttm, read_uem_lines, write_rttm
+from stentor.data.spans import merge_segments, merge_spans
 from stentor.errors import DataError
 
 

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from stentor.config.prepare.base import Preparation
+from stentor.data.yaml_text import read_yaml
 from stentor.dataloading.section import Data
 from stentor.sources.base import Source
 
@@ -16,7 +16,7 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_yaml_examples_are_valid(example):
-    sections = YAML(typ="safe").load(example)
+    sections = read_yaml(example)
     for step in sections.pop("prepare", []):
         assert Preparation.model_validate(step).options()
     for data in sections.values():

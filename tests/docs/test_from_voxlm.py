@@ -131,7 +131,8 @@ def test_all_steps_of_the_guide_are_there():
 
 
 def test_every_setting_that_is_converted_is_told(tmp_path):
-    from stentor.config.convert import expanded, voxlm
+    from stentor.config.convert import voxlm
+    from stentor.config.convert.draft import expanded
 
     (tmp_path / "empty.yaml").write_text("model: {name: voxlm-edge}")
     implied, *of_words = (expanded(keys) for _, keys in voxlm._UNSUPPORTED)

@@ -6,7 +6,9 @@ import psutil
 import pytest
 import torch
 
-from stentor.engine.device import give_back_memory
+from stentor.engine.device import accelerator, give_back_memory
+from stentor.engine.section import Train
+from stentor.errors import ConfigError
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such call")
@@ -18,3 +20,14 @@ def test_freed_memory_is_given_back():
     give_back_memory()
     assert process.memory_info().rss < full - 100e6
     assert tensors[0].sum() == 12_000
+
+
+@pytest.mark.parametrize("name", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
+def test_a_launcher_that_shards_the_model_itself_is_refused(name, monkeypatch):
+    monkeypatch.setenv(name, "true")
+    with pytest.raises(ConfigError, match=f"The launcher set {name}, .* say `train.shard=true`"):
+        accelerator(Train())
+
+
+def test_a_run_folder_of_an_earlier_version_is_read():
+    assert Train.model_validate({"deepspeed": None, "steps": 3}).steps == 3

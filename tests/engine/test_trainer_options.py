@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 # Gives evaluation the metric of a script, so that what is best is known.
 PLUGIN = '''
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 class Scripted(Callback):
     """At each evaluation, the next of `values` stands for the word error rate."""

@@ -154,7 +154,7 @@ LEAK = '''
 import os
 from typing import Literal
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.errors import StentorError
 
 

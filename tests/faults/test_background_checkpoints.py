@@ -12,7 +12,7 @@ PLUGIN = """
 import json, os, signal, threading, time
 from pathlib import Path
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.engine import checkpoint_writer
 
 save_shards = checkpoint_writer.save_shards

@@ -163,7 +163,7 @@ def test_full_disk_while_saving(tiny, cli, tmp_path):
 PLUGIN = '''
 import torch
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.losses.base import Loss
 from stentor.losses.token import CrossEntropy
 

@@ -179,12 +179,12 @@ def test_a_batch_that_does_not_fit_is_told_before_step_1(runs, device, capsys, m
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + 16e6) / total)
     else:
-        from stentor.engine.backend import AccelerateBackend
+        from stentor.engine.backend import Backend
 
         def full(*_):
             raise torch.OutOfMemoryError("the CPU in the place of a GPU")
 
-        monkeypatch.setattr(AccelerateBackend, "trial", full)
+        monkeypatch.setattr(Backend, "trial", full)
     try:
         assert main(["train", str(path)]) == 2
     finally:

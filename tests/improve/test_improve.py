@@ -125,7 +125,7 @@ def test_a_stop_at_any_step_changes_nothing(straight, run_file, attempt, tmp_pat
 
         return call
 
-    import stentor.commands.improve as improve
+    import stentor.commands.improve.command as improve
     from stentor.commands.improve import material
 
     for module, name in ((improve, "train_run"), (material, "prepare_run"), (improve, "gather")):

@@ -7,13 +7,13 @@ import pytest
 from stentor.commands.improve import material, training
 from stentor.commands.improve.material import Entry, Known, gather, prepared
 from stentor.commands.improve.training import Material, round_config, train_run
-from stentor.commands.prepare.journal import OtherSettings
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load_text
 from stentor.config.prepare.speech import SpeechStep
 from stentor.data.cut import cut_from_record
 from stentor.dataloading.mixing import Pool
 from stentor.errors import ConfigError, DataError
+from stentor.pipeline.journal import OtherSettings
 from stentor.section import ConfigConflict
 
 
@@ -118,7 +118,7 @@ def test_translations_are_not_compared_in_rounds(corpus, tiny_text, tmp_path):
     config = load_text(text, "tiny.yaml").config
     config.task.translate = True
     with pytest.raises(ConfigConflict, match="which compares rounds by errors of words"):
-        Improve(rounds=0).check(config)
+        Improve(rounds=0).check(config.task, config.data, None)
 
 
 def test_other_processes_load_the_plugins_too(tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from stentor.callbacks.base import Callback
 from stentor.data.batch import Prediction
+from stentor.engine.callback import Callback
 from stentor.errors import ConfigError
 from stentor.metrics.calibration import confidence, fit, logit
 from stentor.metrics.word_time import score

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from stentor.callbacks.base import Callback
 from stentor.config.plugins import load_plugins
+from stentor.engine.callback import Callback
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.sources.base import Source
@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.losses.ctc import CTCLoss
 from stentor.losses.token import CrossEntropy
 from stentor.sources.base import Source

@@ -92,7 +92,7 @@ def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
 SLOWLY = """\
 import time
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 class Slow(Callback):
     type: Literal["slow"] = "slow"

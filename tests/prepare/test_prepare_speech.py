@@ -196,7 +196,7 @@ def test_a_recogniser_judges(texts, speech, ear):
 
 
 def test_it_goes_on_after_a_signal_and_after_a_cut_journal(speech, monkeypatch, attempt, tmp_path):
-    from stentor.commands.prepare import speech as verb
+    from stentor.commands.prepare.speech import command as verb
 
     command = ["type=synth,texts=digits,count=40,voices={count: 8}", "--augment", "noise.builtin=[white]"]
     whole = speech("whole", *command)

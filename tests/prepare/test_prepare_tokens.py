@@ -15,7 +15,6 @@ from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
 from stentor.cli.prepare import TokensOptions
-from stentor.commands.prepare.executor import device_names
 from stentor.commands.prepare.tokens import plan, prepare_tokens, worker
 from stentor.commands.prepare.tokens.noisy import NoisyPrompts
 from stentor.config.load import parse_source
@@ -24,6 +23,7 @@ from stentor.data.cut import UnusableRecord
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError, Stopped
 from stentor.models.codecs.base import at_peak, open_codec
+from stentor.pipeline.executor import device_names
 
 
 @pytest.fixture(scope="module")
@@ -389,7 +389,7 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
 SLOWLY = """\
 import time
 from typing import Literal
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 class Slow(Callback):
     type: Literal["slow"] = "slow"

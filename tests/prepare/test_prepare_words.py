@@ -17,7 +17,7 @@ SLOW = """\
 import json, os, time
 from typing import Literal
 import stentor.commands.prepare.words.worker as words
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 class Slow(Callback):
     type: Literal["slow"] = "slow"

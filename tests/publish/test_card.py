@@ -31,7 +31,8 @@ def results(run_folder):
 
 def test_the_hub_can_read_it(tmp_path, results):
     from huggingface_hub import ModelCard, parse_eval_result_entries
-    from ruamel.yaml import YAML
+
+    from stentor.data.yaml_text import read_yaml
 
     path = write_card(tmp_path, CONFIG, results)
     assert path == tmp_path / "README.md"
@@ -48,7 +49,7 @@ def test_the_hub_can_read_it(tmp_path, results):
     assert (wer.dataset_type, wer.dataset_split) == ("owner/benchmark", "test")
     # Only benchmarks on the Hub have a page that such a file could belong to.
     assert [p.name for p in (tmp_path / ".eval_results").iterdir()] == ["clean.yaml"]
-    entries = parse_eval_result_entries(YAML(typ="safe").load(tmp_path / ".eval_results" / "clean.yaml"))
+    entries = parse_eval_result_entries(read_yaml((tmp_path / ".eval_results" / "clean.yaml").read_text()))
     [entry] = entries  # a benchmark's task has one value
     assert (entry.dataset_id, entry.task_id, entry.value) == ("owner/benchmark", "default", wer.metric_value)
     assert entry.notes.startswith("WER in %, 95 % interval")

@@ -152,16 +152,10 @@ def test_two_ranks_then_one(speaking, together, rows):
 
 @pytest.mark.slow
 def test_one_process_and_two(speaking, together, rows):
-    """Copies (DDP), shards (FSDP2) and DeepSpeed's ZeRO, with all weights and with adapters, packed and padded."""
+    """Copies (DDP) and shards (FSDP2), with all weights and with adapters, packed and padded."""
     runs = speaking.runs
     kinds = {"full": {}, "lora": {"lora": LORA, "gradient_checkpointing": True}, "packed": {"attention": "flex"}}
     ways = {"ddp": [], "fsdp": ["train.shard=true"]}
-    try:
-        import deepspeed  # noqa: F401
-
-        ways |= {f"zero{n}": [f"train.deepspeed={{zero_optimization: {{stage: {n}}}}}"] for n in (2, 3)}
-    except ImportError:
-        pass
     half = {"train": {"accumulate": 2}}
     together(
         [

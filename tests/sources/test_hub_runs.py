@@ -15,7 +15,7 @@ import json
 from collections import Counter
 from typing import Literal
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.sources.hub_open import OpenDataset
 
 READ = Counter()

@@ -13,8 +13,8 @@ from codec_shards import SumTokens, npy, write_tar
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
 from stentor.data.cut import UnusableRecord, custom_of, language_of, record_from_cut, text_of
-from stentor.data.dataset_report import check
 from stentor.dataloading.dataset import train_dataset
+from stentor.dataloading.dataset_report import check
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
 from stentor.errors import ConfigError, DataError

@@ -36,7 +36,7 @@ SPY = '''
 import json
 from typing import Literal
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 
 class Spy(Callback):

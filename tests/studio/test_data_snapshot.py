@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ruamel.yaml import YAML
 
+from stentor.data.yaml_text import read_yaml
 from stentor.studio.runs import jobs
 from stentor.studio.runs.data_snapshot import keep
 
@@ -106,5 +106,5 @@ def test_a_started_run_names_its_copy(projects, dataset, monkeypatch):
     )
     job = jobs.start(projects, text, "mine")
     assert "# mine" in job.yaml
-    for path in names(YAML(typ="safe").load(job.yaml)):
+    for path in names(read_yaml(job.yaml)):
         assert path.startswith(str(job.folder)) and read(path)

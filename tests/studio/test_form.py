@@ -3,8 +3,9 @@
 import pytest
 
 from stentor.config.document import Mistakes
-from stentor.config.load import dump, load_text
+from stentor.config.load import load_text
 from stentor.config.reference import keys
+from stentor.config.yaml_writer import dump
 from stentor.errors import ConfigError
 from stentor.studio.runs.form import BASIC, changed, form, form_of, plain, sections, shown, value_of
 

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from stentor.config.document import Mistakes
-from stentor.config.load import dump
 from stentor.config.schema import Config
 from stentor.config.schema_walk import entries
+from stentor.config.yaml_writer import dump
 from stentor.errors import ConfigError
 from stentor.section import Section, alternatives
 from stentor.studio.projects import Projects
@@ -240,9 +240,7 @@ def test_sources_whose_files_can_name_anything_are_the_owners(projects, tmp_path
         ({"output": "/tmp/elsewhere"}, "output"),
         ({"data__train": [{"type": "hub", "name": "someone/data"}]}, "data.train.0"),
         ({"data__train": [{"type": "corpus", "name": "ljspeech"}]}, "data.train.0"),
-        ({"train__deepspeed": "zero.json"}, "train.deepspeed"),
         ({"improve": {"rounds": 0}, "data__test": {"t": {"type": "synth", "texts": "digits", "count": 5}}}, "improve"),
-        ({"train__deepspeed": {"zero_optimization": {"stage": 2}}}, "train.deepspeed"),
         ({"callbacks": [{"type": "tracking", "wandb": {}}]}, "callbacks.0.wandb"),
         ({"data__eval": {"../../x": {"type": "synth", "texts": "digits", "count": 5}}}, "data.eval"),
         ({"data__augment": {"noise": {"paths": ["/home"]}}}, "data.augment.noise.paths.0"),
@@ -268,7 +266,7 @@ def test_keys_that_would_load_code_or_other_files_do_not_exist(projects, key):
 
 
 def test_a_plug_in_is_not_run_for_others(projects):
-    from stentor.callbacks.base import Callback
+    from stentor.engine.callback import Callback
 
     class Foreign(Callback):
         type: Literal["foreign"] = "foreign"

@@ -77,7 +77,7 @@ def test_every_remark_has_a_text():
 
 def test_the_findings_are_those_of_prepare_check(dataset):
     from stentor.config.load import parse_source
-    from stentor.data.dataset_report import check
+    from stentor.dataloading.dataset_report import check
 
     ours = {kind: set(settled(dataset).chosen(kind)) for kind in KINDS}
     report = check({"set": parse_source(str(dataset.manifest))})

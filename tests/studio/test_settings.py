@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from stentor.commands.plan.suggest import suggest
-from stentor.config.load import dump, load_text, stage_configs
+from stentor.config.load import load_text, stage_configs
+from stentor.config.yaml_writer import dump
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
 from stentor.studio.runs import plans, settings

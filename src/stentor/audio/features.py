@@ -149,7 +149,7 @@ def _single_threads() -> ThreadPoolExecutor:
     return pool
 
 
-if hasattr(os, "register_at_fork"):  # threads do not live on in a forked process
+if os.name == "posix":  # threads do not live on in a forked process
     os.register_at_fork(after_in_child=_single_threads.cache_clear)
 
 

@@ -1,6 +1,7 @@
 """Kaldi's features: log mel filter banks, cepstral coefficients and power spectra (Povey et al. 2011).
 
-`import torch` stays inside the functions: configs import this module for `KaldiFeatures`.
+Ours rather than lhotse's, which needs more than twice the time for the same values. `import torch` stays inside the
+functions: configs import this module for `KaldiFeatures`.
 """
 
 from __future__ import annotations

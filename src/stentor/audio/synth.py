@@ -9,10 +9,13 @@ import _ctypes
 import ctypes
 import difflib
 import os
+import signal
+import sys
 import threading
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import accumulate
@@ -21,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stentor.audio.signals import signals_later
 from stentor.errors import ConfigError
 
 RATE = 16000
@@ -339,7 +341,10 @@ def _libc() -> ctypes.CDLL:
 
 
 def _unload(library: ctypes.CDLL) -> None:
-    getattr(_ctypes, "FreeLibrary" if os.name == "nt" else "dlclose")(library._handle)
+    if sys.platform == "win32":
+        _ctypes.FreeLibrary(library._handle)
+    else:
+        _ctypes.dlclose(library._handle)
 
 
 _lock = threading.Lock()
@@ -355,5 +360,27 @@ def _after_fork() -> None:
         _open = None
 
 
-if hasattr(os, "register_at_fork"):
+if os.name == "posix":
     os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def signals_later() -> Iterator[None]:
+    """SIGINT and SIGTERM are handled when the block is left: what a handler raises in a function that C calls is lost,
+    and a part of the audio with it."""
+    if threading.current_thread() is not threading.main_thread():  # where no handler runs
+        yield
+        return
+    arrived: list[int] = []
+    handlers: dict[int, Any] = {}
+    try:
+        for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+            if (handler := signal.getsignal(number)) is not None:  # not of another language
+                handlers[number] = handler
+                signal.signal(number, lambda number, _: arrived.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in arrived:
+            signal.raise_signal(number)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:

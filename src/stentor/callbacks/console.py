@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.metrics.format import MINOR, duration, figure, interval
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.errors import ConfigError
 from stentor.metrics.format import figure
 

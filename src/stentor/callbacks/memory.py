@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import PrivateAttr
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.errors import ConfigError
 from stentor.models.base import RandomFeatures
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from stentor.callbacks.base import Callback
 from stentor.callbacks.tracking import guarded
+from stentor.engine.callback import Callback
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PrivateAttr
 
-from stentor.callbacks.base import Callback
+from stentor.engine.callback import Callback
 from stentor.section import Section
 
 if TYPE_CHECKING:

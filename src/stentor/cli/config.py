@@ -93,7 +93,7 @@ def write_reference(
 
 
 def _convert_files(converter: Callable[[Any], Any], files: Sequence[Path | str], to: Path | None) -> None:
-    from stentor.config.convert import convert_files
+    from stentor.config.convert.draft import convert_files
 
     text, notes = convert_files(converter, files, to)
     for note in notes:

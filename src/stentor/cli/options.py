@@ -112,7 +112,7 @@ def takes_options(verb: Callable[[Any], None]) -> Callable[..., None]:
 
                 load_plugins(options.plugin)
             if getattr(options, "device", "auto") not in ("auto", []):
-                from stentor.commands.prepare.executor import check_device
+                from stentor.pipeline.executor import check_device
 
                 check_device(options)
             verb(options)

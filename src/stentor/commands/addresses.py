@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stentor.data.storage import as_path, copy_files, files_below, is_remote, key_of, name_of
-from stentor.data.storage_cache import cache_folder, local_copy, local_folder
+from stentor.data.storage import as_path, copy_files, files_below, is_remote, name_of
+from stentor.data.storage_cache import local_copy, local_folder, work_place
 from stentor.errors import DataError, MissingData
 from stentor.section import Section
 
@@ -72,14 +71,6 @@ def with_local_models(section: AnySection) -> AnySection:
         if local is not value:
             copy.__dict__[name] = local
     return copy  # type: ignore[no-any-return]
-
-
-def work_place(kind: str, address: Path) -> Path:
-    """The folder on this machine where what belongs to an address is made: always the same."""
-    digest = hashlib.blake2b(key_of(address).rstrip("/").encode(), digest_size=8).hexdigest()
-    folder = cache_folder() / kind / digest
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / (address.name or address.parts[0])
 
 
 @contextlib.contextmanager

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.file_progress import make_folder, parse_formats, require_folder
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.align.engines import clip_of, open_aligner
 from stentor.inference.formats import SUFFIXES, WRITERS
 from stentor.inference.inputs import label, open_recording
+from stentor.pipeline.file_progress import make_folder, parse_formats, require_folder
 
 if TYPE_CHECKING:
     from stentor.cli.align import AlignOptions

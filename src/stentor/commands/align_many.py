@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import AUDIO_SUFFIXES
 from stentor.commands.align import describe_problem, transcript
-from stentor.commands.file_progress import check_failed, has_outputs, make_folder, parse_formats, write_outputs
-from stentor.commands.prepare.executor import make_executor
-from stentor.commands.prepare.pipeline import Pipeline, Writer, reject, unfinished
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, record_from_cut
@@ -21,6 +18,9 @@ from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.align.engines import engine_of
 from stentor.inference.formats import SUFFIXES, WRITERS, record_names
 from stentor.inference.inputs import STDIN
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.file_progress import check_failed, has_outputs, make_folder, parse_formats, write_outputs
+from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

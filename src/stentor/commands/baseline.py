@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from stentor.callbacks.console import scores_text
-from stentor.config.schema import Config
 from stentor.data.batch import Prediction
 from stentor.engine.evaluate import EvalSet, breakdown, metrics_row
 from stentor.engine.interpolate import starts_pretrained
 from stentor.engine.run_logger import finite
+from stentor.engine.setup import RunConfig
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
 from stentor.errors import Stopped, without_secrets
@@ -37,7 +37,7 @@ class Baseline:
     predictions: list[Prediction]
 
     def compare(
-        self, config: Config, trained: Sequence[Prediction], say: Callable[[str], None]
+        self, config: RunConfig, trained: Sequence[Prediction], say: Callable[[str], None]
     ) -> dict[str, dict[str, Any]]:
         """Entries of results.json for this set, from its predictions after training; says one line."""
         before = {p.id: p for p in self.predictions}
@@ -58,7 +58,7 @@ class Baseline:
         return {key: entry for key, entry in entries.items() if entry}
 
 
-def wants_baseline(config: Config) -> bool:
+def wants_baseline(config: RunConfig) -> bool:
     """Whether a run is to score its sets before step 1: as `train.score_before` says, else when the whole model is
     pretrained. A model of pretrained parts that have yet to learn to work together has nothing to lose."""
     if config.train.score_before is not None:
@@ -98,7 +98,7 @@ def score_baseline(trainer: Trainer, eval_sets: Sequence[EvalSet], folder: Path)
         trainer.log(trainer.communicator.gather(row)[0])
 
 
-def load_baselines(config: Config, eval_sets: Sequence[EvalSet], folder: Path) -> dict[str, Baseline]:
+def load_baselines(config: RunConfig, eval_sets: Sequence[EvalSet], folder: Path) -> dict[str, Baseline]:
     """The baselines of these sets by name; without those of sets and tasks that have changed since."""
     baselines = {}
     for eval_set in eval_sets:
@@ -124,7 +124,7 @@ def _write(folder: Path, name: str, content: dict[str, Any], predictions: Sequen
     temporary.replace(folder / f"{name}.json")  # last: where it is there, both are complete
 
 
-def _set_digest(config: Config, eval_set: EvalSet) -> str:
+def _set_digest(config: RunConfig, eval_set: EvalSet) -> str:
     """Changes when the set's records or the way they are scored do."""
     task = config.task
     facts: list[Any] = [task.model_dump(mode="json", serialize_as_any=True)]

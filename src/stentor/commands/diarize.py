@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from stentor.commands.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 from stentor.errors import AudioError
 from stentor.inference.diarize import Diarization, diarize, with_speakers
 from stentor.inference.recording import Recording
+from stentor.pipeline.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 
 if TYPE_CHECKING:
     from stentor.cli.diarize import DiarizeOptions

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.plan.suggest import method_of, suggest
-from stentor.config.load import dump, load_text
+from stentor.config.load import load_text
+from stentor.config.yaml_writer import dump
 from stentor.engine.standing_memory import standing
 from stentor.errors import ConfigError
 from stentor.metrics.format import count, text_table
@@ -74,7 +75,7 @@ def memory(model: KnownModel, method: str) -> float | None:
     trained = model.adapters if method == LORA else model.parameters - model.frozen
     frozen = model.parameters if method == LORA else model.frozen
     stored = 2 if getattr(config.model, "dtype", None) == "bfloat16" else 4
-    return standing(stored * frozen + 4 * trained, trained, config).total
+    return standing(stored * frozen + 4 * trained, trained, config.optim, config.train).total
 
 
 def show_table(filters: Filters, as_json: bool) -> None:

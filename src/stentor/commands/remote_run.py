@@ -5,7 +5,6 @@ like it: a checkpoint counts there when its meta.json has come, after all its ot
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import threading
@@ -13,9 +12,11 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from stentor.commands.addresses import work_place
+from filelock import FileLock
+
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import at_once, copy_files, copy_to, files_below, is_remote, name_of, upload
+from stentor.data.storage_cache import work_place
 from stentor.engine.checkpoint import META, step_of
 from stentor.engine.run_lock import LOCK, AddressLock, run_lock
 from stentor.errors import MissingData, StentorError
@@ -48,8 +49,7 @@ def local_run(folder: Path) -> Iterator[Path]:
             with run_lock(local):  # of a process of this machine there is nothing to wait for
                 pass
             lock = stack.enter_context(AddressLock(folder, local.with_name("address.lock")))
-        with local.with_name("bringing.lock").open("a") as file:  # one of the processes of a machine
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with FileLock(local.with_name("bringing.lock")):  # one of the processes of a machine
             bring_back(folder, local)
         if is_main:
             stack.enter_context(Mirror(local, folder, lock))

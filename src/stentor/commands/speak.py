@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from stentor.audio.io import WRITTEN
 from stentor.audio.writer import PIPED, open_writer
-from stentor.commands.file_progress import make_folder
 from stentor.commands.speak_lines import read_lines
 from stentor.commands.speak_many import open_speaker, speak_many, timing
 from stentor.data.atomic_write import atomic_path
@@ -19,6 +18,7 @@ from stentor.errors import ConfigError
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Utterance
 from stentor.inference.speak.voice import load_voice, save_voice, voice_file
+from stentor.pipeline.file_progress import make_folder
 
 if TYPE_CHECKING:
     from stentor.cli.speak import SpeakOptions

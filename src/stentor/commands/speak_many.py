@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode, probe
-from stentor.commands.file_progress import FileProgress, check_failed
-from stentor.commands.prepare.executor import RecordWorker, device_names, make_executor
 from stentor.commands.speak_lines import TextLine
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import as_path
@@ -19,6 +17,9 @@ from stentor.errors import AudioError, StentorError
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import voice_names
+from stentor.pipeline.executor import device_names, make_executor
+from stentor.pipeline.file_progress import FileProgress, check_failed
+from stentor.pipeline.worker import RecordWorker
 from stentor.sources.speech_list import beside_or_here
 from stentor.tasks.speak.task import seed_of
 

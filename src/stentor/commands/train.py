@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lhotse.cut import Cut
 
-from stentor.callbacks.base import Callback
 from stentor.callbacks.console import Console
 from stentor.callbacks.memory import Memory
 from stentor.callbacks.samples import Samples
@@ -33,7 +32,8 @@ from stentor.data.trained_speech import TrainedSpeech
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
 from stentor.engine import checkpoint, interpolate, state
-from stentor.engine.backend import build_backend
+from stentor.engine.backend import Backend
+from stentor.engine.callback import Callback
 from stentor.engine.device import Communicator, accelerator
 from stentor.engine.environment import environment
 from stentor.engine.evaluate import EvalSet, breakdown
@@ -108,7 +108,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
         ]
 
     evals, tests = eval_sets("eval", config.data.eval), eval_sets("test", config.data.test)
-    overlap = leakage.of_run(train_data, [*evals, *tests])
+    overlap = leakage.of_run(train_data, {s.name: s.plan for s in [*evals, *tests]})
     data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
     filters = filter_warnings({"train": data.train, "eval": data.eval, "test": data.test}, "data")
     for line in [*filters, *leakage.summary_lines(overlap), *data_warnings]:
@@ -222,7 +222,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
     trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
     if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
         trained_speech.measure(list(setup.train_data.cuts()))
-    backend = build_backend(config, setup, run.device)
+    backend = Backend(config.optim, config.train, setup, run.device)
     trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
     for line in summary(setup):
         logger.say(line)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 from stentor.commands.transcribe_live import transcribe_live
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
 from stentor.inference.recording import Recording
 from stentor.inference.transcribe import Transcriber, Transcript
+from stentor.pipeline.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 
 if TYPE_CHECKING:
     from stentor.cli.transcribe import TranscribeOptions

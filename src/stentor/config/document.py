@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.storage import is_remote
+from stentor.data.yaml_text import events, scalar
 from stentor.errors import ConfigError
 
 Key = str | int
 
-_NULL = {"", "~", "null", "Null", "NULL"}
-_BOOL = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _MAX_VALUES = 100_000
 _MAX_DEPTH = 50
 
@@ -114,15 +111,14 @@ def read_text(path: Path) -> str:
 def parse(text: str, source: str, rank: int, mistakes: list[Mistake], json_file: bool = False) -> Node:
     """The tree of one document. Mistakes that leave a readable tree are appended; a syntax error is raised. `source`
     names the file in messages. An empty document is an empty mapping."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from yaml import MarkedYAMLError, YAMLError
 
     if json_file:
         _check_json(text, source, rank)
         text = text.replace("\t", " ")  # white space in JSON, an error in YAML
     reader = _Reader(source, rank, mistakes)
     try:
-        root = reader.document(YAML(typ="safe", pure=True).parse(text))
+        root = reader.document(events(text))
     except MarkedYAMLError as error:
         raise Mistakes([_syntax(error, text, source, rank)]) from None
     except YAMLError as error:
@@ -132,15 +128,14 @@ def parse(text: str, source: str, rank: int, mistakes: list[Mistake], json_file:
 
 def parse_value(text: str, place: Place) -> Node:
     """The value of a command line override, as YAML: `1e-4`, `[a, b]`, `{type: jsonl, path: x}`, or text."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from yaml import YAMLError
 
     # A glob such as `*.bias` is text, although YAML would read an alias.
     if not text.startswith(("[", "{", "'", '"')):
         return Node(scalar(text), place)
     mistakes: list[Mistake] = []
     try:
-        node = _Reader("", place.rank, mistakes).document(YAML(typ="safe", pure=True).parse(text))
+        node = _Reader("", place.rank, mistakes).document(events(text))
     except YAMLError as error:
         problem = getattr(error, "problem", None) or str(error)
         raise Mistakes([Mistake(place, f"the value is not valid YAML: {problem}")]) from None
@@ -149,19 +144,6 @@ def parse_value(text: str, place: Place) -> Node:
     if mistakes:
         raise Mistakes([Mistake(place, m.text, m.key) for m in mistakes])
     return moved(node, place)
-
-
-def scalar(text: str) -> Any:
-    """The value of an unquoted scalar by the core schema of YAML 1.2."""
-    if text in _NULL:
-        return None
-    if text in _BOOL:
-        return _BOOL[text]
-    if _INT.fullmatch(text):
-        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-    if _FLOAT.fullmatch(text):
-        return float(text.lower().replace(".inf", "inf").replace(".n", "n"))
-    return text
 
 
 def dotted(path: Sequence[Key]) -> str:
@@ -188,7 +170,7 @@ class _Reader:
         self.count = 0
 
     def document(self, events: Iterator[Any]) -> Node:
-        from ruamel.yaml.events import DocumentStartEvent, StreamEndEvent
+        from yaml import DocumentStartEvent, StreamEndEvent
 
         next(events)  # start of the stream
         start = next(events)
@@ -204,7 +186,7 @@ class _Reader:
         return root
 
     def node(self, event: Any, events: Iterator[Any], path: tuple[Key, ...]) -> Node:
-        from ruamel.yaml.events import AliasEvent, MappingStartEvent, SequenceStartEvent
+        from yaml import AliasEvent, MappingStartEvent, SequenceStartEvent
 
         place = self.place(event)
         if len(path) > _MAX_DEPTH:
@@ -220,7 +202,7 @@ class _Reader:
         elif isinstance(event, SequenceStartEvent):
             value = self.sequence(events, path)
         else:
-            value = scalar(event.value) if event.style is None else _joined_surrogates(event.value)
+            value = scalar(event.value) if not event.style else _joined_surrogates(event.value)
         node = Node(value, place)
         if event.anchor:
             self.anchors[event.anchor] = node
@@ -228,14 +210,14 @@ class _Reader:
         return node
 
     def mapping(self, events: Iterator[Any], path: tuple[Key, ...]) -> dict[str, Node]:
-        from ruamel.yaml.events import MappingEndEvent, ScalarEvent
+        from yaml import MappingEndEvent, ScalarEvent
 
         entries: dict[str, Node] = {}
         while not isinstance(event := next(events), MappingEndEvent):
             if not isinstance(event, ScalarEvent):
                 raise Mistakes([self.mistake(event, "a key must be plain text", path)])
             key, place = event.value, self.place(event)
-            merges = key == "<<" and event.style is None
+            merges = key == "<<" and not event.style
             if merges:
                 self.mistakes.append(self.mistake(event, "merge keys (`<<`) are not YAML 1.2; use `base:`", path))
             node = self.node(next(events), events, (*path, key))
@@ -247,7 +229,7 @@ class _Reader:
         return entries
 
     def sequence(self, events: Iterator[Any], path: tuple[Key, ...]) -> list[Node]:
-        from ruamel.yaml.events import SequenceEndEvent
+        from yaml import SequenceEndEvent
 
         items: list[Node] = []
         while not isinstance(event := next(events), SequenceEndEvent):
@@ -300,7 +282,7 @@ def _check_json(text: str, source: str, rank: int) -> None:
 
 
 def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:
-    """One sentence for an error of ruamel.yaml."""
+    """One sentence for an error of PyYAML."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
@@ -316,7 +298,9 @@ def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:
         character = problem.split("'")[1]
         message = f"a value that starts with '{character}' must be in quotes"
     elif "alias" in context:
-        message = "a value that starts with '*' must be in quotes"
+        word = re.match(r"[^\s,\]}]*", text[error.context_mark.index :])
+        example = f", such as '{word[0]}'" if word else ""
+        return Mistake(Place(rank, line, source), f"a value that starts with '*' must be in quotes{example}")
     elif "mapping values are not allowed" in problem:
         message = "a ':' stands where none is expected: check the indentation, and put text that holds ': ' in quotes"
     elif "could not find expected ':'" in problem:

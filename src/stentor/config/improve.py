@@ -1,16 +1,15 @@
 """Section `improve:`: rounds in which a recogniser learns from what it labelled itself and from synthetic speech."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
 from stentor.config.prepare.speech import SpeechKeys
 from stentor.config.prepare.steps import LabelKeys
+from stentor.dataloading.section import Data
 from stentor.section import ConfigConflict, Section
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from stentor.config.schema import Config
+from stentor.tasks.base import Task
 
 
 class RoundLabels(LabelKeys):
@@ -72,10 +71,10 @@ class Improve(Section):
     """What the set `test` may have in common with the data of the rounds, such as `texts` where only digits are said.
     Ids and recordings never."""
 
-    def check(self, config: "Config") -> None:
+    def check(self, task: Task, data: Data, stages: list[dict[str, Any]] | None) -> None:
         """Raises ConfigConflict where the section does not go with the rest of the run file."""
-        self._check_sets(config)
-        if self.sweep and not config.data.eval:
+        self._check_sets(data)
+        if self.sweep and not data.eval:
             raise ConfigConflict("improve.sweep", "needs a set in `data.eval`: ratios are never chosen on a test set")
         if self.rounds and not self.unlabelled and self.speech is None:
             raise ConfigConflict("improve", "has nothing to add: give `unlabelled`, `speech` or both, or `rounds: 0`")
@@ -83,22 +82,22 @@ class Improve(Section):
         if self.rounds and self.mix is not None and not any(getattr(self.mix, kind) for kind in added if added[kind]):
             kinds = " and ".join(f"`{kind}`" for kind in added if added[kind])
             raise ConfigConflict("improve.mix", f"takes nothing of what the rounds add: {kinds} must be above 0")
-        if config.task.type != "transcribe":
-            raise ConfigConflict("improve", f"is for the task transcribe, not {config.task.type}")
-        if getattr(config.task, "translate", False):
+        if task.type != "transcribe":
+            raise ConfigConflict("improve", f"is for the task transcribe, not {task.type}")
+        if getattr(task, "translate", False):
             raise ConfigConflict("task.translate", "goes with no `improve`, which compares rounds by errors of words")
-        overrides = {f"stages.{number}": stage for number, stage in enumerate(config.stages or [])}
+        overrides = {f"stages.{number}": stage for number, stage in enumerate(stages or [])}
         for key, section in (overrides | {"improve.then": self.then or {}}).items():
-            if isinstance(data := section.get("data"), dict) and "train" in data:
+            if isinstance(changed := section.get("data"), dict) and "train" in changed:
                 raise ConfigConflict(f"{key}.data.train", "goes with no `improve`, which adds to `data.train`")
-        for name, sources in (("data.train", config.data.train), ("improve.unlabelled", self.unlabelled)):
+        for name, sources in (("data.train", data.train), ("improve.unlabelled", self.unlabelled)):
             if streams := [i for i, source in enumerate(sources) if source.streaming]:
                 raise ConfigConflict(f"{name}.{streams[0]}", "is a stream, and the rounds read what there is whole")
 
-    def _check_sets(self, config: "Config") -> None:
-        if not config.data.test:
+    def _check_sets(self, data: Data) -> None:
+        if not data.test:
             raise ConfigConflict("improve", "needs a set in `data.test`, with people's texts, to measure the rounds")
-        for key, chosen, sets in (("eval", self.eval, config.data.eval), ("test", self.test, config.data.test)):
+        for key, chosen, sets in (("eval", self.eval, data.eval), ("test", self.test, data.test)):
             if chosen is not None and chosen not in sets:
                 known = ", ".join(sets) or "there are none"
                 raise ConfigConflict(f"improve.{key}", f"names no set of `data.{key}` ({known})")
@@ -111,12 +110,12 @@ class Improve(Section):
             raise ConfigConflict("sweep", "needs `mix`, the first of the ratios that are compared")
         return self
 
-    def decides(self, config: "Config") -> tuple[str, bool]:
+    def decides(self, data: Data) -> tuple[str, bool]:
         """The set that says whether a round is better, and whether it is one of `data.eval`."""
-        if config.data.eval:
-            return self.eval or next(iter(config.data.eval)), True
-        return self.reports(config), False
+        if data.eval:
+            return self.eval or next(iter(data.eval)), True
+        return self.reports(data), False
 
-    def reports(self, config: "Config") -> str:
+    def reports(self, data: Data) -> str:
         """The set that is reported for each round."""
-        return self.test or next(iter(config.data.test))
+        return self.test or next(iter(data.test))

@@ -99,7 +99,7 @@ def sentence(text: str) -> str:
 
 def default(field: FieldInfo) -> str:
     """The default as one writes it in YAML; `required` where there is none."""
-    from stentor.config.load import inline
+    from stentor.config.yaml_writer import inline
 
     if field.is_required():
         return "required"

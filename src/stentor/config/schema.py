@@ -4,10 +4,10 @@ from typing import Any
 
 from pydantic import model_validator
 
-from stentor.callbacks.base import Callback
 from stentor.config.improve import Improve
 from stentor.config.prepare.base import Preparation
 from stentor.dataloading.section import Data
+from stentor.engine.callback import Callback
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
 from stentor.losses.sequence import sequence_terms
@@ -62,7 +62,7 @@ class Config(Section):
             known = " or ".join(family.layouts)
             raise ConfigConflict("data.layout", f"a model of type {family.type} needs the layout {known}")
         if self.improve is not None:
-            self.improve.check(self)
+            self.improve.check(self.task, self.data, self.stages)
         return self
 
     def _check_losses(self) -> None:
@@ -73,10 +73,9 @@ class Config(Section):
         sequence = list(sequence_terms(losses))
         if len(sequence) > 1:
             raise ConfigConflict(f"losses.{sequence[1]}.type", "one loss of texts that the model writes is enough")
-        for key in ("shard", "deepspeed"):
-            if sequence and getattr(self.train, key):
-                why = f"`losses.{sequence[0]}` has the model write in each step, for which each process needs all of it"
-                raise ConfigConflict(f"train.{key}", f"{why}: leave it out")
+        if sequence and self.train.shard:
+            why = f"`losses.{sequence[0]}` has the model write in each step, for which each process needs all of it"
+            raise ConfigConflict("train.shard", f"{why}: leave it out")
 
     def plain(self) -> dict[str, Any]:
         """The whole config as plain data, with the keys of each chosen kind; loads to the same config."""

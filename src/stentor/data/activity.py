@@ -8,7 +8,7 @@ import numpy as np
 
 from stentor.data.cut import words_of
 from stentor.data.load_audio import load_audio
-from stentor.data.rttm import clip_spans
+from stentor.data.spans import clip_spans
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -1,7 +1,8 @@
-"""Atomic writing: a file or a folder appears under its name when it is complete, or not at all."""
+"""Atomic writing: a file or a folder appears under its name when it is complete, or not at all; and modes of files."""
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,3 +31,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
         part.unlink(missing_ok=True)
+
+
+def follow_umask(*files: Path) -> None:
+    """Give files the mode of a new file in their folder. safetensors and huggingface_hub write through a temporary file
+    that only its owner may read (mode 0600), and rename it. The mode is taken from a file made for it: asking the
+    system for the umask means to change it for a moment, for all threads."""
+    for file in files:
+        probe = file.with_name(f".{file.name}.mode")
+        probe.touch()
+        mode = stat.S_IMODE(probe.stat().st_mode)
+        probe.unlink(missing_ok=True)
+        file.chmod(mode)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.fields import channel_of, list_field, seconds_field, uem_field
-from stentor.data.rttm import clip_spans
+from stentor.data.spans import clip_spans
 from stentor.data.storage import as_path, join
 from stentor.errors import AudioError, DataError
 from stentor.text.languages import known_code

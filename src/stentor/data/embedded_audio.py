@@ -7,6 +7,7 @@ They are decoded by `stentor.audio.io` like any file, with all its checks.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -110,7 +111,7 @@ def audio_file(path: Path | str) -> Iterator[Path]:
 def as_file(data: Any, name: str) -> Iterator[Path]:
     """Encoded audio under a path: a file in memory where the system has such (Linux), or a temporary one. An
     `AudioError` raised inside names `name` in place of the path."""
-    if hasattr(os, "memfd_create"):
+    if sys.platform == "linux":
         with os.fdopen(os.memfd_create("audio"), "wb") as memory:
             memory.write(data)
             memory.flush()

@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -110,7 +111,7 @@ class RecordIndex:
         read = b"".join(os.pread(rows_file, width, start + width * number) for number in numbers.tolist())
         rows = np.frombuffer(read, RECORD)
         places = list(zip(rows["offset"].tolist(), rows["size"].tolist()))
-        for offset, size in places if hasattr(os, "posix_fadvise") else ():
+        for offset, size in places if sys.platform == "linux" else ():
             os.posix_fadvise(lines, offset, size, os.POSIX_FADV_WILLNEED)  # read by the disk side by side
         for offset, size in places:
             yield self._cut(os.pread(lines, min(size, MAX_LINE), offset), offset, size)
@@ -120,7 +121,7 @@ class RecordIndex:
         if self._files is None:
             lines, rows = self._places
             self._files = os.open(lines, os.O_RDONLY), os.open(rows, os.O_RDONLY)
-            for file in self._files if hasattr(os, "posix_fadvise") else ():
+            for file in self._files if sys.platform == "linux" else ():
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return self._files
 

@@ -14,7 +14,7 @@ from stentor.data.codec_tokens import has_codes, load_codes
 from stentor.data.cut import audio_path
 from stentor.data.embedded_audio import audio_file
 from stentor.data.load_audio import load_audio
-from stentor.errors import StentorError
+from stentor.errors import AudioError, StentorError
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -67,7 +67,7 @@ def measure_cut(cut: Cut) -> SignalStats:
                 rate = probe(file).sample_rate
         audio = load_audio(cut, rate)
     except StentorError as error:
-        return SignalStats(getattr(error, "reason", "unreadable"), str(error))
+        return SignalStats(error.reason if isinstance(error, AudioError) else "unreadable", str(error))
     return measure_audio(audio, rate)
 
 
@@ -77,7 +77,7 @@ def measure_file(path: Path, start: float = 0.0, seconds: float | None = None) -
         rate = probe(path).sample_rate
         audio = read(path, rate, start, seconds)
     except StentorError as error:
-        return SignalStats(getattr(error, "reason", "unreadable"), str(error))
+        return SignalStats(error.reason if isinstance(error, AudioError) else "unreadable", str(error))
     return measure_audio(audio, rate)
 
 

@@ -35,7 +35,8 @@ REPEATS = 20
 WHOLE = ".whole"
 """File of a folder that was brought whole."""
 PINNED = 4
-"""Files that a process has asked for last and that nobody deletes: they may not have been opened yet."""
+"""Files that a process has asked for last and that nobody deletes: they may not have been opened yet. It holds a shared
+lock on each, which only the system's own locks offer, not the library filelock."""
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()
@@ -97,6 +98,14 @@ def local_folder(path: Path, without: tuple[str, ...] = ()) -> Path:
                 (part / WHOLE).touch()
         _use(folder / WHOLE, hold=True)
     return folder
+
+
+def work_place(kind: str, address: Path) -> Path:
+    """The folder on this machine where what belongs to an address is made: always the same."""
+    digest = hashlib.blake2b(key_of(address).rstrip("/").encode(), digest_size=8).hexdigest()
+    folder = cache_folder() / kind / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / (address.name or address.parts[0])
 
 
 def prefetch(path: Path) -> None:
@@ -198,8 +207,9 @@ def _delete(path: Path) -> None:
 @contextlib.contextmanager
 def _lock(key: str) -> Iterator[None]:
     """One process, and one thread of it, brings a file at a time."""
+    from filelock import FileLock
+
     folder = cache_folder() / "locks"
     folder.mkdir(exist_ok=True)
-    with (folder / str(int(key, 16) % LOCKS)).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(folder / str(int(key, 16) % LOCKS)):
         yield

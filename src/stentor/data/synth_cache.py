@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ def synthesize_all(utterances: Sequence[SynthArguments]) -> Iterator[tuple[int, 
 
 
 def _synthesize_missing(utterances: Sequence[SynthArguments]) -> Iterator[tuple[int, list[dict[str, Any]]] | str]:
-    jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    jobs = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     jobs = max(1, jobs // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if jobs == 1 or len(utterances) < 4 * CHUNK or multiprocessing.current_process().daemon:
         yield from (_cached(arguments, _synthesize(arguments)) for arguments in utterances)

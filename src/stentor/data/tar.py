@@ -1,6 +1,7 @@
 """Tar index: where the members of a tar file lie, from its headers alone; damage is reported, not raised.
 
 Understands what tar writers write for plain files: POSIX ustar with its prefix, GNU long names, pax paths and sizes.
+The standard library's tarfile gives no index of a file that is damaged or cut off: it stops, or raises.
 """
 
 import os

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of
-from stentor.data.permutation import Permutation
 from stentor.data.record_index import Part
+from stentor.data.seeding import Permutation
 from stentor.dataloading.mixing import Language, language_gains, source_factors
 from stentor.sources.base import Source
 from stentor.text.languages import known_code

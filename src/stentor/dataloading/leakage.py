@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from stentor.data.cut import audio_path, text_of
 from stentor.data.storage import full_path
+from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.train_dataset import TrainDataset
 from stentor.text.normalize import plain_text
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
-
-    from stentor.engine.evaluate import EvalSet
 
 KINDS = ("speakers", "texts", "ids", "recordings")
 """Traits that are compared. Recordings are files, whichever part of them is meant."""
@@ -49,9 +48,9 @@ def leakage(train: Iterable[Cut] | None, sets: Mapping[str, Iterable[Cut]]) -> O
     }
 
 
-def of_run(train: TrainDataset, sets: Iterable[EvalSet]) -> Overlap:
-    """`leakage` of a run's evaluation sets, replayed data included."""
-    cuts = {s.name: (item.cut for items in s.plan.epoch(0) for item in items) for s in sets}
+def of_run(train: TrainDataset, plans: Mapping[str, BatchSampler]) -> Overlap:
+    """`leakage` of the batches of a run's evaluation sets, replayed data included."""
+    cuts = {name: (item.cut for items in plan.epoch(0) for item in items) for name, plan in plans.items()}
     return leakage(None if train.streams else train.cuts(), cuts)
 
 

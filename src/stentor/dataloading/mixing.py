@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
+import os
+import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,9 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from stentor.data.cut import UnusableRecord, language_of
-from stentor.data.permutation import Permutation
-from stentor.data.seeding import rng
-from stentor.dataloading.listing import with_counter
+from stentor.data.seeding import Permutation, rng
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source, filter_warnings
@@ -230,3 +231,29 @@ def within_hours(source: Source, cuts: Iterable[CutT]) -> Iterable[CutT]:
 def total_hours(pools: Sequence[Pool]) -> float:
     """Hours of audio in the pools, each record once."""
     return math.fsum(c.duration for p in pools for c in p.cuts) / 3600
+
+
+T = TypeVar("T")
+
+DELAY = 1.0
+"""Seconds of listing after which the counter is shown, and between two of its figures."""
+
+
+def with_counter(records: Iterable[T], name: str) -> Iterator[T]:
+    """The records; on a terminal with a line on stderr that counts them and goes away at the end."""
+    if not sys.stderr.isatty() or os.environ.get("LOCAL_RANK", "0") != "0":
+        yield from records
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    status, shown = Status(name, console=Console(stderr=True)), time.monotonic()
+    try:
+        for number, record in enumerate(records, 1):
+            if time.monotonic() - shown > DELAY:
+                shown = time.monotonic()
+                status.update(f"{name}: {number:,} records")
+                status.start()
+            yield record
+    finally:
+        status.stop()

@@ -13,14 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from itertools import count, islice
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from stentor.dataloading.batch_sampler import BatchSampler, Item, PlannedBatch
+from stentor.dataloading.item_stream import ItemStream
 from stentor.errors import DataError
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from stentor.dataloading.streamed_dataset import StreamedDataset
 
 WINDOW = 250
 """A shard is planned by no fewer items at a time, unless `data.window` is smaller itself."""
@@ -54,10 +52,23 @@ class WindowStart:
     place: Any = None  # of the shard's items (see stentor.dataloading.item_stream); None: the start of the epoch
 
 
+class Lanes(Protocol):
+    """The lanes of a stream: their items, and what is counted while these are read."""
+
+    def items(self, shard: int, epoch: int, place: Any = None) -> ItemStream:
+        """The items of a lane's epoch, from a place of theirs on."""
+
+    def counts(self, shard: int) -> Any:
+        """What was counted of a lane, as plain data for JSON."""
+
+    def restore_counts(self, shard: int, counts: Any) -> None:
+        """Count on from there."""
+
+
 class ShardedStream:
     """The batches of a stream in shards: what the training loop calls of a `BatchSampler`, for one sampler a shard."""
 
-    def __init__(self, samplers: Sequence[BatchSampler], lanes: StreamedDataset):
+    def __init__(self, samplers: Sequence[BatchSampler], lanes: Lanes):
         self.samplers, self.lanes = list(samplers), lanes
         self.cost = self.samplers[0].cost
         self.window_starts: dict[int, list[WindowStart]] = {}

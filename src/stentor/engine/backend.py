@@ -1,5 +1,4 @@
-"""Training backend: runs, divides and steps the model. One for Accelerate (one process, DDP or FSDP2), one for
-DeepSpeed; the trainer knows no difference."""
+"""Training backend: runs, divides and steps the model, in one process, with DDP or with FSDP2."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 
 from stentor.data.batch import Batch
-from stentor.engine.deepspeed import DeepSpeedBackend
 from stentor.engine.optim import build, load_optimizer_state, optimizer_state
-from stentor.engine.section import Train
+from stentor.engine.section import Optim, Train
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.sharding import TensorShard, check_shardable, own_shards
 from stentor.engine.tensor_files import StoredTensors
@@ -26,28 +25,26 @@ from stentor.errors import ConfigError
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from stentor.config.schema import Config
 
-
-class AccelerateBackend:
+class Backend:
     """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks make the same calls.
 
     `model`: as the losses call it (wrapped, sharded, compiled); `description`: processes, way of sharding and device,
-    for the log. `sharded`: whether anything of training is divided over the processes, so that no rank can run the
-    model alone; `shards_weights`: whether the weights are, so that all ranks score the same batches together.
+    for the log. `sharded`: whether the weights are divided over the processes, so that no rank can run the model alone
+    and all ranks score the same batches together.
     """
 
-    def __init__(self, config: Config, setup: TrainingSetup, accelerator: Accelerator):
-        self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, config.train.clip
+    def __init__(self, optim: Optim, train: Train, setup: TrainingSetup, accelerator: Accelerator):
+        self.accelerator, self.task, self.losses, self.clip = accelerator, setup.task, setup.losses, train.clip
         self.bundle, layers = setup.bundle, setup.bundle.wrap_layers
-        self.sharded = self.shards_weights = config.train.shard
+        self.sharded = train.shard
         if self.sharded:
             check_shard_options(layers, setup.bundle.family.type)
             self.model: nn.Module = setup.bundle.model
-            self.description = shard(self.model, accelerator, layers, config.train.compile)
+            self.description = shard(self.model, accelerator, layers, train.compile)
         else:
-            self.model, self.description = replicate(setup.bundle.model, config.train, accelerator)
-        self.optimizers = [accelerator.prepare_optimizer(o) for o in build(config.optim, setup.bundle.model)]
+            self.model, self.description = replicate(setup.bundle.model, train, accelerator)
+        self.optimizers = [accelerator.prepare_optimizer(o) for o in build(optim, setup.bundle.model)]
 
     def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
         """The summed loss of each term, under autocast."""
@@ -68,8 +65,8 @@ class AccelerateBackend:
             with self.model.no_sync():
                 yield
             return
-        if hasattr(self.model, "set_requires_gradient_sync"):  # of FSDP2
-            self.model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(is_last)
         yield
 
     def trial(self, batch: Batch) -> None:
@@ -87,7 +84,7 @@ class AccelerateBackend:
         parameters = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
         total = torch.nn.utils.clip_grad_norm_(parameters, self.clip or float("inf"))
         # The one point of a step at which the host waits for the device: an update with NaN cannot be taken back.
-        norm = float(total.full_tensor() if hasattr(total, "full_tensor") else total)
+        norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
         if math.isfinite(norm):
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
@@ -102,10 +99,6 @@ class AccelerateBackend:
             optimizer.zero_grad()
         return norm
 
-    def evaluating(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, the model may be called bare."""
-        return contextlib.nullcontext()
-
     def optimizer_state(self) -> tuple[dict[str, TensorShard], dict[str, Any]]:
         """(what this rank writes of the tensors, plain values) by `PARAMETER|KEY`. The data is that which the next
         optimizer step changes."""
@@ -114,16 +107,6 @@ class AccelerateBackend:
 
     def load_optimizer_state(self, stored: StoredTensors, plain: Mapping[str, Any]) -> None:
         load_optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model, stored, plain)
-
-
-Backend = AccelerateBackend | DeepSpeedBackend
-
-
-def build_backend(config: Config, setup: TrainingSetup, accelerator: Accelerator) -> Backend:
-    """The backend that `train:` asks for."""
-    if config.train.deepspeed is None:
-        return AccelerateBackend(config, setup, accelerator)
-    return DeepSpeedBackend(config, setup, accelerator)
 
 
 def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple[nn.Module, str]:

@@ -30,12 +30,11 @@ def accelerator(train: Train) -> Accelerator:
     """The Accelerator of this process, on the device and precision that `train:` asks for."""
     from accelerate import Accelerator
 
-    keys = {"ACCELERATE_USE_FSDP": "train.shard=true", "ACCELERATE_USE_DEEPSPEED": "train.deepspeed=ZERO.json"}
-    for name, key in keys.items():
+    for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         if os.environ.get(name, "false").lower() == "true":
             raise ConfigError(
                 f"The launcher set {name}, which would compete with the config file. Launch without it and say "
-                f"`{key}` instead."
+                "`train.shard=true` (FSDP2) instead."
             )
     cuda = torch.cuda.is_available()
     if train.device == "cuda" and not cuda:

@@ -37,8 +37,8 @@ def dry_run(trainer: Trainer) -> None:
     watchable = trainer.model is model and trainer.world == 1
     smaller = [read(count) for count in (1, 2)] if watchable and len(items) > 2 else []
     tries = [(small.num_positions, small) for small in smaller if small.ids]
-    config, world, run = trainer.config, trainer.world, trainer.backend.trial
-    expected = memory_estimate.estimate(model, config, world, run, tries, batch.num_positions)
+    optim, world, run = trainer.config.optim, trainer.world, trainer.backend.trial
+    expected = memory_estimate.estimate(model, optim, trainer.train, world, run, tries, batch.num_positions)
     began = time.monotonic()
     size = f"{len(items)} items, {batch.num_positions} positions, {batch.seconds:.0f} s"
     try:

@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from stentor.engine.sharding import assign_zero_parameter, is_zero_sharded, trained_by_zero
 from stentor.engine.tensor_files import StoredTensors, read_into
 from stentor.models.base import Bundle, RandomFeatures
 
@@ -15,8 +14,7 @@ from stentor.models.base import Bundle, RandomFeatures
 def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """What training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
     persistent = set(model.state_dict().keys())
-    # Of a parameter that ZeRO-3 divides, the data is empty.
-    tensors = {n: p if is_zero_sharded(p) else p.data for n, p in model.named_parameters() if p.requires_grad}
+    tensors = {n: p.data for n, p in model.named_parameters() if p.requires_grad}
     return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
 
 
@@ -38,12 +36,8 @@ def read_weights(model: nn.Module, stored: StoredTensors) -> None:
     """Read stored tensors into the model's parameters and buffers, each rank the rows that it has. Raises KeyError and
     ValueError where they are of another model."""
     targets = trained_tensors(model)
-    parameters = dict(model.named_parameters())
     for name in stored:
-        if name in parameters and trained_by_zero(parameters[name]):
-            assign_zero_parameter(parameters[name], stored.rows(name))
-        else:
-            read_into(targets[name], stored, name)
+        read_into(targets[name], stored, name)
 
 
 class EMA:

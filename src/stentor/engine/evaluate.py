@@ -44,7 +44,7 @@ class EvalOptions:
 
     workers: int = 0
     prefetch: int = 1
-    shards_weights: bool = False
+    sharded: bool = False
     """Whether the model is sharded: then all ranks run it together, and every rank takes every batch."""
     packed: bool = False  # layout of the batches
     max_bad: float = 1.0  # largest share of records that may turn out unreadable
@@ -94,7 +94,7 @@ def evaluate(
     `loss` is the first score. After the task's scores comes the `perplexity` of each term that is a negative
     log-probability of tokens: exp of its mean over all targets.
 
-    Ranks take different batches (unless `shards_weights`), so the model is called bare, not through DDP, whose forward
+    Ranks take different batches (unless `sharded`), so the model is called bare, not through DDP, whose forward
     talks to the other ranks. With `elsewhere`, answers to all batches that are given there, no model is called, and no
     loss is measured. Raises DataError when more than the share `max_bad` of the records turns out unreadable,
     or none is left.
@@ -159,7 +159,7 @@ def _run_batches(run: _EvalRun, setup: EvalSetup, eval_set: EvalSet) -> None:
                     run.add(Predicted(predict(task, bundle, facts, examples), list(batch.dropped), read))
     finally:
         bundle.model.train(training)
-    if not setup.options.shards_weights:
+    if not setup.options.sharded:
         run.gather(setup.communicator)
 
 
@@ -208,7 +208,7 @@ def planned_batches(plan: BatchSampler) -> list[PlannedBatch]:
 def _read_batches(setup: EvalSetup, eval_set: EvalSet) -> Generator[tuple[list[tuple], list[Example], Batch, int]]:
     """What `EvalReader` reads of the batches of this rank."""
     options = setup.options
-    rank, world = (0, 1) if options.shards_weights else (setup.accelerator.process_index, setup.communicator.world)
+    rank, world = (0, 1) if options.sharded else (setup.accelerator.process_index, setup.communicator.world)
     planned = planned_batches(eval_set.plan)
     reader = EvalReader(setup.task, setup.bundle.processor, None, seed=0, packed=options.packed)
     reader.predicted_ids = setup.task.prediction_subset([item.cut.id for batch in planned for item in batch.items])

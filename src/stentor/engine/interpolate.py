@@ -28,21 +28,20 @@ from stentor.errors import ConfigError, StentorError
 from stentor.metrics.format import figure
 
 if TYPE_CHECKING:
-    from stentor.config.schema import Config
-    from stentor.engine.setup import TrainingSetup
+    from stentor.engine.setup import RunConfig, TrainingSetup
     from stentor.engine.trainer import Trainer
 
 START = "start"
 SEARCH = "search.json"
 
 
-def starts_pretrained(config: Config) -> bool:
+def starts_pretrained(config: RunConfig) -> bool:
     """Whether the whole model starts from pretrained weights or from those of an earlier run or stage."""
     model = config.plain()["model"]
     return bool(model["init"] or model.get("from"))
 
 
-def check(config: Config, setup: TrainingSetup) -> None:
+def check(config: RunConfig, setup: TrainingSetup) -> None:
     """Raise ConfigError where `train.interpolate` cannot be done."""
     section = config.train.interpolate
     if section is None:

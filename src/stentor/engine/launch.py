@@ -22,7 +22,7 @@ END_WITH_PARENT = 1
 
 def usable_cores() -> float:
     """Cores that this process may use: its affinity and its control group's quota."""
-    usable = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
+    usable = float(len(os.sched_getaffinity(0))) if sys.platform == "linux" else float(os.cpu_count() or 1)
     quota = Path("/sys/fs/cgroup/cpu.max")
     if quota.exists():
         most, period = quota.read_text().split()

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +20,14 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from stentor.engine.section import Optim, Train
 from stentor.engine.standing_memory import MemoryEstimate, standing
-
-if TYPE_CHECKING:
-    from stentor.config.schema import Config
 
 
 def estimate(
     model: nn.Module,
-    config: Config,
+    optim: Optim,
+    train: Train,
     world: int,
     run: Callable[[Any], None],
     tries: Sequence[tuple[float, Any]],
@@ -40,7 +39,7 @@ def estimate(
     held = None
     with contextlib.suppress(RuntimeError, NotImplementedError):  # kernels that cannot be watched
         held = largest(activations(model, run, tries, size)) if tries else None
-    return replace(standing(weights, trained, config, world), activations=held)
+    return replace(standing(weights, trained, optim, train, world), activations=held)
 
 
 def activations(

@@ -1,4 +1,5 @@
-"""torch's Muon with the matrices of one shape orthogonalised together: a small model's step is mostly this."""
+"""torch's Muon with the matrices of one shape orthogonalised together: a small model's step is mostly this. Only the
+batched products are ours; torch has none."""
 
 import platform
 from collections import defaultdict

@@ -42,7 +42,8 @@ def run_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of a run folder, which is made when it is not there. Raises ConfigError that names the other one.
 
     A record lock of the system: it ends with its process, however that ends, and forked data workers, which may outlive
-    a killed run by seconds, do not inherit it. Where the file system has no locks, there is none.
+    a killed run by seconds, do not inherit it, as they would the locks of the library filelock. Where the file system
+    has no locks, there is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+", encoding="utf-8") as file:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.section import Section
+from stentor.section import ConfigConflict, Section
 
 
 class ParameterGroup(Section):
@@ -115,10 +115,6 @@ class Train(Section):
     """Where to train. `auto`: on the GPU when there is one."""
     shard: bool = False
     """Shard parameters, gradients and optimizer state over the processes (FSDP2) instead of copying them (DDP)."""
-    deepspeed: str | dict[str, Any] | None = None
-    """Divide the model with DeepSpeed's ZeRO instead: a DeepSpeed config, such as `{zero_optimization: {stage: 2}}`, or
-    the path of its JSON file. What the other sections say (optimizer, precision, clipping, batches) is left out of it,
-    or "auto"."""
     compile: bool = False
     """Compile the model with torch.compile; with `shard` layer by layer."""
     clip: float | None = Field(1.0, gt=0)
@@ -155,6 +151,16 @@ class Train(Section):
     find_unused: bool = False
     """Let DDP look for parameters without a gradient (slower; for models that use a part of themselves per batch)."""
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("steps", "epochs"),)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_deepspeed(cls, value: Any) -> Any:
+        """Run folders of earlier versions hold `deepspeed: null`, which is read as nothing."""
+        if not isinstance(value, dict) or "deepspeed" not in value:
+            return value
+        if value["deepspeed"] is not None:
+            raise ConfigConflict("deepspeed", "DeepSpeed is no longer supported: use `train.shard: true` (FSDP2)")
+        return {key: setting for key, setting in value.items() if key != "deepspeed"}
 
     @model_validator(mode="after")
     def _one_length(self) -> "Train":

@@ -2,15 +2,33 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.leakage import Overlap
+from stentor.dataloading.section import Data
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.dataloading.train_dataset import TrainDataset
 from stentor.engine.evaluate import EvalSet
+from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
-from stentor.models.base import Bundle
+from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
+
+
+class RunConfig(Protocol):
+    """The sections of a run that training and its callbacks read; `stentor.config.schema.Config` has them."""
+
+    name: str
+    task: Task
+    model: Family
+    data: Data
+    optim: Optim
+    schedule: Schedule
+    train: Train
+
+    def plain(self) -> dict[str, Any]:
+        """The whole config as plain data."""
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stentor.config.schema import Config
+    from stentor.engine.section import Optim, Train
 
 STATE = {"adamw": 8, "adam": 8, "adamax": 8, "adamw8bit": 2, "sgd": 4, "rmsprop": 8, "adagrad": 4, "muon": 4}
 """Bytes of optimizer state per trained parameter: two moments in float32, or one. Muon has one for the matrices; those
@@ -38,17 +38,12 @@ class MemoryEstimate:
         return self.batch + self.optimizer
 
 
-def standing(weights: float, trained: float, config: Config, world: int = 1) -> MemoryEstimate:
+def standing(weights: float, trained: float, optim: Optim, train: Train, world: int = 1) -> MemoryEstimate:
     """What is there whatever the batch: bytes of all weights, number of `trained` parameters, which are in float32.
 
-    Each of `world` processes has all of it; of what is sharded (FSDP2, the stages of DeepSpeed) its share.
+    Each of `world` processes has all of it; of what is sharded (FSDP2) its share.
     """
-    state = STATE[config.optim.type] + 4 * config.optim.amsgrad + (4 if config.train.ema else 0)
-    stage = 3 if config.train.shard else 0
-    if config.train.deepspeed is not None:
-        from stentor.engine.deepspeed import deepspeed_config
-
-        stage = deepspeed_config(config.train)["zero_optimization"]["stage"]
-    share = [world if stage >= least else 1 for least in (3, 2, 1)]  # of weights, gradients, optimizer state
-    together = config.train.accumulate > 1 or world > 1
-    return MemoryEstimate(weights / share[0], 4 * trained / share[1], state * trained / share[2], None, together)
+    state = STATE[optim.type] + 4 * optim.amsgrad + (4 if train.ema else 0)
+    share = world if train.shard else 1
+    together = train.accumulate > 1 or world > 1
+    return MemoryEstimate(weights / share, 4 * trained / share, state * trained / share, None, together)

@@ -21,7 +21,7 @@ from stentor.errors import ConfigError, without_secrets
 from stentor.section.contract import violation
 
 if TYPE_CHECKING:
-    from stentor.callbacks.base import Callback
+    from stentor.engine.callback import Callback
     from stentor.engine.trainer import Trainer
 
 

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from stentor.data.file_modes import follow_umask
+from stentor.data.atomic_write import follow_umask
 from stentor.engine.sharding import TensorShard, local_shard
 
 SHARDING = "DCP_SHARDING_INFO"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from stentor.data.audio_hashes import SAMPLE, audio_hashes
+from stentor.data.audio_key import SAMPLE, audio_hashes
 from stentor.data.batch import Batch, Prediction
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
@@ -26,7 +26,7 @@ from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, evaluate, m
 from stentor.engine.metric_accumulator import MetricAccumulator
 from stentor.engine.optim import Plateau, factor
 from stentor.engine.run_logger import RunLogger
-from stentor.engine.setup import TrainingSetup
+from stentor.engine.setup import RunConfig, TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.totals import MicroBatchLoss, StepTotals
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
@@ -34,8 +34,7 @@ from stentor.metrics.score import Score
 from stentor.section.contract import blame, violation
 
 if TYPE_CHECKING:
-    from stentor.callbacks.base import Callback
-    from stentor.config.schema import Config
+    from stentor.engine.callback import Callback
 
 MicroBatch = tuple[PlannedBatch, Batch]
 
@@ -45,7 +44,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         setup: TrainingSetup,
         backend: Backend,
         communicator: Communicator,
@@ -373,10 +372,9 @@ class Trainer:
     def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
         """(scores, mean loss per term, predictions) of one set with the weights as they are."""
         data, packed = self.config.data, self.config.data.layout == "packed"
-        options = EvalOptions(data.workers, data.prefetch, self.backend.shards_weights, packed, data.max_bad)
+        options = EvalOptions(data.workers, data.prefetch, self.backend.sharded, packed, data.max_bad)
         setup = EvalSetup(self.bundle, self.task, self.losses, self.accelerator, self.communicator, options)
-        with self.backend.evaluating():
-            return evaluate(setup, eval_set)
+        return evaluate(setup, eval_set)
 
     def _evaluation_due(self) -> bool:
         return bool(self.evals) and (self.step % self.eval_every == 0 or self.step == self.total_steps)

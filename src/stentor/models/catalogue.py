@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+from stentor.data.yaml_text import read_yaml
+
 FULL, LORA = "full", "lora"
 
 
@@ -84,13 +86,11 @@ def merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:
 def known_models() -> dict[str, KnownModel]:
     """The models of catalogue.yaml by short name, in its order. Those that begin from a pretrained one can be trained
     with adapters where their family has them."""
-    from ruamel.yaml import YAML
-
     from stentor.models.base import Family
 
     text = resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8")
     models = {}
-    for name, facts in YAML(typ="safe").load(text)["models"].items():
+    for name, facts in read_yaml(text)["models"].items():
         run, languages = copy.deepcopy(facts["run"]), facts.get("languages")
         if facts.get("id"):
             run["model"] = {"type": run["model"]["type"], "from": facts["id"], **run["model"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.quantize import sizes
@@ -12,16 +12,11 @@ if TYPE_CHECKING:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether the weights are divided over processes (FSDP2, stage 3 of DeepSpeed). Then all processes must run the
+    """Whether the weights are divided over processes (FSDP2). Then all processes must run the
     same layers in each forward, whatever is in their batches: each layer is fetched by all of them together."""
     from torch.distributed.fsdp import FSDPModule
 
-    return isinstance(model, FSDPModule) or any(hasattr(p, "ds_id") for p in model.parameters())
-
-
-def size(parameter: Any) -> int:
-    """Numbers in a parameter; DeepSpeed (stage 3) leaves only a shard of it here."""
-    return int(parameter.ds_numel if hasattr(parameter, "ds_numel") else parameter.numel())
+    return isinstance(model, FSDPModule)
 
 
 def parameter_table(model: nn.Module, parts: dict[str, nn.Module] | None = None) -> list[tuple[str, int, int]]:
@@ -34,8 +29,8 @@ def parameter_table(model: nn.Module, parts: dict[str, nn.Module] | None = None)
     for name, part in parts.items():
         unseen = [p for p in part.parameters() if id(p) not in seen]
         seen |= {id(p) for p in unseen}
-        total = sum(quantized_sizes.get(id(p)) or size(p) for p in unseen)
-        rows.append((name, total, sum(size(p) for p in unseen if p.requires_grad)))
+        total = sum(quantized_sizes.get(id(p)) or p.numel() for p in unseen)
+        rows.append((name, total, sum(p.numel() for p in unseen if p.requires_grad)))
     return rows
 
 
@@ -43,6 +38,6 @@ def adapters_in(model: nn.Module, parts: dict[str, nn.Module] | None = None) -> 
     """Trainable parameters of adapters, for each part."""
     parts = parts or dict(model.named_children())
     return {
-        name: sum(size(p) for n, p in part.named_parameters() if is_adapter(f".{n}") and p.requires_grad)
+        name: sum(p.numel() for n, p in part.named_parameters() if is_adapter(f".{n}") and p.requires_grad)
         for name, part in parts.items()
     }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stentor.config.yaml_writer import dump
 from stentor.errors import without_secrets
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.publish.usage import how_to_use, library
@@ -65,7 +66,6 @@ def _write_eval_results(folder: Path, config: Mapping[str, Any], results: Mappin
     """A file for each evaluation set that is a data set on the Hub. A benchmark's task has one value: the main metric,
     which is the first. Where the benchmark does not name its tasks, the name is that of the configuration."""
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-    from ruamel.yaml import YAML
 
     for name, source in evaluation_sources(config).items():
         scores = {m: s for m, s in results["eval"].get(name, {}).items() if s["value"] is not None}
@@ -80,8 +80,8 @@ def _write_eval_results(folder: Path, config: Mapping[str, Any], results: Mappin
             notes=_notes(metric, score),
         )
         folder.mkdir(exist_ok=True)
-        with (folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.yaml").open("w", encoding="utf-8") as stream:
-            YAML().dump(eval_result_entries_to_yaml([entry]), stream)
+        file = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.yaml"
+        file.write_text(dump(eval_result_entries_to_yaml([entry])), encoding="utf-8")
 
 
 def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str, folder: Path) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from stentor.data.yaml_text import read_yaml
 from stentor.errors import LEAST_SECRET, SECRET_NAMES, TOKEN, ConfigError, hide
 from stentor.publish.hub_errors import LOGIN, clean, explained, passing, root, short, unanswered
 
@@ -149,11 +150,11 @@ def benchmark_task(source: Mapping[str, Any]) -> str | None:
     """What a benchmark on the Hub calls the task that an evaluation source (`name`, `config`, `split`) is of, from its
     `eval.yaml` (https://huggingface.co/docs/hub/eval-results); None where it has none or cannot be asked."""
     from huggingface_hub import hf_hub_download
-    from ruamel.yaml import YAML, YAMLError
+    from yaml import YAMLError
 
     try:
         file = Path(hf_hub_download(source["name"], "eval.yaml", repo_type="dataset", revision=source.get("revision")))
-        tasks = (YAML(typ="safe", pure=True).load(file.read_text("utf-8")) or {}).get("tasks") or []
+        tasks = (read_yaml(file.read_text("utf-8")) or {}).get("tasks") or []
     except YAMLError:
         return None
     except unanswered():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from stentor.data.yaml_text import read_yaml
 from stentor.errors import ConfigError
 from stentor.inference.load import find_export
 from stentor.inference.speak.voice import VOICES
@@ -263,10 +264,8 @@ def _facts(export: Path) -> dict[str, Any]:
 
 
 def _resolved(run: Path) -> dict[str, Any]:
-    from ruamel.yaml import YAML
-
     path = run / "resolved.yaml"
-    return (YAML(typ="safe", pure=True).load(path.read_text("utf-8")) or {}) if path.is_file() else {}
+    return (read_yaml(path.read_text("utf-8")) or {}) if path.is_file() else {}
 
 
 def _has_local(config: Mapping[str, Any]) -> bool:

@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from stentor.data.dataset_report import RARE, DatasetReport
 from stentor.data.outliers import KINDS, CheckedRecord
+from stentor.dataloading.dataset_report import RARE, DatasetReport
 from stentor.errors import StentorError
 from stentor.report.drawings import environment, template_source
 from stentor.report.histograms import bars

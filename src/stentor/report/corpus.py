@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stentor.data.dataset_report import histogram
 from stentor.data.record_table import RecordTable
+from stentor.dataloading.dataset_report import histogram
 from stentor.errors import StentorError
 from stentor.inference.segments.base import Limit, Stage
 from stentor.report.drawings import environment, template_source

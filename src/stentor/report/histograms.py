@@ -23,7 +23,7 @@ class Bars:
 
 
 def bars(data: dict[str, Any], title: str, note: str, form: str) -> Bars:
-    """A histogram (see `stentor.data.dataset_report.histogram`), drawn; `form` formats a value for people."""
+    """A histogram (see `stentor.dataloading.dataset_report.histogram`), drawn; `form` formats a value for people."""
     counts, start, step = data["counts"], data["start"], data["step"]
     most, width = max(counts), 1000 / len(counts)
     decimals = max(0, -int(f"{step:e}".split("e")[1]))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stentor.data.yaml_text import read_yaml
 from stentor.errors import ConfigError
 
 STREAMS = "streams.jsonl"
@@ -59,15 +60,13 @@ def read_run(folder: Path) -> RunFolder:
     folder = Path(folder)
     if not any((folder / name).exists() for name in ("resolved.yaml", "config.yaml", "metrics.jsonl", "results.json")):
         raise ConfigError(f"{folder} is not a run folder: it holds none of resolved.yaml, metrics.jsonl, results.json.")
-    from ruamel.yaml import YAML
-
     resolved_text = _text(folder / "resolved.yaml")
     results = folder / "results.json"
     return RunFolder(
         folder=folder,
         config_text=_text(folder / "config.yaml"),
         resolved_text=resolved_text,
-        resolved=YAML(typ="safe", pure=True).load(resolved_text) or {},
+        resolved=read_yaml(resolved_text) or {},
         results=json.loads(results.read_text(encoding="utf-8")) if results.exists() else {},
         earlier=[json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("stages/*/results.json"))],
         metrics=_rows(folder / "metrics.jsonl"),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.ray_executor import connected
 from stentor.errors import ConfigError, StentorError
+from stentor.pipeline.ray_executor import connected
 from stentor.serve.run import DRAIN
 from stentor.studio.server.origins import shown
 from stentor.version import __version__
@@ -81,7 +81,7 @@ def _builder(options: ServeOptions, keys: Sequence[str], on_gpu: bool) -> Callab
 
         if stentor.__version__ != version:
             raise RuntimeError(f"a node has Stentor {stentor.__version__}, and not {version}: install the same on all.")
-        from stentor.commands.prepare.ray_executor import load_sent_plugins
+        from stentor.pipeline.ray_executor import load_sent_plugins
         from stentor.serve.run import build_app
 
         load_sent_plugins(plugins)

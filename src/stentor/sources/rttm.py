@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from stentor.data.cut import UnusableRecord, cut_from_record
 from stentor.data.embedded_audio import audio_file
 from stentor.data.jsonl import not_found
-from stentor.data.rttm import clip_spans, merge_segments, read_rttm_lines, read_uem_lines
+from stentor.data.rttm import read_rttm_lines, read_uem_lines
+from stentor.data.spans import clip_spans, merge_segments
 from stentor.data.storage import StoragePath, find_paths
 from stentor.errors import AudioError, DataError
 from stentor.sources.base import Source

@@ -128,7 +128,7 @@ class Shards(Source):
             if self.max_hours is not None and self.streaming and self.takes_hours:
                 import numpy as np
 
-                from stentor.data.permutation import Permutation
+                from stentor.data.seeding import Permutation
 
                 order = Permutation(len(shards), "max_hours")
                 count, _ = order.within(np.array([shard.seconds for shard in shards]), self.max_hours * 3600)

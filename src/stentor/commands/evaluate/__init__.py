@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
-from stentor.commands.prepare.journal import remove_journal
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.dataloading.batch_sampler import BatchSampler
@@ -24,6 +23,7 @@ from stentor.errors import AudioError, ConfigError, without_secrets
 from stentor.inference.load import Model
 from stentor.metrics.format import MINOR, figure, interval
 from stentor.metrics.score import Score
+from stentor.pipeline.journal import remove_journal
 from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
 from stentor.tasks.base import Task

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.evaluate import left_out, placed, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
 from stentor.commands.useless_options import refuse_useless
+from stentor.config.yaml_writer import dump
 from stentor.data.batch import Prediction
 from stentor.data.cut import UnusableRecord, language_of, record_from_cut, text_of
 from stentor.data.load_audio import load_audio
@@ -284,7 +285,6 @@ def write_manifest(path: Path, answered: Sequence[Answered]) -> None:
 
 def _write_results(path: Path, figures: dict[str, Any]) -> None:
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-    from ruamel.yaml import YAML
 
     values = {"mean_wer": figures["average_wer"], "rtfx": figures["rtfx"]}
     wers = ", ".join(f"{row['column']} {100 * row['wer']['value']:.2f}" for row in figures["sets"].values())
@@ -292,8 +292,7 @@ def _write_results(path: Path, figures: dict[str, Any]) -> None:
     notes = f"{board} board, scored by stentor as the Open ASR Leaderboard does; WER in percent: {wers}"
     entries = [EvalResultEntry(dataset_id=RESULTS, task_id=task, value=v, notes=notes) for task, v in values.items()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream:
-        YAML().dump(eval_result_entries_to_yaml(entries), stream)
+    path.write_text(dump(eval_result_entries_to_yaml(entries)), encoding="utf-8")
 
 
 def _table(rows: dict[BoardSet, dict[str, Any]], figures: dict[str, Any]) -> str:

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, RecordWithFiles
 from stentor.data.batch import Prediction
 from stentor.data.cut import UnusableRecord, record_from_cut
 from stentor.data.record_table import Selection
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.engine.evaluate import EvalReader, Predicted, planned_batches, predict
 from stentor.inference.load import find_export
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.journal import Fingerprint, Journal
+from stentor.pipeline.runner import JournalWriter, Pipeline, RecordWithFiles
+from stentor.pipeline.worker import RecordWorker, Worker
 from stentor.tasks.base import Task
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import numpy as np
 from stentor.audio.io import encode, probe, read
 from stentor.commands.evaluate.on_cluster import Answers, AnswersWorker, answers
 from stentor.commands.evaluate.speech_clips import Clips, FileClips, ModelClips, is_recorded, naming, reference_of
-from stentor.commands.prepare.pipeline import RecordWithFiles
 from stentor.data.cut import language_of, record_from_cut
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.mixing import DropCounter
 from stentor.metrics.speech import REFERENCE
+from stentor.pipeline.runner import RecordWithFiles
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 from stentor.tasks.speak.evaluator_scores import evaluate_items
 from stentor.tasks.speak.task import Speak

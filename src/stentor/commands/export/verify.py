@@ -23,7 +23,6 @@ from stentor.engine.trainer import Trainer
 from stentor.inference.load import Model, load
 from stentor.losses.base import measured
 from stentor.models.base import Bundle
-from stentor.models.parameters import size
 from stentor.tasks.base import Task
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.language import Language
@@ -181,7 +180,7 @@ def same_tensors(bundle: Bundle, weights: Mapping[str, torch.Tensor], folder: Pa
 
 def num_parameters(bundle: Bundle) -> int:
     """Numbers in the model, those that lie on other processes included."""
-    return sum(size(p) for p in bundle.model.parameters())
+    return sum(p.numel() for p in bundle.model.parameters())
 
 
 def not_comparable(task: Task, bundle: Bundle) -> str | None:

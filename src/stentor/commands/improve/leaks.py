@@ -29,7 +29,7 @@ def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]
     learned = {"data.train": human, "improve.unlabelled": unlabelled}
     if improve.speech is not None and improve.speech.references is not None:
         learned["improve.speech.references"] = _usable(improve.speech.references)
-    test, (decides, apart) = improve.reports(config), improve.decides(config)
+    test, (decides, apart) = improve.reports(config.data), improve.decides(config.data)
     choose = {} if improve.labels.labelled is None else {"improve.labels.labelled": _usable(improve.labels.labelled)}
     if apart:
         choose[f"data.eval.{decides}"] = _usable(config.data.eval[decides])

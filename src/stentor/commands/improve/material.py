@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import OtherSettings, read_jsonl, write_jsonl
 from stentor.commands.prepare.run import prepare_run
 from stentor.data.cut import audio_path
 from stentor.data.fields import channel_of
 from stentor.data.storage import full_path, join
 from stentor.errors import ConfigError, DataError
+from stentor.pipeline.journal import OtherSettings, read_jsonl, write_jsonl
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.prepare.journal import write_json
+from stentor.pipeline.journal import write_json
 
 FILE = "round.json"
 """Written last in the folder of a round: where it is there, the round is done."""

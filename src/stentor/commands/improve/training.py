@@ -11,9 +11,10 @@ from typing import Any
 
 from stentor.config.document import Mistake, Mistakes, Place, parse
 from stentor.config.improve import MixRatio
-from stentor.config.load import dump, load, load_text, resolved, stage_configs
+from stentor.config.load import load, load_text, resolved, stage_configs
 from stentor.config.merge import stage
 from stentor.config.schema import Config
+from stentor.config.yaml_writer import dump
 from stentor.dataloading.mixing import Pool
 from stentor.engine.launch import launch
 from stentor.errors import StentorError, Stopped

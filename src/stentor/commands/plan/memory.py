@@ -21,7 +21,6 @@ from stentor.engine import memory_estimate
 from stentor.engine.standing_memory import MemoryEstimate, standing
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
-from stentor.models.parameters import size
 from stentor.models.pretrained.lora import base_name, inject, is_adapter, lora_targets, matching
 from stentor.models.pretrained.quantize import BYTES, HEADS, Bits, quantize
 from stentor.models.pretrained.quantized_layers import QuantizedLinear
@@ -59,7 +58,7 @@ class Weights:
             uses[id(parameter)] = uses.get(id(parameter), 0) + 1
         for name, parameter in model.named_parameters():
             if is_adapter(name):
-                self.adapters += size(parameter)
+                self.adapters += parameter.numel()
                 continue
             module = model.get_submodule(name.rpartition(".")[0])
             plain_name = base_name(name)
@@ -67,7 +66,7 @@ class Weights:
                 self.plain[plain_name] = (module.in_features * module.out_features, module.dtype.itemsize)
                 self.rows[plain_name] = module.out_features
             else:
-                self.plain[plain_name] = (size(parameter), parameter.element_size())
+                self.plain[plain_name] = (parameter.numel(), parameter.element_size())
                 linear = type(module) is nn.Linear and name.endswith(".weight") and uses[id(parameter)] == 1
                 if linear and plain_name.split(".")[-2] not in HEADS:
                     self.rows[plain_name] = module.out_features  # type: ignore[assignment]
@@ -136,7 +135,7 @@ class Weights:
             else:
                 num_bytes += count * element_size
         count = method.adapters + sum(self.plain[n][0] for n in method.trained)
-        return standing(num_bytes, count, config, world)
+        return standing(num_bytes, count, config.optim, config.train, world)
 
 
 def methods(

@@ -25,7 +25,7 @@ from stentor.engine import memory_estimate
 from stentor.engine.device import accelerator, give_back_memory
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.standing_memory import MemoryEstimate
-from stentor.models.parameters import adapters_in, parameter_table, size
+from stentor.models.parameters import adapters_in, parameter_table
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -193,7 +193,7 @@ def memory_and_time(config: Config, setup: TrainingSetup, world: int) -> tuple[d
         "device": device.device.type,
         "precision": device.mixed_precision.replace("no", "fp32"),
         "processes": world,
-        "sharded": bool(config.train.shard or config.train.deepspeed),
+        "sharded": config.train.shard,
         "items": len(items),
         "slots": largest.num_positions,
         "seconds": largest.seconds,
@@ -233,6 +233,6 @@ def _why_not_tried(
     on_gpu = device.device.type == "cuda"
     if estimate.batch > 0.9 * free_bytes + (0 if on_gpu else estimate.weights):
         return "it would not fit"
-    if device.device.type == "cpu" and sum(size(p) for p in model.parameters()) > LARGE:
+    if device.device.type == "cpu" and sum(p.numel() for p in model.parameters()) > LARGE:
         return "the model is large for a CPU"
     return None

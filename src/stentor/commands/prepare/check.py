@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.executor import RecordWorker, make_executor
-from stentor.commands.prepare.pipeline import first_of, progress
 from stentor.config.load import parse_source
-from stentor.data.dataset_report import MAX_BAD, check, summary
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.data.storage import name_of
+from stentor.dataloading.dataset_report import MAX_BAD, check, summary
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.runner import first_of, progress
+from stentor.pipeline.worker import RecordWorker
 from stentor.report.check import render
 
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stentor.audio.io import write
-from stentor.commands.prepare.executor import LocalExecutor, Worker
-from stentor.commands.prepare.pipeline import first_of, print_reasons, refuse_rejects, reject
 from stentor.config.load import load, parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, divided
@@ -23,6 +21,9 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
 from stentor.models.codecs.base import AudioCodec, Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
+from stentor.pipeline.local_executor import LocalExecutor
+from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, reject
+from stentor.pipeline.worker import Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ruamel.yaml import YAML
-
-from stentor.commands.prepare.pipeline import first_of
-from stentor.data.dataset_report import MAX_BAD
-from stentor.data.manifest import write_corpus
+from stentor.data.yaml_text import read_yaml
+from stentor.dataloading.dataset_report import MAX_BAD
+from stentor.dataloading.manifest import write_corpus
 from stentor.errors import ConfigError, DataError
+from stentor.pipeline.runner import first_of
 from stentor.sources.corpus import Corpus
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def prepare_corpus(options: CorpusOptions) -> None:
         key, equals, value = option.partition("=")
         if not equals:
             raise ConfigError(f"--option {option}: write KEY=VALUE, such as --option languages=[en].")
-        recipe_options[key] = YAML(typ="safe").load(value)
+        recipe_options[key] = read_yaml(value)
     corpus = Corpus(
         name=options.name,
         from_=options.source,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.pipeline import Pipeline, Writer, print_reasons, refuse_rejects, reject, unfinished
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import RecordTable, Selection
@@ -16,6 +14,9 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.encoders.features import Features
 from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.feature_cache import FeatureStore
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.runner import Pipeline, Writer, print_reasons, refuse_rejects, reject, unfinished
+from stentor.pipeline.worker import RecordWorker, Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

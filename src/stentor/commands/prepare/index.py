@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stentor.commands.prepare.pipeline import Stop, progress
 from stentor.config.load import parse_source
 from stentor.data.record_index import RecordIndex, build_index, index_folder
 from stentor.errors import ConfigError, DataError
+from stentor.pipeline.runner import Stop, progress
 from stentor.sources.jsonl import Jsonl
 from stentor.sources.shards import Shards
 

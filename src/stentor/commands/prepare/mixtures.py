@@ -13,22 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.executor import RecordWorker, Worker, make_executor
-from stentor.commands.prepare.journal import Fingerprint, Journal, made_before, remove_journal, write_json, write_jsonl
-from stentor.commands.prepare.pipeline import (
-    JournalWriter,
-    Pipeline,
-    RecordWithFiles,
-    refuse_rejects,
-    reject,
-    summarize,
-)
 from stentor.config.load import load, parse_source
 from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
 from stentor.data.rttm import write_rttm
 from stentor.errors import AudioError, ConfigError, DataError
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.journal import Fingerprint, Journal, made_before, remove_journal, write_json, write_jsonl
+from stentor.pipeline.runner import RecordWithFiles, refuse_rejects, reject, run_journaled, summarize
+from stentor.pipeline.worker import RecordWorker, Worker
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -56,18 +50,16 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     options.to.mkdir(parents=True, exist_ok=True)
     journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
     worker = MixturesWorker(options.to)
-    Pipeline(
-        worker=worker,
-        writer=JournalWriter(journal, lambda mixture: mixture[1].id in journal and worker.is_written(mixture)),
-        # A forked process has the voices that were generated in memory.
-        executor=make_executor(options, fork=True),
+    run_journaled(
+        journal,
+        worker,
+        make_executor(options, fork=True),  # a forked process has the voices that were generated in memory
+        [cuts[index : index + 1] for index in range(len(cuts))],
         title="mixing",
-        saved=lambda: f"{len(journal):,} of {len(cuts):,} mixtures are in {options.to}",
         unit="mixtures",
-    ).run([cuts[index : index + 1] for index in range(len(cuts))])
-    outcomes = list(journal.lines(cut.id for _, cut in cuts))
-    records = [o["record"] for o in outcomes if "record" in o]
-    rejects = [UnusableRecord(o["id"], o["dropped"], o["message"]) for o in outcomes if "dropped" in o]
+        is_done=lambda mixture: mixture[1].id in journal and worker.is_written(mixture),
+    )
+    records, rejects = journal.outcomes(cut.id for _, cut in cuts)
     write_jsonl(manifest, records)
     write_rttm(options.to / "reference.rttm", {r["id"]: r.get("segments", []) for r in records})
     summary = {**_summary(records), "dropped": summarize(rejects)}
@@ -78,8 +70,8 @@ def prepare_mixtures(options: MixturesOptions) -> None:
         f"{summary['overlap']:.1%} of the speech overlaps\nwritten: {manifest} and {options.to / 'reference.rttm'}",
         flush=True,
     )
-    refuse_rejects([reject.message for reject in rejects], len(outcomes))
-    if not outcomes:
+    refuse_rejects([reject.message for reject in rejects], len(cuts))
+    if not cuts:
         raise DataError("There is nothing to mix: the source has no records.")
 
 

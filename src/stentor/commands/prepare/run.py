@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from stentor.commands.addresses import staged
-from stentor.commands.prepare.executor import check_device
-from stentor.commands.prepare.journal import write_json
 from stentor.config.prepare.base import Preparation, options_of
+from stentor.pipeline.executor import check_device
+from stentor.pipeline.journal import write_json
 
 PLACE_ALONE = {"jobs", "device", "ray", "gpus_per_worker"}
 """Keys that change nothing in what is made."""

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from stentor.config.convert import Converted, Draft, ForeignConfig, one_of, read
+from stentor.config.convert.draft import Converted, Draft, ForeignConfig, one_of, read
 from stentor.config.document import Mistake, Mistakes, Node, Place
 from stentor.config.explain import guess
 
@@ -251,7 +251,9 @@ def _train(foreign: ForeignConfig, draft: Draft) -> None:
     draft.put("train.precision", Node(precision, mixed.place if mixed is not None else draft.place))
     config = foreign.take("deepspeed_config")
     if foreign.take_flag("use_deepspeed"):
-        draft.put("train.deepspeed", config if config is not None else {"zero_optimization": {"stage": 2}})
+        draft.put("train.shard", True)
+        draft.notes.append("DeepSpeed (use_deepspeed) becomes FSDP2 (train.shard), which divides the weights, too.")
+        draft.comment_out("FSDP2 (train.shard) in place of DeepSpeed:", [("deepspeed_config", config)])
     else:
         draft.comment_out("DeepSpeed is off (use_deepspeed):", [("deepspeed_config", config)])
     last = foreign.take("keep_last_n_checkpoints")

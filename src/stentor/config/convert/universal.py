@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stentor.config.convert import Converted, Draft, one_of, read
+from stentor.config.convert.draft import Converted, Draft, one_of, read
 from stentor.config.convert.universal_data import Conversion, convert_data
 from stentor.config.document import Mistake, Mistakes, Node, Place
 

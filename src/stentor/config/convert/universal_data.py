@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from stentor.config.convert import Draft, ForeignConfig, expanded, positive
+from stentor.config.convert.draft import Draft, ForeignConfig, expanded, positive
 from stentor.config.document import Mistake, Mistakes, Node
 
 _SAME_FEATURES = (

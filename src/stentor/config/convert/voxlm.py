@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stentor.config.convert import Converted, Draft, ForeignConfig, positive, read
+from stentor.config.convert.draft import Converted, Draft, ForeignConfig, positive, read
 from stentor.config.document import Mistake, Mistakes, Node, Place
 
 _UNSUPPORTED = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from stentor.config.convert import Converted, Draft, ForeignConfig, expanded, positive
+from stentor.config.convert.draft import Converted, Draft, ForeignConfig, expanded, positive
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text, scalar
 from stentor.config.explain import guess
 from stentor.errors import ConfigError

@@ -52,7 +52,7 @@ def _option(value: Any) -> Any:
 
 def options_of(section: Section) -> list[str]:
     """The keys of a section as they were written, `key=value` on the command line, with the `type` of a choice."""
-    from stentor.config.load import inline
+    from stentor.config.yaml_writer import inline
 
     written = section.model_dump(mode="json", by_alias=True, exclude_unset=True, serialize_as_any=True)
     kind = {"type": section.type} if isinstance(section, Choice) else {}

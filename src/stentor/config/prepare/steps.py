@@ -40,7 +40,7 @@ class CorpusStep(Preparation):
         return self.to / f"{(self.split or self.name).replace('/', '-')}.prepared.json"
 
     def options(self) -> dict[str, Any]:
-        from stentor.config.load import inline
+        from stentor.config.yaml_writer import inline
 
         option = [f"{key}={inline(value)}" for key, value in self.settings.items()]
         return {**super().options(), "source": self.from_, "option": option}
@@ -107,7 +107,7 @@ class LabelsStep(LabelKeys, ClusterStep):
     """Which time it is that this data is labelled; a key of the records."""
 
     def options(self) -> dict[str, Any]:
-        from stentor.config.load import inline
+        from stentor.config.yaml_writer import inline
 
         options = super().options()
         decodings = [d.model_dump(mode="json", exclude_none=True) for d in self.decodings]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.data.file_modes import follow_umask
+from stentor.data.atomic_write import follow_umask
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.speak import voice_clone_prompt
 from stentor.models.codecs.base import AudioCodec

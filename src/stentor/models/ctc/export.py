@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from stentor.data.file_modes import follow_umask
+from stentor.data.atomic_write import follow_umask
 from stentor.models.base import Bundle
 from stentor.models.ctc.build import apply_memory_options, assemble
 from stentor.models.ctc.config import CTCFamily

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from stentor.tasks.speak.conditions import Conditions
+    from stentor.data.conditions import Conditions
 
 IGNORED = -100
 

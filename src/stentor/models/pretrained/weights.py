@@ -10,7 +10,7 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.file_modes import follow_umask
+from stentor.data.atomic_write import follow_umask
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 from stentor.models.pretrained.lora import ADAPTER, Lora, base_name, inject, is_adapter

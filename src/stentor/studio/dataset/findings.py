@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.cut import check_text_fields
-from stentor.data.dataset_report import outliers_by_kind
 from stentor.data.fields import list_field, seconds_field
 from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.data.signal_stats import SignalStats, measure_file
+from stentor.dataloading.dataset_report import outliers_by_kind
 from stentor.errors import ConfigError, DataError
 from stentor.studio import train_test_split
 from stentor.studio.files import stamp

@@ -14,11 +14,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 import annotated_types as bounds
 
 from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
-from stentor.config.load import dump, inline
 from stentor.config.reference import default, sentence
 from stentor.config.schema import Config
 from stentor.config.schema_walk import entries, field_annotation, fields, is_open, sections_in
 from stentor.config.type_names import describe
+from stentor.config.yaml_writer import dump, inline
 from stentor.errors import ConfigError
 from stentor.section import Section, alternatives, field_docs, summary
 

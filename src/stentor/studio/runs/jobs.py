@@ -14,7 +14,6 @@ Nothing is held in memory: any page of any studio sees the same, before and afte
 
 import contextlib
 import errno
-import io
 import secrets
 import shutil
 import signal
@@ -24,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from stentor.config.yaml_writer import edited
+from stentor.data.yaml_text import read_yaml
 from stentor.engine.run_lock import run_locked
 from stentor.errors import ConfigError, StentorError
 from stentor.studio.files import (
@@ -127,10 +128,10 @@ class Job:
 
 def has_rounds(yaml: str) -> bool:
     """Whether a run file is for `stentor improve`; one that cannot be read is not."""
-    from ruamel.yaml import YAML, YAMLError
+    from yaml import YAMLError
 
     try:
-        tree = YAML(typ="safe").load(yaml)
+        tree = read_yaml(yaml)
     except YAMLError:
         return False
     return isinstance(tree, dict) and bool(tree.get("improve"))
@@ -145,14 +146,14 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     """
     check_length(yaml)
     tree, name = _placed(yaml, name, projects.runs)
-    checked(_dumped(tree), projects)
+    checked(edited(yaml, tree), projects)
     folder = inside(projects.runs, name)
     staging = projects.tmp / f"run-{secrets.token_hex(8)}"
     with disk_errors(folder):
         staging.mkdir()
     try:
         copies = keep(tree, staging, folder, projects)
-        write_bytes(staging / "run.yaml", _dumped(tree).encode())
+        write_bytes(staging / "run.yaml", edited(yaml, tree).encode())
         more = {"retry_of": retry_of} if retry_of else {}
         more |= {"copies": copies} if tree.get("improve") else {}
         write_json(staging / "studio.json", {"created": time.time(), **more})
@@ -347,11 +348,11 @@ def _why(code: int | None, message: str) -> str:
 
 
 def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], str]:
-    """The config with its name and folder set, and the name. Comments stay."""
-    from ruamel.yaml import YAML, YAMLError
+    """The config with its name and folder set, and the name."""
+    from yaml import YAMLError
 
     try:
-        tree = YAML().load(yaml)
+        tree = read_yaml(yaml)
     except YAMLError as error:
         raise ConfigError(f"The config is not YAML: {' '.join(str(error).split())[:300]}") from None
     if not isinstance(tree, dict):
@@ -359,15 +360,6 @@ def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], st
     name = checked_name(str(name if name is not None else tree.get("name", "run")), "run's name")
     tree["name"], tree["output"] = name, str(runs)
     return tree, name
-
-
-def _dumped(tree: dict[str, Any]) -> str:
-    from ruamel.yaml import YAML
-
-    editor, out = YAML(), io.StringIO()
-    editor.width = 4096
-    editor.dump(tree, out)
-    return out.getvalue()
 
 
 def _exclusive(folder: Path, name: str) -> contextlib.AbstractContextManager[int]:

@@ -36,7 +36,6 @@ FREE = frozenset(
 REFUSED = {
     "Config.prepare": "what is prepared is fetched and written on the studio's machine",
     "Config.improve": "its steps read and write where they like on the studio's machine",
-    "Train.deepspeed": "DeepSpeed's own settings name files",
     "Tracking.wandb": "a tracker would use the login of the studio's owner",
     "Tracking.trackio": "a tracker would use the login of the studio's owner",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from stentor.data.yaml_text import read_yaml
 from stentor.report.examples import UNSURE, ReportExample, compare
 from stentor.studio.runs.html_fragments import render
 from stentor.studio.runs.jobs import Job
@@ -90,11 +91,11 @@ def _plain(value: Any, longest: int = 300) -> str:
 
 def _normalizer(folder: Path) -> str:
     """How the run's texts are made alike before they are compared."""
-    from ruamel.yaml import YAML, YAMLError
+    from yaml import YAMLError
 
     try:
         text = (folder / "resolved.yaml").read_text(encoding="utf-8")
-        config = YAML(typ="safe", pure=True).load(text)
+        config = read_yaml(text)
     except (OSError, YAMLError):
         return "none"
     return str((config.get("task") or {}).get("normalizer") or "none") if isinstance(config, dict) else "none"

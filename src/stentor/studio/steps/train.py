@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from stentor.config.document import Mistakes
-from stentor.config.load import dump
+from stentor.config.yaml_writer import dump
 from stentor.errors import StentorError
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, plans, settings

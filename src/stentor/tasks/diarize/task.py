@@ -20,7 +20,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.data.batch import Batch, Example, Prediction
 from stentor.data.cut import field_of, segments_of, uem_of
-from stentor.data.rttm import clip_spans
+from stentor.data.spans import clip_spans
 from stentor.errors import ConfigError
 from stentor.losses.contrastive import anchors
 from stentor.metrics.score import Score

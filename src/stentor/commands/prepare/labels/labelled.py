@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.segments import named, run_pass
+from stentor.commands.prepare.segments.command import named, run_pass
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work
 from stentor.config.load import load as load_config
 from stentor.data.cut import UnusableRecord, speaker_of, text_of

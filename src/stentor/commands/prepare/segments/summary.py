@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from stentor.commands.prepare.pipeline import format_table
 from stentor.inference.segments.base import Stage
+from stentor.pipeline.runner import format_table
 
 
 def summarize_corpus(

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.executor import RecordWorker, Worker
-from stentor.commands.prepare.pipeline import RecordWithFiles, reject
 from stentor.data.cut import UnusableRecord, audio_path, divided, language_of, text_of
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError
 from stentor.inference.recording import DecodedRecording
 from stentor.inference.segments.base import Reject, Segment, Stage
+from stentor.pipeline.runner import RecordWithFiles, reject
+from stentor.pipeline.worker import RecordWorker, Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import Journal
-from stentor.commands.prepare.pipeline import refuse_rejects
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, is_spoken, language_of, text_of
 from stentor.errors import ConfigError, DataError
+from stentor.pipeline.journal import Journal
+from stentor.pipeline.runner import refuse_rejects
 from stentor.sources.base import Source
 from stentor.sources.hub import Hub
 from stentor.sources.synth import Synth

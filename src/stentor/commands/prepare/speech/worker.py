@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.executor import RecordWorker, Worker
-from stentor.commands.prepare.pipeline import RecordWithFiles
 from stentor.commands.prepare.speech.voices import Spoken
 from stentor.commands.speak_lines import TextLine
 from stentor.commands.speak_many import LinesWorker
@@ -23,6 +21,8 @@ from stentor.data.augment import change_speed
 from stentor.data.cut import UnusableRecord, divided
 from stentor.data.seeding import rng
 from stentor.errors import ConfigError, StentorError
+from stentor.pipeline.runner import RecordWithFiles
+from stentor.pipeline.worker import RecordWorker, Worker
 from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
 from stentor.text.scripts import unread_script
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.journal import Journal, remove_journal, write_json, write_jsonl, write_lines
-from stentor.commands.prepare.pipeline import format_table, refuse_rejects
 from stentor.commands.prepare.tokens.shards import Shard
 from stentor.data.cut import UnusableRecord
 from stentor.errors import DataError
+from stentor.pipeline.journal import Journal, remove_journal, write_json, write_jsonl, write_lines
+from stentor.pipeline.runner import format_table, refuse_rejects
 from stentor.text.languages import known_code
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.commands.prepare.journal import Fingerprint
-from stentor.commands.prepare.pipeline import NAMED
 from stentor.data.cut import UnusableRecord, record_from_cut, text_of
 from stentor.data.fields import channel_of
 from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import DataError
+from stentor.pipeline.journal import Fingerprint
+from stentor.pipeline.runner import NAMED
 from stentor.sources.shards import GENERATION_KEYS
 
 if TYPE_CHECKING:

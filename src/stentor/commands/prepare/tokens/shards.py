@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.prepare.journal import Journal, work_path, write_jsonl
-from stentor.commands.prepare.pipeline import Writer
 from stentor.commands.prepare.tokens.plan import SampleGroup
 from stentor.commands.prepare.tokens.worker import Member
 from stentor.data.cut import UnusableRecord
 from stentor.data.storage import is_remote, upload
+from stentor.pipeline.journal import Journal, work_path, write_jsonl
+from stentor.pipeline.runner import Writer
 
 
 class Shard:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.executor import RecordWorker
-from stentor.commands.prepare.pipeline import reject
 from stentor.commands.prepare.tokens.noisy import HEADROOM, noisy_prompts
 from stentor.commands.prepare.tokens.plan import describe
 from stentor.commands.prepare.words.worker import batches
@@ -20,6 +18,8 @@ from stentor.data.load_audio import load_audio
 from stentor.data.seeding import rng
 from stentor.errors import AudioError
 from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
+from stentor.pipeline.runner import reject
+from stentor.pipeline.worker import RecordWorker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

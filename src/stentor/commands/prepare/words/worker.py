@@ -12,8 +12,6 @@ from lhotse.cut import Cut, MixedCut, PaddingCut
 
 from stentor.audio.io import encode, read
 from stentor.audio.synth import say
-from stentor.commands.prepare.executor import RecordWorker
-from stentor.commands.prepare.pipeline import RecordWithFiles, reject
 from stentor.data.cut import (
     RATE,
     UnusableRecord,
@@ -32,6 +30,8 @@ from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.align.engines import clip_of, open_aligner
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
+from stentor.pipeline.runner import RecordWithFiles, reject
+from stentor.pipeline.worker import RecordWorker
 from stentor.text.normalize import normalize
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16

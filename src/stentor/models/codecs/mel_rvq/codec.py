@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stentor.data.file_modes import follow_umask
+from stentor.data.atomic_write import follow_umask
 from stentor.errors import ConfigError, DataError
 from stentor.models.codecs.base import AudioCodec
 from stentor.models.codecs.mel_rvq.config import MelRVQ

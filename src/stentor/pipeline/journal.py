@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stentor.commands.addresses import work_place
 from stentor.data.atomic_write import atomic_path
+from stentor.data.cut import UnusableRecord
 from stentor.data.storage import is_remote
+from stentor.data.storage_cache import work_place
 from stentor.errors import ConfigError, without_secrets
 
 RecordT = TypeVar("RecordT")
@@ -130,6 +131,12 @@ class Journal:
             for name in names:
                 file.seek(self.offsets[name])
                 yield json.loads(file.readline())
+
+    def outcomes(self, names: Iterable[str]) -> tuple[list[dict[str, Any]], list[UnusableRecord]]:
+        """The records that were made of these ids, and those of which none could be made."""
+        lines = list(self.lines(names))
+        rejects = [UnusableRecord(line["id"], line["dropped"], line["message"]) for line in lines if "dropped" in line]
+        return [line["record"] for line in lines if "record" in line], rejects
 
 
 def remove_journal(path: Path) -> None:

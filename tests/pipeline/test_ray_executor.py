@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from stentor.commands.prepare.executor import RecordWorker
-from stentor.commands.prepare.journal import Journal
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline
-from stentor.commands.prepare.ray_executor import RayExecutor
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
+from stentor.pipeline.journal import Journal
+from stentor.pipeline.ray_executor import RayExecutor
+from stentor.pipeline.runner import JournalWriter, Pipeline
+from stentor.pipeline.worker import RecordWorker
 
 pytestmark = pytest.mark.long
 
@@ -140,7 +140,7 @@ def test_a_signal_stops_it_and_it_goes_on(run, tmp_path, finish):
 
 
 def test_nodes_without_this_version_are_refused(run, monkeypatch):
-    monkeypatch.setattr("stentor.commands.prepare.ray_executor.__version__", "99.1")
+    monkeypatch.setattr("stentor.pipeline.ray_executor.__version__", "99.1")
     with pytest.raises(ConfigError, match=r"A node of the cluster has Stentor .*, and this one has 99\.1: install"):
         run(Squares())
 
@@ -159,11 +159,11 @@ def test_wrong_usage(run, monkeypatch):
 
 def test_a_plugin_that_lies_where_the_command_runs(tmp_path, monkeypatch):
     """Ray has workers of the same machine look there for modules too."""
-    from stentor.callbacks.base import Callback
-    from stentor.commands.prepare.ray_executor import load_sent_plugins
+    from stentor.engine.callback import Callback
+    from stentor.pipeline.ray_executor import load_sent_plugins
 
     content = (
-        "from typing import Literal\nfrom stentor.callbacks.base import Callback\n"
+        "from typing import Literal\nfrom stentor.engine.callback import Callback\n"
         'class Sent(Callback):\n    type: Literal["sent_here"] = "sent_here"\n'
     )
     (tmp_path / "sent_here.py").write_text(content)

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from stentor.commands.prepare.executor import Executor, Worker
-from stentor.commands.prepare.journal import Journal
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord
-from stentor.data.dataset_report import MAX_BAD
 from stentor.data.record_table import Selection
+from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
+from stentor.pipeline.journal import Journal
+from stentor.pipeline.worker import Executor, Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -126,6 +126,28 @@ class Pipeline(Generic[GroupT, OutputT]):
                 report(done, total)
         if stop.signal is not None:
             raise stop.stopped()
+
+
+def run_journaled(
+    journal: Journal,
+    worker: Worker[Any, Any],
+    executor: Executor,
+    groups: Sequence[Selection[Any]],
+    title: str,
+    unit: str = "records",
+    is_done: Callable[[Any], bool] | None = None,
+) -> None:
+    """Have a worker process what is not in the journal yet (or not `is_done`), and write its records there. Raises
+    `Stopped` after SIGTERM or SIGINT."""
+    total = sum(map(len, groups))
+    Pipeline(
+        worker=worker,
+        writer=JournalWriter(journal, is_done or (lambda item: item.id in journal)),
+        executor=executor,
+        title=title,
+        saved=lambda: f"{len(journal):,} of {total:,} {unit} are in {journal.path}",
+        unit=unit,
+    ).run(groups)
 
 
 class Stop:

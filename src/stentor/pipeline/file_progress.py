@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.prepare.executor import RecordWorker, make_executor
-from stentor.commands.prepare.pipeline import Stop
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
 from stentor.inference.inputs import STDIN, expand, label, open_recording
 from stentor.inference.recording import Recording
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.runner import Stop
+from stentor.pipeline.worker import RecordWorker
 
 GROUP_FILES = 16
 """Most files that a worker of a cluster is given at a time."""

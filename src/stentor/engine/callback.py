@@ -22,6 +22,7 @@ class Callback(Choice):
     training metrics.
     """
 
+    package: ClassVar[str] = "stentor.callbacks"
     priority: ClassVar[int] = 0
     """Lower runs earlier."""
     hooks: ClassVar[tuple[str, ...]] = ("on_", "before_", "after_")

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.prepare.executor import GroupT, RecordWorker, ResultT, Worker
 from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError, StentorError
+from stentor.pipeline.worker import GroupT, RecordWorker, ResultT, Worker
 from stentor.version import __version__
 
 DEATHS = 3
@@ -143,7 +143,7 @@ def _actor_class() -> type:
             import torch
             from ray import cloudpickle
 
-            from stentor.commands.prepare.ray_executor import load_sent_plugins
+            from stentor.pipeline.ray_executor import load_sent_plugins
 
             torch.set_num_threads(1)
             with contextlib.suppress(OSError):  # relative paths are the driver's, where this node has its folder

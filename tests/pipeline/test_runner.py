@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from stentor.commands.prepare.executor import LocalExecutor
-from stentor.commands.prepare.journal import Fingerprint, Journal, write_lines
-from stentor.commands.prepare.pipeline import JournalWriter, Pipeline, print_reasons, refuse_rejects, summarize
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
+from stentor.pipeline.journal import Fingerprint, Journal, write_lines
+from stentor.pipeline.local_executor import LocalExecutor
+from stentor.pipeline.runner import JournalWriter, Pipeline, print_reasons, refuse_rejects, summarize
 
 GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]
 

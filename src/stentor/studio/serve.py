@@ -10,8 +10,8 @@ from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError
 from stentor.studio.page_routes import ROUTES
 from stentor.studio.server.accounts import Accounts, passwords
-from stentor.studio.server.origins import is_local, listen, shown
 from stentor.studio.server.server import StudioServer
+from stentor.web.origins import is_local, listen, shown
 
 
 def serve(

@@ -24,9 +24,10 @@ from starlette.routing import Route
 
 from stentor.studio.server.accounts import STAYS, Accounts
 from stentor.studio.server.gradio_allowlist import GradioAllowlist
-from stentor.studio.server.origins import from_elsewhere
 from stentor.studio.server.routes import PROJECTS
 from stentor.studio.texts import say, texts
+from stentor.web.body import TooLarge, read
+from stentor.web.origins import from_elsewhere
 
 USER = "stentor.user"
 """Where a request's scope holds the person's name."""
@@ -137,11 +138,10 @@ class StudioServer:
         return onward
 
     async def _sign_in(self, request: Request) -> Response:
-        form = b""
-        async for chunk in request.stream():
-            form += chunk
-            if len(form) > MOST_SIGN_IN:
-                return PlainTextResponse("Too large.", 413)
+        try:
+            form = await read(request, MOST_SIGN_IN)
+        except TooLarge:
+            return PlainTextResponse("Too large.", 413)
         fields = parse_qs(form.decode("utf-8", "replace"))
         name, password = (fields.get(key, [""])[0] for key in ("name", "password"))
         # Guesses wait for each other, longer with each one that was wrong. They are counted for each person: who knows

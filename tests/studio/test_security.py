@@ -58,7 +58,7 @@ def two(tmp_path):
     """Anna and Ben, at a studio without Gradio. Anna has a data set with one recording."""
     from starlette.testclient import TestClient
 
-    from stentor.studio.page_routes import ROUTES
+    from stentor.studio.serve import ROUTES
     from stentor.studio.server.accounts import Accounts
     from stentor.studio.server.server import StudioServer
 
@@ -74,7 +74,7 @@ def two(tmp_path):
 
 def every_route(dataset, id):
     """(method, path) of every route of ours, about a data set or run of that name."""
-    from stentor.studio.page_routes import ROUTES
+    from stentor.studio.serve import ROUTES
 
     values = {
         "dataset": dataset,

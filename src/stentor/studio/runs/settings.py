@@ -22,8 +22,8 @@ from stentor.publish.card import HUB_ID
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import name_from, read_json, read_records, same_name
 from stentor.studio.projects import Projects
-from stentor.studio.runs.availability import has_gpu, on_disk, reachable
 from stentor.studio.runs.jobs import find, has_rounds, jobs
+from stentor.studio.runs.machine import has_gpu, on_disk, reachable
 from stentor.studio.texts import say, texts
 from stentor.tasks.base import Task
 

@@ -19,8 +19,7 @@ from stentor.config.load import dump
 from stentor.errors import StentorError
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, plans, settings
-from stentor.studio.runs.form import BASIC, FormField, changed, form_of, read, sections, shown, value_of
-from stentor.studio.runs.open_run_file import OpenRunFile
+from stentor.studio.runs.form import BASIC, FormField, OpenRunFile, changed, form_of, read, sections, shown, value_of
 from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE

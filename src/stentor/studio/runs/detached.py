@@ -6,7 +6,8 @@
     FOLDER/ending.json  when it was last started, its process and, afterwards, its exit code and last words
 
 The lock is the system's: it disappears with the last process that inherited it, whatever was killed and whatever is
-left on the disk. So nothing stale stays behind, and a folder has one command at a time.
+left on the disk. So nothing stale stays behind, and a folder has one command at a time. It is `fcntl`'s, because
+`filelock` has no way to let another process inherit the lock.
 """
 
 import contextlib

@@ -25,7 +25,7 @@ from stentor.studio.runs import detached, jobs
 from stentor.studio.runs.jobs import Job, RunStatus
 from stentor.studio.runs.machine import MemoryBar, bars
 from stentor.studio.runs.progress import RunProgress, progress_of
-from stentor.studio.texts import say
+from stentor.studio.texts import in_words, pieces, render, say
 
 SHARE = 0.005
 """Of one core's time that drawing the curves of a run may take."""
@@ -369,31 +369,8 @@ def _read(path: Path, changed: tuple[int, int]) -> dict[str, Any]:
     return read_json(path)
 
 
-# Pieces of HTML: the macros of page/run.html, in which every text is escaped ------------------------------------------
-
-
-def in_words(state: str) -> str:
-    """A run's state for a person."""
-    return say(f"state_{state}")
-
-
 def style() -> str:
     """The style of what the report has as well, for everything inside `.stentor-run`."""
     parts = resources.files("stentor.report").joinpath("templates", "parts.css").read_text(encoding="utf-8")
-    pairs = vars(_pieces().environment.get_template("pairs.html").module)["style"]()
+    pairs = vars(pieces().environment.get_template("pairs.html").module)["style"]()
     return f".stentor-run {{\n{parts}{pairs}}}\n"
-
-
-def render(macro: str, *arguments: Any) -> str:
-    """What a macro of page/run.html makes of the arguments."""
-    return str(vars(_pieces().module)[macro](*arguments))
-
-
-@functools.cache
-def _pieces() -> Any:
-    from jinja2 import ChoiceLoader, PackageLoader
-
-    from stentor.report.drawings import environment
-
-    loader = ChoiceLoader([PackageLoader("stentor.studio", "page"), PackageLoader("stentor.report")])
-    return environment().overlay(loader=loader).get_template("run.html", globals={"say": say, "in_words": in_words})

@@ -13,7 +13,7 @@ from typing import Any
 from stentor import __version__
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.report.changes import changes, groups
-from stentor.report.curves import all_charts
+from stentor.report.curves import all_charts, evaluated
 from stentor.report.drawings import environment
 from stentor.report.examples import BUDGET, UNSURE
 from stentor.report.figures import values
@@ -160,8 +160,8 @@ def last_scores(run: RunFolder) -> dict[str, dict[str, dict[str, Any]]]:
     scores: dict[str, dict[str, dict[str, Any]]] = {}
     for row in run.metrics:
         for key, value in row.items():
-            if key.startswith("eval/") and key.count("/") >= 2:
-                _, name, metric = key.split("/", 2)
+            name, metric = evaluated(key)
+            if metric:
                 scores.setdefault(name, {})[metric] = {"value": value}
     return scores
 

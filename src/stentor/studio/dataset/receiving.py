@@ -34,6 +34,7 @@ from stentor.studio.dataset.transcripts import TRANSCRIPTS
 from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
 from stentor.studio.dataset_folder import label
 from stentor.studio.files import disk_errors, inside, read_json, write_json
+from stentor.studio.phrases import checked_language
 from stentor.studio.projects import Projects
 from stentor.studio.server.routes import dataset_of, json_body, route
 from stentor.studio.texts import say
@@ -268,7 +269,7 @@ def _text(asked: dict[str, Any], key: str) -> str | None:
 
 
 def _language(asked: dict[str, Any]) -> str | None:
-    return prompts.checked_language(_text(asked, "language"))
+    return checked_language(_text(asked, "language"))
 
 
 def _tidy(projects: Projects) -> None:

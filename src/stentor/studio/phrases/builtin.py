@@ -4,12 +4,13 @@ The files are the registry: a language is on the list when its file is there. Th
 each set covers the letters of its language and, where they could be listed, its phonemes (the tests hold it to that).
 """
 
+import re
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
 from stentor.errors import ConfigError
-from stentor.text.languages import table
+from stentor.text.languages import language_code, table
 
 OTHER_CODES = {"no": "nb"}
 """Codes that models and corpora use for a language of the list: Norwegian as a whole is written in Bokmål here."""
@@ -41,3 +42,16 @@ def phrases(code: str) -> list[str]:
             f"There are no built-in phrases for the language '{code}', only for {have}: add your own list."
         )
     return [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+
+
+def checked_language(code: str | None) -> str | None:
+    """A language's code as it is kept, of one that is given (`no`, `pt-BR`, Swedish). None stays None.
+
+    Raises ConfigError for what is no ISO 639 code.
+    """
+    if code is None or not code.strip():
+        return None
+    short = language_code(code) or ""
+    if not re.fullmatch(r"[a-z]{2,3}", short):
+        raise ConfigError(f"{code.strip()[:40]!r} is no language code: use two or three letters, such as sv or yue.")
+    return OTHER_CODES.get(short, short)

@@ -5,7 +5,6 @@ drawn again only so often that drawing takes at most `SHARE` of one core's time,
 """
 
 import functools
-import json
 import threading
 import time
 from collections import OrderedDict
@@ -17,8 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from stentor.metrics.format import MINOR, duration, figure, interval, label
-from stentor.report.curves import Series, charts_of, compared
-from stentor.report.examples import UNSURE, ReportExample, compare
+from stentor.report.curves import Series, charts_of, compared, evaluated
+from stentor.report.examples import UNSURE, ReportExample, example_of
 from stentor.studio.files import read_json, stamp
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs
@@ -267,8 +266,8 @@ def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[SetSc
             before = (results.get("before") or {}).get(name, {}).get(metric)
             yield SetScore.of(name, metric, before, scores[metric])
     for key, (steps, values) in followed.numbers.values.items() if not results.get("eval") else ():
-        if key.startswith("eval/") and key.count("/") >= 2:
-            _, name, metric = key.split("/", 2)
+        name, metric = evaluated(key)
+        if metric:
             before = {"value": values[0]} if steps[0] == 0 and len(steps) > 1 else None
             yield SetScore.of(name, metric, before, {"value": values[-1]})
 
@@ -294,36 +293,14 @@ def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
 
 
 def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> ReportExample:
-    reference, output, record = (row.get(key) or {} for key in ("reference", "output", "record"))
-    example = ReportExample(
-        id=str(row.get("id")),
-        seconds=float(row.get("seconds") or 0.0),
-        speaker=record.get("speaker"),
-        language=record.get("language") or reference.get("language"),
-        errors=0,
-        total=0,
-    )
-    reference_text, output_text = reference.get("text"), output.get("text")
-    if isinstance(reference_text, str) and isinstance(output_text, str):
-        example.cells = compare(reference_text, output_text, normalizer, example.language, output.get("words") or ())
-        example.errors = sum(cell.kind != "equal" for cell in example.cells)
-        example.total = sum(cell.reference is not None for cell in example.cells)
-    else:
-        example.reference = reference_text if isinstance(reference_text, str) else _plain(reference)
-        example.output = output_text if isinstance(output_text, str) else _plain(output)
-    spoken = (output.get("audio") or {}).get("file") if isinstance(output.get("audio"), dict) else None
-    base = f"/studio/runs/{quote(job.name)}"
-    if spoken:
-        example.sound = f"{base}/spoken/{quote(str(spoken))}"
-    elif record.get("audio_path"):
+    example = example_of(row, normalizer)
+    example.ctc = example.context = None
+    audio, base = (row.get("output") or {}).get("audio"), f"/studio/runs/{quote(job.name)}"
+    if isinstance(audio, dict) and audio.get("file"):
+        example.sound = f"{base}/spoken/{quote(str(audio['file']))}"
+    elif example.record.get("audio_path"):
         example.sound = f"{base}/sound?set={quote(name, safe='')}&id={quote(example.id, safe='')}"
     return example
-
-
-def _plain(value: Any, longest: int = 300) -> str:
-    value = {k: v for k, v in value.items() if k != "audio"} if isinstance(value, dict) else value
-    text = json.dumps(value, ensure_ascii=False) if value else ""
-    return text if len(text) <= longest else text[:longest] + " …"
 
 
 def _normalizer(folder: Path) -> str:

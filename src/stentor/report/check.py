@@ -8,8 +8,8 @@ from stentor.data.dataset_report import RARE, DatasetReport
 from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.errors import StentorError
 from stentor.report.drawings import environment, template_source
-from stentor.report.histograms import bars
 from stentor.report.sounds import RATE, mp3
+from stentor.report.svg import bars
 
 PLAYERS = 8
 """Players of each finding."""

@@ -14,8 +14,8 @@ from stentor.data.record_table import RecordTable
 from stentor.errors import StentorError
 from stentor.inference.segments.base import Limit, Stage
 from stentor.report.drawings import environment, template_source
-from stentor.report.histograms import Bars, bars
 from stentor.report.sounds import RATE, mp3
+from stentor.report.svg import Bars, bars
 
 KEPT, DROPPED = 8, 3
 """Segments to hear: of those kept, and of each reason."""

@@ -142,7 +142,7 @@ def example_of(row: Mapping[str, Any], normalizer: str) -> ReportExample:
     """A prediction as it is shown, without its sound; its errors are those between its two texts."""
     record, texts = row.get("record") or {}, _texts(row)
     example = ReportExample(
-        id=str(row["id"]),
+        id=str(row.get("id")),
         seconds=float(row.get("seconds") or 0.0),
         speaker=record.get("speaker"),
         language=_language(row),

@@ -101,7 +101,7 @@ def status(job: Job, now: RunStatus) -> str:
     results = _results(job, now)
     with followed.lock:
         facts = _facts(job, now, followed)
-        scores = list(_scores(results, followed)) if results else []
+        scores = list(_scores(results, followed)) if results.get("eval") else []
     share = min(1.0, now.step / now.total) if now.total else None
     if now.state in ("waiting", "finished"):
         share = None

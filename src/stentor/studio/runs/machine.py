@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,18 +20,16 @@ _QUERY = ("--query-gpu=index,name,memory.used,memory.total,utilization.gpu", "--
 
 
 _REACH = 60.0
-"""Seconds for which it is remembered whether the Hub can be reached."""
-_seen: list[tuple[float, bool]] = []
+"""Seconds after which it is looked again whether the Hub can be reached."""
 
 
 def reachable() -> bool:
-    """Whether the Hub answers, as far as a second tells; remembered for a minute."""
-    if not _seen or time.monotonic() - _seen[-1][0] > _REACH:
-        _seen[:] = [(time.monotonic(), _knock())]
-    return _seen[-1][1]
+    """Whether the Hub answers, as far as a second tells; remembered for a minute at most."""
+    return _knock(time.monotonic() // _REACH)
 
 
-def _knock() -> bool:
+@functools.lru_cache(maxsize=1)
+def _knock(minute: float) -> bool:
     from huggingface_hub import constants
 
     if constants.is_offline_mode():
@@ -109,19 +106,9 @@ def _bar(name: str, used: float, total: float, busy: str | None = None) -> Memor
     return MemoryBar(name, text, used / total if total else None)
 
 
-_lock = threading.Lock()
-_asked = float("-inf")
-_answer: list[MemoryBar] = []
-
-
 def _gpus() -> list[MemoryBar]:
     """What nvidia-smi tells; empty where there is none."""
-    global _asked, _answer
-    with _lock:
-        if time.monotonic() - _asked > EVERY:
-            _asked = time.monotonic()
-            _answer = parsed(_smi())
-        return _answer
+    return parsed(_smi(time.monotonic() // EVERY))
 
 
 def parsed(output: str) -> list[MemoryBar]:
@@ -140,7 +127,8 @@ def parsed(output: str) -> list[MemoryBar]:
     return gpu_bars
 
 
-def _smi() -> str:
+@functools.lru_cache(maxsize=1)
+def _smi(moment: float) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""

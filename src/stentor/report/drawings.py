@@ -6,22 +6,19 @@ Each function answers an HTML fragment whose texts are escaped. A page shows it 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.data.audio_base64 import encode_audio
 from stentor.report import timeline, word_times
 from stentor.report.examples import UNSURE, compare
+from stentor.report.pages import macro, source
 from stentor.report.sounds import data_url
 from stentor.report.spectrogram import png, spectrogram
 from stentor.report.svg import SIZE, Span, span, spans_of, step_of, ticks_of
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 LONGEST = 120.0
 """Seconds of a recording that are drawn; a drawing holds its sound."""
@@ -100,41 +97,17 @@ def differences(
 
 def style() -> str:
     """The style sheet of all drawings, in the colours of Gradio's theme, light and dark; it reaches nothing else."""
-    pages = environment()
-    inner = "".join(_macro(pages, page, "style") for page in ("pairs.html", "words.html", "timeline.html"))
-    return template_source(pages, "drawn.css").replace("/* DRAWINGS */", inner)
+    inner = "".join(macro(page, "style") for page in ("pairs.html", "words.html", "timeline.html"))
+    return source("drawn.css").replace("/* DRAWINGS */", inner)
 
 
 def script() -> str:
     """The JavaScript that lets drawings play, to be run once in a page."""
-    return template_source(environment(), "drawn.js")
+    return source("drawn.js")
 
 
-@functools.cache
-def environment() -> Environment:
-    """Where the templates of the report and of drawings are; texts in them are escaped. Each is compiled once in a
-    process."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    from stentor.metrics.format import count, duration, figure
-
-    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
-    pages = Environment(loader=PackageLoader("stentor.report"), autoescape=True, undefined=StrictUndefined, **blocks)
-    pages.filters |= {"duration": duration, "short": count, "figure": lambda value, metric: figure(metric, value)}
-    return pages
-
-
-def _render(page: str, macro: str, *arguments: Any) -> str:
-    return f'<div class="stentor-drawn">{_macro(environment(), page, macro, *arguments)}</div>'
-
-
-def _macro(pages: Environment, page: str, macro: str, *arguments: Any) -> str:
-    return str(vars(pages.get_template(page).module)[macro](*arguments))
-
-
-def template_source(pages: Environment, name: str) -> str:
-    """A template as it is written, such as a style sheet."""
-    return pages.loader.get_source(pages, name)[0]  # type: ignore[union-attr]
+def _render(page: str, name: str, *arguments: Any) -> str:
+    return f'<div class="stentor-drawn">{macro(page, name, *arguments)}</div>'
 
 
 def _nothing() -> str:

@@ -38,7 +38,7 @@ def pieces() -> Any:
     """The template page/pieces.html, which has the templates of the report beside it."""
     from jinja2 import ChoiceLoader, PackageLoader
 
-    from stentor.report.drawings import environment
+    from stentor.report.pages import environment
 
     loader = ChoiceLoader([PackageLoader("stentor.studio", "page"), PackageLoader("stentor.report")])
     return environment().overlay(loader=loader).get_template("pieces.html", globals={"say": say, "in_words": in_words})

@@ -22,7 +22,7 @@ from starlette.responses import FileResponse, Response
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event
 from stentor.inference.stream.stream import Stream
-from stentor.report.report import script
+from stentor.report.pages import script
 from stentor.report.sounds import audio_of
 from stentor.studio.files import inside
 from stentor.studio.projects import Projects

@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +17,14 @@ from urllib.parse import quote
 from stentor.metrics.format import MINOR, duration, figure, interval, label
 from stentor.report.curves import Series, charts_of, compared, evaluated
 from stentor.report.examples import UNSURE, ReportExample, example_of
+from stentor.report.pages import macro, source
 from stentor.studio.files import read_json, stamp
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs
 from stentor.studio.runs.jobs import Job, RunStatus
 from stentor.studio.runs.machine import MemoryBar, bars
 from stentor.studio.runs.progress import RunProgress, progress_of
-from stentor.studio.texts import in_words, pieces, render, say
+from stentor.studio.texts import in_words, render, say
 
 SHARE = 0.005
 """Of one core's time that drawing the curves of a run may take."""
@@ -348,6 +348,4 @@ def _read(path: Path, changed: tuple[int, int]) -> dict[str, Any]:
 
 def style() -> str:
     """The style of what the report has as well, for everything inside `.stentor-run`."""
-    parts = resources.files("stentor.report").joinpath("templates", "parts.css").read_text(encoding="utf-8")
-    pairs = vars(pieces().environment.get_template("pairs.html").module)["style"]()
-    return f".stentor-run {{\n{parts}{pairs}}}\n"
+    return f".stentor-run {{\n{source('parts.css')}{macro('pairs.html', 'style')}}}\n"

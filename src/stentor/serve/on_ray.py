@@ -12,7 +12,7 @@ from stentor import __version__
 from stentor.commands.prepare.ray_executor import connected
 from stentor.errors import ConfigError, StentorError
 from stentor.serve.run import DRAIN
-from stentor.studio.server.origins import shown
+from stentor.web.origins import shown
 
 if TYPE_CHECKING:
     from stentor.cli.serve import ServeOptions

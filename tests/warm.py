@@ -57,7 +57,7 @@ def imports() -> None:
         if not module.endswith("__main__") and not any(part in module for part in LEFT_OUT):
             importlib.import_module(module)
     from stentor.cli import build
-    from stentor.report.drawings import environment
+    from stentor.report.pages import environment
 
     build()
     pages = environment()

@@ -17,6 +17,7 @@ FLOORS = (
     "cli",
     "serve",
     "studio",
+    "web",
     "commands",
     "pipeline",
     "publish",

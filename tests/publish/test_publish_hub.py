@@ -304,7 +304,7 @@ def test_a_full_account(hub, folder):
 
 def test_what_the_client_says_of_its_progress_is_said():
     messages = []
-    with publishing._progress(messages.append):
+    with publishing._logged(messages.append):
         logging.getLogger("huggingface_hub._upload_pipeline").info(
             "Uploading... 12/12 files checked, 3/11 uploaded (1.20GB transferred), 0 committed in 0 commit(s)"
         )

@@ -15,8 +15,8 @@ import stentor
 from stentor.audio import synth
 from stentor.audio.io import write
 from stentor.errors import ConfigError
-from stentor.publish.base_models import local_bases
 from stentor.publish.card import write_card
+from stentor.publish.files import local_bases
 from stentor.publish.model import build, check, make_card
 
 CONFIG = {

@@ -8,7 +8,8 @@ from page import Page
 
 from stentor.metrics.diarization import DiarizedRecording, errors, scores
 from stentor.report.report import write_report
-from stentor.report.timeline import KINDS, LINE, clock, compare, draw, timelines
+from stentor.report.svg import clock
+from stentor.report.timeline import KINDS, LINE, compare, draw, timelines
 
 
 def segment(speaker, start, end):

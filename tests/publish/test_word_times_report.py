@@ -130,9 +130,9 @@ def test_words_stand_where_they_were_said():
     outputs[1]["word"] = "x"
     drawn, left = view.draw({**row("r", words, outputs, 10.0), "record": {}}, match(words, outputs), True, 1000)
     assert (drawn.begin, drawn.end, drawn.complete, drawn.picture, left) == (4.0, 10.0, False, "", 1000)
-    assert [b.word for b in drawn.references] == list("efghij")
+    assert [b.text for b in drawn.references] == list("efghij")
     first = drawn.references[0]
-    assert (first.left, first.width) == (pytest.approx(100 * 0.1 / 6), pytest.approx(100 * 0.5 / 6))
+    assert (first.left, first.width) == (pytest.approx(1000 * 0.1 / 6), pytest.approx(1000 * 0.5 / 6))
     assert [b.kind for b in drawn.outputs] == ["near"] * 5 + ["far"]
     assert "start +20 ms, end -30 ms" in drawn.outputs[4].title
     assert drawn.verdict == "1 of 18 boundaries more than 50 ms off, 1 word not found"

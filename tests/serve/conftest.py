@@ -41,7 +41,7 @@ def servers() -> Iterator:
     from stentor.serve.registry import load_models
     from stentor.serve.run import drained
     from stentor.serve.service import Limits, Service
-    from stentor.studio.server.origins import listen
+    from stentor.web.origins import listen
 
     running = []
 

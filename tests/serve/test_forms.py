@@ -12,7 +12,8 @@ from stentor.serve import uploads
 from stentor.serve.errors import ApiError, api_error
 from stentor.serve.forms import TranscriptionForm
 from stentor.serve.uploads import read_form
-from stentor.studio.server.origins import from_elsewhere
+from stentor.web import body
+from stentor.web.origins import from_elsewhere
 
 HEADERS = [(b"content-type", b"multipart/form-data; boundary=x")]
 
@@ -63,8 +64,8 @@ def test_too_much(parts, tmp_path, monkeypatch):
 
 
 def test_a_sender_who_never_ends(monkeypatch):
-    monkeypatch.setattr(uploads, "SILENT", 0.05)
-    monkeypatch.setattr(uploads, "SLOWEST", 10**9)
+    monkeypatch.setattr(body, "SILENT", 0.05)
+    monkeypatch.setattr(body, "SLOWEST", 10**9)
     with pytest.raises(ApiError, match="too slowly") as refusal:
         form(*[part(f'name="{n}"') for n in range(60)], pause=0.01)  # never silent for long
     assert refusal.value.status == 408

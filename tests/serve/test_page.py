@@ -9,10 +9,9 @@ from starlette.testclient import TestClient
 from browser import Browser
 from stentor.serve.app import create_app
 from stentor.serve.forms import ServerVad, TranscriptionForm
-from stentor.serve.metrics import Metrics
 from stentor.serve.registry import Registry
 from stentor.serve.routes.timings import AlignmentForm, DiarizationForm
-from stentor.serve.service import Service
+from stentor.serve.service import Metrics, Service
 from stentor.serve.speaking import SpeechForm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")

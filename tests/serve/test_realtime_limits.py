@@ -12,9 +12,9 @@ from test_limits import KEYS
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from stentor.inference.stream.ctc import CTCRecogniser
-from stentor.serve.client_secrets import MOST_OF_A_KEY, ClientSecrets
 from stentor.serve.errors import ApiError
 from stentor.serve.realtime import session as module
+from stentor.serve.service import MOST_OF_A_KEY, ClientSecrets
 
 MANUAL = {"turn_detection": None}
 

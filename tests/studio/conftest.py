@@ -60,7 +60,7 @@ def browser_of(folder, passwords, **headers):
     """A client of a studio with these passwords by person; it sends what a page of the studio sends."""
     from starlette.testclient import TestClient
 
-    from stentor.studio.page_routes import ROUTES
+    from stentor.studio.serve import ROUTES
     from stentor.studio.server.accounts import Accounts
     from stentor.studio.server.server import StudioServer
 

@@ -10,9 +10,9 @@ from stand_in import YAML, ended, starts, until
 
 from stentor.errors import ConfigError
 from stentor.studio.runs import detached, jobs, watch
-from stentor.studio.runs.follow import JsonlTail, tail
+from stentor.studio.runs.detached import tail
 from stentor.studio.runs.jobs import Job, state
-from stentor.studio.runs.progress import progress_of
+from stentor.studio.runs.progress import JsonlTail, progress_of
 
 
 def test_a_run_from_its_start_to_its_end(projects, train, monkeypatch):

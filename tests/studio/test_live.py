@@ -8,7 +8,8 @@ import pytest
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Hypothesis, Recogniser
 from stentor.inference.stream.stream import Stream
-from stentor.studio.runs import live, try_model
+from stentor.studio.runs import routes as live
+from stentor.studio.runs import try_model
 from stentor.studio.texts import texts
 
 RATE = 16000

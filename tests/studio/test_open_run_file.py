@@ -3,8 +3,7 @@
 import pytest
 
 from stentor.studio.runs import settings
-from stentor.studio.runs.form import BASIC
-from stentor.studio.runs.open_run_file import OpenRunFile
+from stentor.studio.runs.form import BASIC, OpenRunFile
 
 SMALL, OTHER = "small_speech_llm", "small_encoder_decoder"
 

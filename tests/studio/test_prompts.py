@@ -11,7 +11,7 @@ import pytest
 from stentor.errors import ConfigError, DataError
 from stentor.studio.dataset import hub_prompts, prompts
 from stentor.studio.dataset.prompts import own_list, phrases_of, prompt_id, readable, set_source, source_of, sources
-from stentor.studio.phrases import NAMES
+from stentor.studio.phrases import NAMES, checked_language
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def test_languages_are_those_of_phrases_and_of_models():
     assert {"yue", "haw", "la"} <= set(codes)  # of Whisper, without phrases
     assert dict(map(reversed, languages))["la"] != "Latin"
     with pytest.raises(ConfigError, match="no language code"):
-        prompts.checked_language("klingon")
-    assert [prompts.checked_language(c) for c in ("no", "pt-BR", " SV ", "", None)] == ["nb", "pt", "sv", None, None]
+        checked_language("klingon")
+    assert [checked_language(c) for c in ("no", "pt-BR", " SV ", "", None)] == ["nb", "pt", "sv", None, None]
 
 
 def test_recordings_belong_to_their_phrase_whatever_the_source(swedish):

@@ -58,7 +58,7 @@ def two(tmp_path):
     """Anna and Ben, at a studio without Gradio. Anna has a data set with one recording."""
     from starlette.testclient import TestClient
 
-    from stentor.studio.page_routes import ROUTES
+    from stentor.studio.serve import ROUTES
     from stentor.studio.server.accounts import Accounts
     from stentor.studio.server.server import StudioServer
 
@@ -74,7 +74,7 @@ def two(tmp_path):
 
 def every_route(dataset, id):
     """(method, path) of every route of ours, about a data set or run of that name."""
-    from stentor.studio.page_routes import ROUTES
+    from stentor.studio.serve import ROUTES
 
     values = {
         "dataset": dataset,
@@ -463,7 +463,7 @@ def test_the_answers_of_models_are_escaped():
     from pathlib import Path
 
     from stentor.report import drawings
-    from stentor.studio.runs import try_model_html
+    from stentor.studio.runs import try_model
     from stentor.studio.runs.try_model import ModelAnswer, RunTrial, TrialClip
 
     clip = TrialClip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
@@ -472,8 +472,8 @@ def test_the_answers_of_models_are_escaped():
     answers = [ModelAnswer(SCRIPT, False, 0.1, SCRIPT, words, errors=1, total=2), ModelAnswer("b", True, wrong=SCRIPT)]
     segments = [{"speaker": SCRIPT, "start": 0.0, "end": 0.5}]
     for page in (
-        try_model_html.listened(tried, clip, answers),
-        try_model_html.about(tried),
+        try_model.listened(tried, clip, answers),
+        try_model.about(tried),
         drawings.speakers(segments, clip.samples, clip.rate),
         drawings.words(words, clip.samples, clip.rate),
     ):

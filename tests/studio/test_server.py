@@ -12,10 +12,10 @@ import stentor.studio
 from stentor.cli import main
 from stentor.errors import ConfigError
 from stentor.studio.server.accounts import Accounts, passwords
-from stentor.studio.server.origins import is_local, listen
 from stentor.studio.server.routes import body, route
 from stentor.studio.server.server import USER, StudioServer, head, page_files
 from stentor.studio.texts import say, texts
+from stentor.web.origins import is_local, listen
 
 PEOPLE = {"anna": "the first password", "ben": "the second one"}
 

@@ -179,14 +179,16 @@ def test_a_finished_run_shows_its_results(projects, run):
     assert "25.00 % → 8.30 %" in text(status) and "5.00–12.00 %" in text(status)
     assert 'href="/studio/runs/first/report"' in status
     row = watch.row(job)
-    assert (row.state, row.steps, row.metric, row.before, row.after) == (
+    score = row.score
+    assert (row.state, row.steps, score.metric, score.set, score.before, score.after) == (
         "finished",
         "400",
-        "WER, held_out",
+        "WER",
+        "held_out",
         "25.00 %",
         "8.30 %",
     )
-    assert row.after_interval == "5.00–12.00 %" and row.time == "12 min 34 s"
+    assert score.after_interval == "5.00–12.00 %" and row.time == "12 min 34 s"
 
 
 def test_runs_are_compared(projects, run):
@@ -262,7 +264,7 @@ def test_a_look_reads_only_what_is_new(projects, run, living, monkeypatch):
     first = watch.view(projects, job)
     parsed = []
     loads = json.loads
-    monkeypatch.setattr("stentor.studio.runs.follow.json.loads", lambda line: parsed.append(line) or loads(line))
+    monkeypatch.setattr("stentor.studio.runs.progress.json.loads", lambda line: parsed.append(line) or loads(line))
     again = watch.view(projects, job)
     assert (again.status, again.curves, again.samples, again.log) == (
         first.status,

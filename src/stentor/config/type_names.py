@@ -40,9 +40,9 @@ def short(annotation: Any) -> str:
 
 def _options(annotation: Any, name: Any) -> list[str]:
     """The names of a union's members, null last, each once."""
-    members = _members(annotation)
-    options = [text for kind, limits in members if kind is not type(None) for text in name(kind, limits)]
-    if any(kind is type(None) for kind, _ in members):
+    kinds = members(annotation)
+    options = [text for kind, limits in kinds if kind is not type(None) for text in name(kind, limits)]
+    if any(kind is type(None) for kind, _ in kinds):
         options.append("null")
     return list(dict.fromkeys(options))
 
@@ -65,16 +65,16 @@ def either(options: Sequence[str]) -> str:
     return f"{', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else "".join(options)
 
 
-def _members(annotation: Any) -> list[tuple[Any, list[Any]]]:
+def members(annotation: Any) -> list[tuple[Any, list[Any]]]:
     """The members of a union, each with the bounds that apply to it."""
     if get_origin(annotation) is Annotated:
         inside, *metadata = get_args(annotation)
         # Of a member or an element the bounds are still in its `Field`.
         metadata = [part for m in metadata for part in (m.metadata if isinstance(m, FieldInfo) else [m])]
-        return [(kind, [*limits, *metadata]) for kind, limits in _members(inside)]
+        return [(kind, [*limits, *metadata]) for kind, limits in members(inside)]
     if list(alternatives(annotation)) == [annotation]:
         return [(annotation, [])]
-    return [member for kind in get_args(annotation) for member in _members(kind)]
+    return [member for kind in get_args(annotation) for member in members(kind)]
 
 
 def _phrases(kind: Any, limits: list[Any], plural: bool) -> list[str]:

@@ -6,7 +6,7 @@ benchmarks that are data sets on the Hub (https://huggingface.co/docs/hub/eval-r
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,16 +196,15 @@ def _summary(config: Mapping[str, Any], results: Mapping[str, Any], title: str) 
 def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     of_parts = any({"der", "loss"} & metrics.keys() for metrics in scores.values())
     basis = "made of" if of_parts else "errors / total"
-    rows = [f"| set | metric | value | 95 % interval | {basis} |", "|---|---|---|---|---|"]
+    rows = []
     for name, metrics in scores.items():
         for metric, score in metrics.items():
             if metric in MINOR:
                 continue
             parts = der_parts(score) or loss_parts(score)
             made_of = f"{score['errors']:,} / {score['total']:,}" if score.get("total") else parts
-            value = figure(metric, score["value"])
-            rows.append(f"| {plain(name)} | {label(metric)} | {value} | {interval(metric, score)} | {made_of} |")
-    return "\n".join(rows)
+            rows.append((plain(name), label(metric), figure(metric, score["value"]), interval(metric, score), made_of))
+    return table(("set", "metric", "value", "95 % interval", basis), rows)
 
 
 def _results_note(config: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
@@ -226,40 +225,38 @@ def _changes(results: Mapping[str, Any]) -> list[str]:
     rows = changes(results)
     if not rows:
         return []
-    lines = [
-        "| set | metric | before training | after | change | 95 % interval of the change |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         before, after = (
             f"{value} ({bounds})" if bounds else value
             for value, bounds in ((row.before, row.before_interval), (row.after, row.after_interval))
         )
-        lines.append(f"| {plain(row.set)} | {row.metric} | {before} | {after} | {row.change} | {row.change_interval} |")
+        lines.append((plain(row.set), row.metric, before, after, row.change, row.change_interval))
     notes = [
         "The same items were scored by the same code before the first step. Changes are relative; their intervals "
         "resample the items with both answers together."
     ]
     if worse := [f"{row.metric} on `{row.set}`" for row in rows if row.worse]:
         notes.append(f"**Training made it worse beyond chance: {', '.join(worse)}.**")
-    return ["### Before and after training", "\n".join(lines), " ".join(notes)]
+    head = ("set", "metric", "before training", "after", "change", "95 % interval of the change")
+    return ["### Before and after training", table(head, lines), " ".join(notes)]
 
 
 def _groups(results: Mapping[str, Any]) -> list[str]:
     """A table for each field that the records of a set differ in."""
     parts = []
-    for table in groups(results):
-        head = ["items", table.metric, "95 % interval", "errors / total"]
-        head += ["before training"] if table.compared else []
-        lines = [f"| {plain(table.field)} | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
-        for row in table.rows:
+    for by in groups(results):
+        head = [plain(by.field), "items", by.metric, "95 % interval", "errors / total"]
+        head += ["before training"] if by.compared else []
+        rows = []
+        for row in by.rows:
             cells = [plain(row.value), f"{row.items:,}", row.score, row.interval, row.made_of]
-            if table.compared:
+            if by.compared:
                 cells.append(f"{row.before} ({row.before_interval})" if row.before_interval else row.before)
-            lines.append(f"| {' | '.join(cells)} |")
-        parts += [f"### {plain(table.set)} by {plain(table.field)}", "\n".join(lines)]
-        if table.more:
-            parts.append(f"{table.more:,} more with fewer items are in `results.json` of the run.")
+            rows.append(cells)
+        parts += [f"### {plain(by.set)} by {plain(by.field)}", table(head, rows)]
+        if by.more:
+            parts.append(f"{by.more:,} more with fewer items are in `results.json` of the run.")
     return parts
 
 
@@ -346,3 +343,9 @@ def _of_speech(config: Mapping[str, Any]) -> list[str]:
 def plain(text: str) -> str:
     """Text of the user, so that Markdown shows it as it is."""
     return re.sub(r"([\\`*_{}\[\]<>()#|])", r"\\\1", str(text).replace("\n", " "))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; its cells are Markdown."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])

@@ -23,7 +23,8 @@ from stentor.data.storage import as_path, join
 from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError, DataError, MissingData
 from stentor.metrics.format import duration
-from stentor.publish.card import plain
+from stentor.publish.card import plain, table
+from stentor.publish.files import link_or_copy
 from stentor.text.languages import known_code
 
 PLAYED = (".wav", ".flac", ".mp3", ".ogg", ".opus")
@@ -233,8 +234,7 @@ def _put(
     channel = channel_of(record)
     if is_whole_file and channel is None and not flac and source.suffix.lower() in PLAYED:
         file = file.with_name(file.name + source.suffix.lower())
-        if not (link and _linked(source, folder / file)):
-            shutil.copyfile(source, folder / file)
+        (link_or_copy if link else shutil.copyfile)(source, folder / file)
         return file, info.duration, info.sample_rate
     file = file.with_name(file.name + ".flac")
     from stentor.audio.io import read, write
@@ -242,14 +242,6 @@ def _put(
     audio = read(source, info.sample_rate, start, None if is_whole_file else seconds, False, channel)
     write(folder / file, audio, info.sample_rate)
     return file, len(audio) / info.sample_rate, info.sample_rate
-
-
-def _linked(source: Path, to: Path) -> bool:
-    try:
-        to.hardlink_to(source.resolve())
-    except OSError:  # another disk
-        return False
-    return True
 
 
 def _slug(name: str) -> str:
@@ -336,14 +328,12 @@ def _card_data(name: str, licence: str | None, splits: Mapping[str, SplitFacts])
 
 def _table(splits: Mapping[str, SplitFacts]) -> str:
     """A row for each split, in Markdown."""
-    rows = ["| split | records | audio | longest | speakers | languages |", "|---|---|---|---|---|---|"]
+    rows = []
     for split, s in splits.items():
         languages = ", ".join(plain(c) for c in sorted(s.languages)) or "not declared"
         speakers = f"{len(s.speakers):,}" if s.speakers else "not declared"
-        rows.append(
-            f"| {split} | {s.records:,} | {duration(s.seconds)} | {s.longest:.1f} s | {speakers} | {languages} |"
-        )
-    return "\n".join(rows)
+        rows.append((split, f"{s.records:,}", duration(s.seconds), f"{s.longest:.1f} s", speakers, languages))
+    return table(("split", "records", "audio", "longest", "speakers", "languages"), rows)
 
 
 MEANINGS = {

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from stentor.data.yaml_text import read_yaml
 from stentor.errors import LEAST_SECRET, SECRET_NAMES, TOKEN, ConfigError, hide
 from stentor.publish.hub_errors import LOGIN, clean, explained, passing, root, short, unanswered
@@ -31,6 +33,8 @@ Build = Callable[[Path], list[str]]
 REPO = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?<![.-])")
 WAITS = [2.0, 10.0, 30.0]
 """Seconds before an upload that broke is tried again, on top of the client's own retries of each request."""
+ARRIVED = re.compile(r"([\d,]+)/([\d,]+) uploaded \(([\d.]+)(\w+) transferred\)")
+"""How the client says how much it has uploaded."""
 READABLE = (".md", ".yaml", ".yml", ".json", ".jsonl", ".txt", ".py", ".toml", ".cfg", ".csv")
 """Endings of the files that are searched for tokens before anything is sent."""
 
@@ -122,7 +126,7 @@ def upload(
             say(f"The Space's secret {name} is set.")
         sizes = [p.stat().st_size for p in folder.rglob("*") if p.is_file()]
         say(f"Sending {len(sizes)} files ({_size(sum(sizes))}) to the {target.noun} {target.repo} as {user}.")
-        with _quiet(), _progress(say):
+        with _logged(say):
             _send(api, folder, target, message or f"Publish with Stentor: {target.noun}", say)
     sent = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     if left := sorted(before - sent - {".gitattributes"}):
@@ -232,20 +236,10 @@ def _place(beside: Path | None) -> Iterator[Path]:
         return
     for left in beside.glob(f"{prefix}*"):
         number = left.name.removeprefix(prefix).partition("-")[0]
-        if number.isdigit() and not _runs(int(number)):
+        if number.isdigit() and not psutil.pid_exists(int(number)):
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", dir=beside) as place:
         yield Path(place)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        pass
-    return True
 
 
 def _user(api: Any, target: Target) -> str:
@@ -325,59 +319,35 @@ def _send(api: Any, folder: Path, target: Target, message: str, say: Say) -> Non
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Progress bars on a terminal only, and the client's log without tokens and signed addresses."""
+def _logged(say: Say) -> Iterator[None]:
+    """The client's log without tokens and signed addresses, and how far it is: by its bars on a terminal, elsewhere in
+    a line every half minute."""
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     def redact(record: logging.LogRecord) -> bool:
         record.msg, record.args = clean(record.getMessage()), ()
         return True
 
-    handlers = [*logging.getLogger("huggingface_hub").handlers, *logging.getLogger().handlers]
-    bars = not are_progress_bars_disabled() and not sys.stderr.isatty()
-    for handler in handlers:
-        handler.addFilter(redact)
-    if bars:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(redact)
-        if bars:
-            enable_progress_bars()
-
-
-class _Progress(logging.Handler):
-    """Hands on how far the client says that it is, as it does every half minute where there is no terminal."""
-
-    SAID = re.compile(r"([\d,]+)/([\d,]+) uploaded \(([\d.]+)(\w+) transferred\)")
-
-    def __init__(self, say: Say):
-        super().__init__()
-        self.say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if (match := self.SAID.search(record.getMessage())) and float(match[3]):
+    def tell(record: logging.LogRecord) -> bool:
+        if (match := ARRIVED.search(record.getMessage())) and float(match[3]):
             done, total, count, unit = match.groups()
-            self.say(f"{done} of {total} large files have arrived ({count} {unit} sent).")
+            say(f"{done} of {total} large files have arrived ({count} {unit} sent).")
+        return False  # the client's own line is not shown
 
-
-@contextlib.contextmanager
-def _progress(say: Say) -> Iterator[None]:
-    log, handler = logging.getLogger("huggingface_hub._upload_pipeline"), _Progress(say)
-    if sys.stderr.isatty():
-        yield  # the client draws bars there
-        return
-    before = log.level, log.propagate
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    log.addHandler(handler)
-    try:
+    with contextlib.ExitStack() as undo:
+        for handler in (*logging.getLogger("huggingface_hub").handlers, *logging.getLogger().handlers):
+            handler.addFilter(redact)
+            undo.callback(handler.removeFilter, redact)
+        if not sys.stderr.isatty():
+            if not are_progress_bars_disabled():
+                disable_progress_bars()
+                undo.callback(enable_progress_bars)
+            uploads = logging.getLogger("huggingface_hub._upload_pipeline")
+            undo.callback(uploads.setLevel, uploads.level)
+            uploads.setLevel(logging.INFO)
+            uploads.addFilter(tell)
+            undo.callback(uploads.removeFilter, tell)
         yield
-    finally:
-        log.removeHandler(handler)
-        log.level, log.propagate = before
 
 
 def _size(count: float) -> str:

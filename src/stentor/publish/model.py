@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from stentor.data.yaml_text import read_yaml
 from stentor.errors import ConfigError
-from stentor.inference.load import find_export
+from stentor.inference.load import TRAINING_CONFIG, find_export
 from stentor.inference.speak.voice import VOICES
-from stentor.publish.base_models import local_bases, read, tensors
 from stentor.publish.card import TaskOf, base_models, on_hub, training_sources, write_card
+from stentor.publish.files import link_or_copy, local_bases, read, tensors
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 FACTS = ("config.json", "training_config.json", "train_results.json", "eval_results.json", "adapter_config.json")
@@ -84,13 +84,12 @@ def make_card(
     and nothing to write one from.
     """
     source = _source(model)
-    config, results = _facts(source), {}
+    config = read(source / TRAINING_CONFIG)
     readme = to / "README.md"
-    if (Path(model) / "results.json").is_file():
-        results = read(Path(model) / "results.json")
-        if config := _resolved(Path(model)) or config:
-            readme.unlink(missing_ok=True)
-            write_card(to, config, results, task_of)
+    results = read(Path(model) / "results.json")
+    if results and (config := _resolved(Path(model)) or config):
+        readme.unlink(missing_ok=True)
+        write_card(to, config, results, task_of)
     if card is not None:
         _put(card, readme)
     elif not readme.is_file() and (source / "README.md").is_file():
@@ -245,22 +244,12 @@ def _put(file: Path, to: Path) -> None:
     """JSON and texts are copied, since they may be changed; weights are hard links where the disk allows it."""
     to.parent.mkdir(parents=True, exist_ok=True)
     to.unlink(missing_ok=True)
-    if file.suffix in (".safetensors", ".onnx") or file.name == "model.bin":
-        try:
-            to.hardlink_to(file.resolve())
-            return
-        except OSError:  # another disk
-            pass
-    shutil.copyfile(file, to)
+    weights = file.suffix in (".safetensors", ".onnx") or file.name == "model.bin"
+    (link_or_copy if weights else shutil.copyfile)(file, to)
 
 
 def _hidden(name: Path) -> bool:
     return any(part.startswith(".") and part != ".eval_results" for part in name.parts) or "__pycache__" in name.parts
-
-
-def _facts(export: Path) -> dict[str, Any]:
-    path = export / "training_config.json"
-    return read(path) if path.is_file() else {}
 
 
 def _resolved(run: Path) -> dict[str, Any]:

@@ -12,7 +12,6 @@ The page needs no package of Debian's (no packages.txt): soundfile and PyAV brin
 
 import json
 import platform
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from typing import Any
 
 from stentor.errors import ConfigError
 from stentor.inference.load import CONFIG, HUB_ID, TRAINING_CONFIG, find_export
-from stentor.publish.base_models import local_bases
-from stentor.publish.card import PIPELINES, base_models, languages
+from stentor.publish.card import PIPELINES, base_models, languages, plain
+from stentor.publish.files import local_bases, read
 
 TEMPLATES = Path(__file__).parent / "templates" / "space"
 PACKAGE = Path(__file__).parents[1]
@@ -151,7 +150,7 @@ def _planned(
     local = Path(model).exists() or not HUB_ID.fullmatch(name)
     if local:
         export: Path | None = find_export(model)
-        training, config = (_read(export / file) for file in (TRAINING_CONFIG, CONFIG))  # type: ignore[operator]
+        training, config = (read(export / file) for file in (TRAINING_CONFIG, CONFIG))  # type: ignore[operator]
         if not here and (bases_here := local_bases(export)):  # type: ignore[arg-type]
             raise ConfigError(
                 f"{export} needs its base model {bases_here[0]}, a folder that a Space has not: make it whole with "
@@ -193,12 +192,12 @@ def requirements(family: str, hardware: str) -> str:
     allowed = _space_ranges()
     lines = [CPU_WHEELS] if hardware.startswith("cpu") else []
     for package in sorted({*PACKAGES, *OF_FAMILY.get(family, ())}):
-        plain = package.partition("[")[0]
+        bare = package.partition("[")[0]
         try:
-            installed = Version(version(plain)).public  # without +cpu and the like
+            installed = Version(version(bare)).public  # without +cpu and the like
         except PackageNotFoundError:
-            raise ConfigError(f"A demo needs {plain}, which is not installed: pip install '{package}'.") from None
-        accepted = allowed.get(canonicalize_name(plain))
+            raise ConfigError(f"A demo needs {bare}, which is not installed: pip install '{package}'.") from None
+        accepted = allowed.get(canonicalize_name(bare))
         fits = accepted is None or accepted.contains(installed, prereleases=True)
         lines.append(f"{package}=={installed}" if fits else f"{package}{accepted}")
     return "\n".join(lines) + "\n"
@@ -245,7 +244,7 @@ def _readme(facts: Mapping[str, Any], hardware: str) -> str:
     limits = facts["limits"]
     parts = [
         f"---\n{data.to_yaml()}\n---",
-        f"# {_plain(facts['title'])}",
+        f"# {plain(facts['title'])}",
         f"{facts['description']} {PIPELINES[facts['task']][1]} with {served}, trained and served with Stentor.",
         f"Recordings may have {limits['seconds']} s and {limits['megabytes']} MB, texts {limits['characters']} "
         "characters; limits and texts are in `space.json`. Recordings and answers are deleted after an hour.",
@@ -282,7 +281,7 @@ def _of_hub(model: str, task: str | None) -> tuple[dict[str, Any], dict[str, Any
     configs: list[dict[str, Any]] = []
     for file in (TRAINING_CONFIG, CONFIG):
         try:
-            configs.append(_read(Path(hf_hub_download(model, file))))
+            configs.append(read(Path(hf_hub_download(model, file))))
         except RepositoryNotFoundError as error:
             raise ConfigError(
                 f"There is no model {model} on the Hugging Face Hub that you may read (private ones need `hf auth "
@@ -298,17 +297,3 @@ def _of_hub(model: str, task: str | None) -> tuple[dict[str, Any], dict[str, Any
                 ) from error
             return {}, {}  # to ask again would take as long again
     return configs[0], configs[1]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path} cannot be read as a JSON object ({error}): export the model again.") from error
-
-
-def _plain(text: str) -> str:
-    """For Markdown: on one line, nothing in it marks anything up."""
-    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))

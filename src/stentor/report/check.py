@@ -1,15 +1,13 @@
 """The page of `stentor prepare check`: what a data set holds and what looks wrong in it, with players."""
 
-import time
 from typing import Any
 
 from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.dataloading.dataset_report import RARE, DatasetReport
 from stentor.errors import StentorError
-from stentor.report.drawings import environment, template_source
-from stentor.report.histograms import bars
+from stentor.report.pages import page
 from stentor.report.sounds import RATE, mp3
-from stentor.version import __version__
+from stentor.report.svg import bars
 
 PLAYERS = 8
 """Players of each finding."""
@@ -26,8 +24,7 @@ TITLES = {
 
 
 def render(report: DatasetReport) -> str:
-    """The page, as one file that loads nothing from elsewhere and runs no script."""
-    pages = environment()
+    """The page, which runs no script."""
     spare = BUDGET
     findings = []
     for finding in report.findings:
@@ -41,16 +38,14 @@ def render(report: DatasetReport) -> str:
         title, about = KINDS[finding.kind]
         finding_page = {"kind": finding.kind, "title": title, "about": about, "count": finding.count}
         findings.append({**finding_page, "records": records})
-    return pages.get_template("check.html").render(
+    return page(
+        "check.html",
         report=report,
-        style=template_source(pages, "report.css") + template_source(pages, "parts.css"),
         charts=[bars(data, *TITLES[name]) for name, data in report.histograms.items()],
         findings=findings,
         strange=[c for c in report.characters if c["outside"]],
         rare=[c for c in report.characters if c["rare"] and not c["outside"]],
         few=RARE,
-        version=__version__,
-        written=time.strftime("%Y-%m-%d %H:%M"),
     )
 
 

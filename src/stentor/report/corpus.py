@@ -12,10 +12,9 @@ from stentor.data.record_table import RecordTable
 from stentor.dataloading.dataset_report import histogram
 from stentor.errors import StentorError
 from stentor.inference.segments.base import Limit, Stage
-from stentor.report.drawings import environment, template_source
-from stentor.report.histograms import Bars, bars
+from stentor.report.pages import page
 from stentor.report.sounds import RATE, mp3
-from stentor.version import __version__
+from stentor.report.svg import Bars, bars
 
 KEPT, DROPPED = 8, 3
 """Segments to hear: of those kept, and of each reason."""
@@ -46,9 +45,7 @@ def render(
     records: RecordTable[dict[str, Any]],
     rejects: RecordTable[dict[str, Any]],
 ) -> str:
-    """The page, as one file that loads nothing from elsewhere and runs no script. `folder` is what relative paths of
-    the audio start from."""
-    pages = environment()
+    """The page, which runs no script. `folder` is what relative paths of the audio start from."""
     spare = [BUDGET]
     rows: dict[tuple[str, str], list[int]] = {}
     for row, record in enumerate(rejects):
@@ -63,9 +60,9 @@ def render(
     for record in records:
         if name := record.get("speaker"):
             speakers[name] = speakers.get(name, 0.0) + record["duration"] / 3600
-    return pages.get_template("corpus.html").render(
+    return page(
+        "corpus.html",
         summary=summary,
-        style=template_source(pages, "report.css") + template_source(pages, "parts.css"),
         charts=list(filter(None, (_chart(m, stages, records, rejects) for m in _measures(stages)))),
         reasons=sorted(reasons, key=lambda r: -r["hours"]),
         kept=clips_of(folder, records, KEPT, spare),
@@ -73,7 +70,6 @@ def render(
             "Languages": [row for row in summary["languages"].items() if row[0] != "unknown"],
             "Speakers": sorted(speakers.items(), key=lambda s: -s[1]),
         },
-        version=__version__,
     )
 
 

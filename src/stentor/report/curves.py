@@ -21,6 +21,13 @@ LOOP = (
 """How the loop ran: key, title, note, whether it is a share."""
 
 
+def evaluated(key: str) -> tuple[str, str]:
+    """Set and metric of a key `eval/SET/METRIC` of metrics.jsonl; empty texts for every other key."""
+    kind, _, rest = key.partition("/")
+    name, _, metric = rest.partition("/")
+    return (name, metric) if kind == "eval" and metric else ("", "")
+
+
 class Series:
     """The numbers in rows of metrics.jsonl, which may be added as they come."""
 
@@ -80,8 +87,9 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
     """Charts of the evaluation metrics, with that of the training loss after the first."""
     metrics: dict[str, list[str]] = {}
     for key in series:
-        if key.startswith("eval/") and key.count("/") >= 2 and key.split("/", 2)[2] not in MINOR:
-            metrics.setdefault(key.split("/", 2)[2], []).append(key)
+        metric = evaluated(key)[1]
+        if metric and metric not in MINOR:
+            metrics.setdefault(metric, []).append(key)
     terms = [m for m in metrics if m.startswith("loss_")]
     if len(terms) == 1:  # the same as the loss
         del metrics[terms[0]]
@@ -92,7 +100,7 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
         unit = ", ms" if metric.endswith("_ms") else ""
-        names = [k.split("/", 2)[1] for k in keys]
+        names = [evaluated(k)[0] for k in keys]
         shape = {"percent": is_rate(metric), "zero": is_rate(metric), "log": low > 0 and top / low > 8}
         note = f"evaluation{unit}, ring: best"
         add(_title(metric), keys, names, note=note, marks=True, best=_better(metric), **shape)
@@ -100,7 +108,7 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
             _training_loss(series, add)
     if not metrics:
         _training_loss(series, add)
-    for name in dict.fromkeys(key.split("/", 2)[1] for keys in codebooks.values() for key in keys):
+    for name in dict.fromkeys(evaluated(key)[0] for keys in codebooks.values() for key in keys):
         keys_of_set = [f"eval/{name}/{metric}" for metric in codebooks]
         numbers = _numbers(keys_of_set)
         add(f"Loss by codebook, {name}", keys_of_set, numbers, note="evaluation", marks=True, ordered=True)
@@ -124,19 +132,19 @@ def compared(runs: Mapping[str, Series]) -> list[Chart]:
     """Charts with a line for each run: evaluation metrics set by set, the training loss, the learning rate. What only
     one of several runs measured is left out."""
     keys = list(dict.fromkeys(key for series in runs.values() for key in series.values))
-    keys = [k for k in keys if k.startswith("eval/") and k.count("/") >= 2 and k.split("/", 2)[2] not in MINOR]
-    sets = {key.split("/", 2)[1] for key in keys}
+    keys = [k for k in keys if evaluated(k)[1] not in ("", *MINOR)]
+    sets = {evaluated(key)[0] for key in keys}
     charts: list[Chart] = []
     for key in [*keys[:1], "train/loss", *keys[1:], "lr"]:
         curves = [Curve(name, *series.values[key]) for name, series in runs.items() if key in series.values]
         if len(curves) < min(2, len(runs)):
             continue
-        if not key.startswith("eval/"):
+        name, metric = evaluated(key)
+        if not metric:
             title = {"train/loss": "Training loss", "lr": "Learning rate"}[key]
             rate = key == "lr"
             charts.append(chart(title, curves, ChartStyle(smooth=not rate, zero=rate, log=False if rate else None)))
             continue
-        _, name, metric = key.split("/", 2)
         title = _title(metric) + (f", {name}" if len(sets) > 1 else "")
         rate = is_rate(metric)
         style = ChartStyle("evaluation, ring: best", rate, zero=rate, marks=True, best=_better(metric))

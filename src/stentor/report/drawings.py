@@ -6,22 +6,19 @@ Each function answers an HTML fragment whose texts are escaped. A page shows it 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.data.audio_base64 import encode_audio
 from stentor.report import timeline, word_times
 from stentor.report.examples import UNSURE, compare
-from stentor.report.figures import SIZE
+from stentor.report.pages import macro, source
 from stentor.report.sounds import data_url
 from stentor.report.spectrogram import png, spectrogram
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from stentor.report.svg import SIZE, Span, span, spans_of, step_of, ticks_of
 
 LONGEST = 120.0
 """Seconds of a recording that are drawn; a drawing holds its sound."""
@@ -48,7 +45,7 @@ def words(transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: in
     if not transcript:
         return _nothing()
     samples, seconds, partly = _shown(samples, rate)
-    lines = [_word_line(transcript, samples, rate, *span) for span in timeline.spans_of(seconds, LINE)]
+    lines = [_word_line(transcript, samples, rate, *span) for span in spans_of(seconds, LINE)]
     return _render("words.html", "answered", Answer(lines, _sound(samples, rate), partly))
 
 
@@ -60,7 +57,7 @@ def speakers(segments: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: i
     samples, seconds, partly = _shown(samples, rate)
     inside = [{**s, "end": min(s["end"], seconds)} for s in segments if s["start"] < seconds]
     compared = timeline.compare(inside, [], None, seconds)
-    lines = [timeline.line(compared, *span) for span in timeline.spans_of(seconds, timeline.LINE)]
+    lines = [timeline.line(compared, *span) for span in spans_of(seconds, timeline.LINE)]
     return _render("timeline.html", "answered", Answer(lines, _sound(samples, rate), partly))
 
 
@@ -84,7 +81,7 @@ def sound(samples: np.ndarray, rate: int) -> str:
     """A player over the sound's spectrogram. `samples` float32 [samples] at `rate` Hz, at most `LONGEST` seconds of
     which are drawn; it can be heard whole."""
     shown, seconds, _ = _shown(samples, rate)
-    ticks = timeline.ticks_of(0.0, seconds, timeline.step_of(seconds))
+    ticks = ticks_of(0.0, seconds, step_of(seconds))
     picture = data_url("image/png", png(spectrogram(shown, rate)))
     line = word_times.Drawing(0.0, seconds, ticks, picture=picture)
     return _render("words.html", "answered", Answer([line], _sound(samples, rate), ""))
@@ -100,41 +97,17 @@ def differences(
 
 def style() -> str:
     """The style sheet of all drawings, in the colours of Gradio's theme, light and dark; it reaches nothing else."""
-    pages = environment()
-    inner = "".join(_macro(pages, page, "style") for page in ("pairs.html", "words.html", "timeline.html"))
-    return template_source(pages, "drawn.css").replace("/* DRAWINGS */", inner)
+    inner = "".join(macro(page, "style") for page in ("pairs.html", "words.html", "timeline.html"))
+    return source("drawn.css").replace("/* DRAWINGS */", inner)
 
 
 def script() -> str:
     """The JavaScript that lets drawings play, to be run once in a page."""
-    return template_source(environment(), "drawn.js")
+    return source("drawn.js")
 
 
-@functools.cache
-def environment() -> Environment:
-    """Where the templates of the report and of drawings are; texts in them are escaped. Each is compiled once in a
-    process."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    from stentor.metrics.format import count, duration, figure
-
-    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
-    pages = Environment(loader=PackageLoader("stentor.report"), autoescape=True, undefined=StrictUndefined, **blocks)
-    pages.filters |= {"duration": duration, "short": count, "figure": lambda value, metric: figure(metric, value)}
-    return pages
-
-
-def _render(page: str, macro: str, *arguments: Any) -> str:
-    return f'<div class="stentor-drawn">{_macro(environment(), page, macro, *arguments)}</div>'
-
-
-def _macro(pages: Environment, page: str, macro: str, *arguments: Any) -> str:
-    return str(vars(pages.get_template(page).module)[macro](*arguments))
-
-
-def template_source(pages: Environment, name: str) -> str:
-    """A template as it is written, such as a style sheet."""
-    return pages.loader.get_source(pages, name)[0]  # type: ignore[union-attr]
+def _render(page: str, name: str, *arguments: Any) -> str:
+    return f'<div class="stentor-drawn">{macro(page, name, *arguments)}</div>'
 
 
 def _nothing() -> str:
@@ -153,21 +126,19 @@ def _shown(samples: np.ndarray, rate: int) -> tuple[np.ndarray, float, str]:
 def _word_line(
     transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int, begin: float, end: float
 ) -> word_times.Drawing:
-    def boxed(word: Mapping[str, Any]) -> word_times.Box:
+    def boxed(word: Mapping[str, Any]) -> Span:
         sure = word.get("confidence")
         title = f"{word['word']}: {word['start']:.2f}–{word['end']:.2f} s"
         title += "" if sure is None else f", confidence {sure:.2f}"
         kind = "right unsure" if sure is not None and sure < UNSURE else "right"
-        shown = word_times.box(word, begin, end, kind, title)
-        shown.start, shown.end = word["start"], word["end"]  # the sound is that of the whole recording
-        return shown
+        return span(word["start"], word["end"], (begin, end), title, kind, word["word"])
 
     outputs = [boxed(w) for w in transcript if word_times.has_times(w) and w["start"] < end and w["end"] > begin]
     picture = png(spectrogram(samples[round(begin * rate) : round(end * rate)], rate))
     return word_times.Drawing(
         begin,
         end,
-        timeline.ticks_of(begin, end, 0.5 if end - begin > 2 else 0.2),
+        ticks_of(begin, end, 0.5 if end - begin > 2 else 0.2),
         outputs=outputs,
         output_lines=word_times.lines(outputs, 0, SIZE),
         picture=data_url("image/png", picture),

@@ -60,7 +60,9 @@ def choose(
     rest = sorted(set(range(len(rows))) - set(bad), key=lambda i: hashlib.blake2b(str(rows[i]["id"]).encode()).digest())
 
     def example(i: int) -> ReportExample:
-        return _example(rows[i], normalizer, int(errors[i]), int(totals[i]))
+        shown = example_of(rows[i], normalizer)
+        shown.errors, shown.total = int(errors[i]), int(totals[i])  # of the texts as a whole, as they are scored
+        return shown
 
     return [example(i) for i in bad], [example(i) for i in rest[:typical]]
 
@@ -112,12 +114,12 @@ def _units(text: str, normalizer: str, language: str | None) -> list[tuple[str, 
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, str] | None:
-    reference, output = row.get("reference", {}).get("text"), row.get("output", {}).get("text")
+    reference, output = ((row.get(side) or {}).get("text") for side in ("reference", "output"))
     return (reference, output) if isinstance(reference, str) and isinstance(output, str) else None
 
 
 def _language(row: Mapping[str, Any]) -> str | None:
-    return row.get("reference", {}).get("language") or (row.get("record") or {}).get("language")
+    return (row.get("reference") or {}).get("language") or (row.get("record") or {}).get("language")
 
 
 def _errors(rows: Sequence[Mapping[str, Any]], normalizer: str) -> Any:
@@ -136,29 +138,33 @@ def _errors(rows: Sequence[Mapping[str, Any]], normalizer: str) -> Any:
     return count_errors(pairs) if pairs else np.zeros((0, 4), np.int64)
 
 
-def _example(row: Mapping[str, Any], normalizer: str, errors: int, total: int) -> ReportExample:
-    record = row.get("record") or {}
+def example_of(row: Mapping[str, Any], normalizer: str) -> ReportExample:
+    """A prediction as it is shown, without its sound; its errors are those between its two texts."""
+    record, texts = row.get("record") or {}, _texts(row)
     example = ReportExample(
-        id=str(row["id"]),
+        id=str(row.get("id")),
         seconds=float(row.get("seconds") or 0.0),
         speaker=record.get("speaker"),
         language=_language(row),
-        errors=errors,
-        total=total,
+        errors=0,
+        total=0,
         record=record,
         context=record.get("context"),
     )
-    texts = _texts(row)
     if texts is None:
         example.reference, example.output = _short(row.get("reference")), _short(row.get("output"))
         return example
     output = row["output"]
     example.cells = compare(*texts, normalizer, example.language, output.get("words") or ())
+    example.errors = sum(cell.kind != "equal" for cell in example.cells)
+    example.total = sum(cell.reference is not None for cell in example.cells)
     ctc = output.get("ctc")
     example.ctc = ctc.get("text") if isinstance(ctc, dict) else ctc
     return example
 
 
-def _short(value: Any, longest: int = 400) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+def _short(value: Mapping[str, Any] | None, longest: int = 400) -> str:
+    """What is no text, as JSON without its sound; empty where there is nothing."""
+    shown = {key: part for key, part in (value or {}).items() if key != "audio"}
+    text = json.dumps(shown, ensure_ascii=False) if shown else ""
     return text if len(text) <= longest else text[:longest] + " …"

@@ -1,7 +1,7 @@
 """Line charts as plain data for the report's template: SVG paths, ticks and the values to show under the pointer.
 
-The drawing is split in two so that it stays crisp at any width: lines are paths in a unit box (0..1000, y down) that
-the browser stretches with strokes of constant width; tick labels are text placed in percent, never stretched.
+The drawing is split in two so that it stays crisp at any width: lines are paths in the box of svg.py with strokes of
+constant width; tick labels are text.
 """
 
 import math
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-SIZE = 1000
+from stentor.report.svg import SIZE, Tick
+
 POINTS = 400
 """Most points of a curve in the page; longer curves are drawn by the mean, lowest and highest of each stretch."""
 LETTER, LINE = 3.0, 8.0
@@ -48,13 +49,6 @@ class ChartLine:
     last: str = ""
     labels: list[tuple[float, float, str]] = field(default_factory=list)
     """Texts and their places in percent (left, bottom)."""
-
-
-@dataclass
-class Tick:
-    at: float
-    """Percent from the left or from the bottom."""
-    label: str
 
 
 @dataclass

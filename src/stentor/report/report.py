@@ -1,28 +1,24 @@
 """The run report: one HTML file that holds everything, made from the files of a run folder alone."""
 
-import base64
-import hashlib
 import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.report.changes import changes, groups
-from stentor.report.curves import all_charts
-from stentor.report.drawings import environment
+from stentor.report.curves import all_charts, evaluated
 from stentor.report.examples import BUDGET, UNSURE
 from stentor.report.figures import values
+from stentor.report.pages import page
 from stentor.report.run_folder import RunFolder, read_run
 from stentor.report.sets import SETS, example_sets
 from stentor.report.streams import stream_figures
 from stentor.report.timeline import MOST, Timelines, timelines
 from stentor.report.voices import voiced_sets
 from stentor.report.word_times import WordTimes, word_times
-from stentor.version import __version__
 
 REASONS = {
     "too_long": "longer than data.max_seconds",
@@ -56,19 +52,15 @@ def write_report(run_folder: Path) -> Path:
 
 
 def render(run: RunFolder) -> str:
-    """The page. It loads nothing: no scripts, fonts or pictures from elsewhere."""
-    pages = environment()
-    code, digest = script()
+    """The page."""
     charts, streams = all_charts(run.metrics), stream_figures(run.streams)
     timed, budget = timed_sets(run, BUDGET)
     spoken, budget = spoken_sets(run, budget)
     voiced, budget = voiced_sets(run, budget)
     sets = example_sets(run, budget, {t.name for t in timed}, {s.name for s in spoken} | {v.name for v in voiced})
-    return pages.get_template("report.html").render(
+    return page(
+        "report.html",
         run=run,
-        script=code,
-        digest=digest,
-        style=_template("report.css") + _template("parts.css"),
         boards=boards(run),
         changes=changes(run.results),
         groups=groups(run.results),
@@ -87,20 +79,7 @@ def render(run: RunFolder) -> str:
         environment=list(flat(without(run.results.get("environment") or {}, "command"))),
         command=command(run),
         unsure=UNSURE,
-        version=__version__,
-        written=time.strftime("%Y-%m-%d %H:%M"),
     )
-
-
-def script() -> tuple[str, str]:
-    """The page's script and its SHA-256 in base64. Transcripts are strangers' text. They are escaped, and the page
-    allows no script but the one with this hash."""
-    code = "".join(_template(name) for name in ("charts.js", "report.js", "drawn.js"))
-    return code, base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-
-
-def _template(name: str) -> str:
-    return resources.files("stentor.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 # Headline -------------------------------------------------------------------------------------------------------------
@@ -160,8 +139,8 @@ def last_scores(run: RunFolder) -> dict[str, dict[str, dict[str, Any]]]:
     scores: dict[str, dict[str, dict[str, Any]]] = {}
     for row in run.metrics:
         for key, value in row.items():
-            if key.startswith("eval/") and key.count("/") >= 2:
-                _, name, metric = key.split("/", 2)
+            name, metric = evaluated(key)
+            if metric:
                 scores.setdefault(name, {})[metric] = {"value": value}
     return scores
 

@@ -11,10 +11,9 @@ from stentor.data.atomic_write import atomic_path
 from stentor.metrics.format import figure, interval, label, percent
 from stentor.report.corpus import BUDGET, clips_of
 from stentor.report.curves import Curve
-from stentor.report.drawings import environment, template_source
 from stentor.report.figures import Chart, ChartStyle, chart, values
-from stentor.report.report import REASONS, script
-from stentor.version import __version__
+from stentor.report.pages import page
+from stentor.report.report import REASONS
 
 EXAMPLES = 4
 """Records to hear: of each kind that entered, and of each reason."""
@@ -40,12 +39,11 @@ def write_rounds_report(folder: Path) -> Path:
 
 
 def render(folder: Path, results: dict[str, Any]) -> str:
-    """The page, as one file that loads nothing from elsewhere."""
-    pages = environment()
-    code, digest = script()
+    """The page."""
     rounds, spare = results["rounds"], [BUDGET]
     charts = [_by_round(results), *_hours(rounds), *_sweep(results)]
-    return pages.get_template("rounds.html").render(
+    return page(
+        "rounds.html",
         name=folder.resolve().name,
         results=results,
         rounds=[_row(results, r) for r in rounds],
@@ -56,10 +54,6 @@ def render(folder: Path, results: dict[str, Any]) -> str:
         sets=_sets(results),
         metric=label(_metric(results)),
         assurance=f"{100 * results['assurance']:g} %",
-        script=code,
-        digest=digest,
-        style=template_source(pages, "report.css") + template_source(pages, "parts.css"),
-        version=__version__,
     )
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from math import ceil
 from typing import Any
 
 import numpy as np
 
 from stentor.metrics.format import figure
-from stentor.report.figures import SIZE, Tick
 from stentor.report.sounds import player
+from stentor.report.svg import SIZE, Span, Tick, span, spans_of, step_of, ticks_of
 
 LINE = 60.0
 """Seconds that one line shows at most."""
@@ -20,21 +19,6 @@ MOST = 20
 """Recordings that are drawn in one page."""
 COLOURS = 6
 KINDS = ("missed", "false alarm", "confused")
-TICKS = (0.5, 1, 2, 5, 10)
-"""Seconds between the ticks of a line: the first that gives at most `MOST_TICKS`."""
-MOST_TICKS = 13
-
-
-@dataclass
-class Bar:
-    """A stretch of time in a row, in thousandths of the line's width."""
-
-    left: float
-    width: float
-    start: float
-    """Seconds in the recording."""
-    end: float
-    title: str
 
 
 @dataclass
@@ -46,8 +30,8 @@ class Lane:
     output_name: str
     """As the model calls him; empty where it does not hear him."""
     colour: int
-    reference: list[Bar]
-    output: list[Bar]
+    reference: list[Span]
+    output: list[Span]
 
 
 @dataclass
@@ -57,11 +41,11 @@ class TimelineRow:
     begin: float
     end: float
     lanes: list[Lane]
-    errors: list[tuple[str, list[Bar]]]
+    errors: list[tuple[str, list[Span]]]
     """One row for each of `KINDS`."""
     overlap: str
     """SVG path over the times when the reference has several speakers, in a box of `SIZE`."""
-    unscored: list[Bar]
+    unscored: list[Span]
     """What lies outside of the UEM."""
     ticks: list[Tick]
 
@@ -224,11 +208,9 @@ def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:
 
 def line(compared: Compared, begin: float, end: float) -> TimelineRow:
     """A stretch of a recording, in seconds."""
-    scale = SIZE / (end - begin)
 
-    def bar(start: float, stop: float, title: str) -> Bar:
-        left = (max(start, begin) - begin) * scale
-        return Bar(left, (min(stop, end) - begin) * scale - left, start, stop, f"{title}: {start:.2f}–{stop:.2f} s")
+    def bar(start: float, stop: float, title: str) -> Span:
+        return span(start, stop, (begin, end), f"{title}: {start:.2f}–{stop:.2f} s")
 
     def stretches(active: np.ndarray) -> list[tuple[float, float]]:
         spans, edges = [], compared.edges
@@ -239,7 +221,7 @@ def line(compared: Compared, begin: float, end: float) -> TimelineRow:
                 spans.append((start, stop))
         return spans
 
-    def bars(names: Sequence[str], active: np.ndarray, name: str) -> list[Bar]:
+    def bars(names: Sequence[str], active: np.ndarray, name: str) -> list[Span]:
         return [bar(*span, name) for span in stretches(active[names.index(name)])] if name else []
 
     def path(active: np.ndarray) -> str:
@@ -268,31 +250,6 @@ def line(compared: Compared, begin: float, end: float) -> TimelineRow:
         [bar(*span, "not scored") for span in stretches(~compared.scored)],
         ticks_of(begin, end, step_of(end - begin)),
     )
-
-
-def spans_of(seconds: float, longest: float) -> list[tuple[float, float]]:
-    """Begin and end of lines of the same length."""
-    count = max(1, ceil(seconds / longest - 1e-6))
-    return [(i * seconds / count, (i + 1) * seconds / count) for i in range(count)]
-
-
-def step_of(seconds: float) -> float:
-    """Seconds between the ticks of a line."""
-    return next((t for t in TICKS if seconds / t <= MOST_TICKS), TICKS[-1])
-
-
-def ticks_of(begin: float, end: float, step: float) -> list[Tick]:
-    """The ticks between two times, at multiples of `step` seconds."""
-    times = [i * step for i in range(ceil(begin / step - 1e-9), int(end / step + 1e-9) + 1)]
-    return [Tick(100 * (t - begin) / (end - begin), clock(t, step)) for t in times]
-
-
-def clock(seconds: float, step: float = 1.0) -> str:
-    """`7`, `7.5` (where `step` is a fraction), `1:07`, `1:02:03`."""
-    if seconds < 60:
-        return f"{seconds:.1f}" if step < 1 else f"{seconds:.0f}"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 def _seconds(row: Mapping[str, Any]) -> float:

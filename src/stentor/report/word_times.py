@@ -2,15 +2,15 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from stentor.metrics.format import figure
 from stentor.metrics.word_match import Match, Matches, has_times, match
 from stentor.metrics.word_time import TOLERANCES
-from stentor.report.figures import SIZE, Tick
 from stentor.report.sounds import RATE, data_url, samples_of, wav
+from stentor.report.svg import SIZE, Span, Tick, span
 
 STRETCH = 6.0
 """Seconds that a drawing shows at most."""
@@ -31,23 +31,6 @@ Item = tuple[Mapping[str, Any], Matches]
 
 
 @dataclass
-class Box:
-    """A word in one of the two rows of a drawing."""
-
-    word: str
-    left: float
-    """Percent of the drawing's width."""
-    width: float
-    start: float
-    """Seconds in the drawing's sound."""
-    end: float
-    kind: str
-    """right, near (matched, both boundaries within `NEAR`), far (matched), or other (not matched); of references right
-    or other."""
-    title: str
-
-
-@dataclass
 class Drawing:
     """A stretch of a recording with the words of the reference above it and those of the model below."""
 
@@ -62,8 +45,10 @@ class Drawing:
     mean: str = ""
     verdict: str = ""
     far: int = 0
-    references: list[Box] = field(default_factory=list)
-    outputs: list[Box] = field(default_factory=list)
+    references: list[Span] = field(default_factory=list)
+    """Words, of the kind right or other."""
+    outputs: list[Span] = field(default_factory=list)
+    """Words, of the kind right, near (matched, both boundaries within `NEAR`), far (matched) or other (not matched)."""
     reference_lines: str = ""
     """SVG path of the boundaries, in the upper half of a unit box."""
     output_lines: str = ""
@@ -223,8 +208,12 @@ def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -
     of_reference = {id(w): m for m in matches.pairs for w in m.reference}
     of_output = {id(w): m for m in matches.pairs for w in m.hypothesis}
 
-    def boxed(word: Mapping[str, Any], kind: str, note: str) -> Box:
-        return box(word, begin, end, kind, f"{word['word']}: {word['start']:.3f}–{word['end']:.3f} s{note}")
+    def boxed(word: Mapping[str, Any], kind: str, note: str) -> Span:
+        title = f"{word['word']}: {word['start']:.3f}–{word['end']:.3f} s{note}"
+        box = span(word["start"], word["end"], (begin, end), title, kind, word["word"])
+        return replace(
+            box, start=max(box.start, begin) - begin, end=min(box.end, end) - begin
+        )  # its sound is the stretch
 
     def shown(words: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return [w for w in words if has_times(w) and w["start"] < end and w["end"] > begin]
@@ -267,16 +256,9 @@ def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -
     return drawing, budget
 
 
-def box(word: Mapping[str, Any], begin: float, end: float, kind: str, title: str) -> Box:
-    """A word as far as it lies in a drawing from `begin` to `end`, seconds in the recording."""
-    start, stop = max(word["start"], begin) - begin, min(word["end"], end) - begin
-    length = end - begin
-    return Box(word["word"], 100 * start / length, 100 * (stop - start) / length, start, stop, kind, title)
-
-
-def lines(boxes: Sequence[Box], top: int, bottom: int) -> str:
+def lines(boxes: Sequence[Span], top: int, bottom: int) -> str:
     """SVG path of the boundaries of words, from `top` to `bottom` of a box of `SIZE`."""
-    edges = sorted({round(x * SIZE / 100, 1) for b in boxes for x in (b.left, b.left + b.width)})
+    edges = sorted({round(x, 1) for b in boxes for x in (b.left, b.left + b.width)})
     return "".join(f"M{x:g} {top}V{bottom}" for x in edges)
 
 

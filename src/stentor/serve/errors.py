@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from stentor.errors import AudioError, ConfigError, StentorError, without_secrets
 from stentor.serve.scheduler import QueueClosed
+from stentor.web.body import TooLarge, TooSlow
 
 log = logging.getLogger("stentor.serve")
 
@@ -83,6 +84,11 @@ def api_error(error: BaseException) -> ApiError:
             return ApiError(503, str(error), retry_after=60)
         case AudioError():
             return ApiError(400, str(error), "file", f"audio_{error.reason}")
+        case TooLarge():
+            most = f"{error.most / 2**20:g} MiB"
+            return ApiError(413, f"The upload is larger than {most}, the most that this server takes.")
+        case TooSlow():
+            return ApiError(408, str(error))
         case StentorError():
             return ApiError(400, str(error))
         case HTTPException():

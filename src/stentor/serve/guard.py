@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
 from stentor.errors import ConfigError
 from stentor.serve.errors import ApiError, log, report, response
 from stentor.serve.scheduler import QueueClosed
 from stentor.serve.service import Service
-from stentor.serve.streams import ClientGone
-from stentor.studio.server.origins import from_elsewhere, is_local
+from stentor.web.origins import from_elsewhere, secret
 
 SHORTEST = 16
 """Characters of the shortest key."""
@@ -39,14 +39,11 @@ LINGER = 30.0
 def read_keys(host: str, variable: str | None) -> list[str]:
     """The keys in an environment variable, with spaces, commas or newlines between them; none where nobody needs one.
     Raises ConfigError where a key is needed and none, or a short one, is there."""
-    if variable is None:
-        if is_local(host):
-            return []
-        raise ConfigError(
-            f"The server would be open to everybody who reaches {host}: put a key into an environment variable and "
-            "name it with --api-key-env, or leave --host away."
-        )
-    keys = os.environ.pop(variable, "").replace(",", " ").split()
+    words = secret(host, variable, "server", "key", "--api-key-env")
+    if words is None or variable is None:
+        return []
+    os.environ.pop(variable, None)
+    keys = words.replace(",", " ").split()
     if not keys or min(map(len, keys)) < SHORTEST:
         raise ConfigError(f"The environment variable {variable} must hold keys of at least {SHORTEST} characters.")
     return keys
@@ -69,7 +66,7 @@ class Guard:
         began, exchange = time.monotonic(), _Exchange(receive, send)
         try:
             await self._pass(scope, exchange.receive, exchange.send)
-        except ClientGone:
+        except ClientDisconnect:
             pass
         except (Exception, asyncio.CancelledError) as error:
             stopped = not isinstance(error, Exception)  # the server's time to stop is over

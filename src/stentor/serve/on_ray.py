@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from stentor.errors import ConfigError, StentorError
 from stentor.pipeline.ray_executor import connected
 from stentor.serve.run import DRAIN
-from stentor.studio.server.origins import shown
 from stentor.version import __version__
+from stentor.web.origins import shown
 
 if TYPE_CHECKING:
     from stentor.cli.serve import ServeOptions

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
-from stentor.studio.server.origins import listen, shown
+from stentor.web.origins import listen, shown
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

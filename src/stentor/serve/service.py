@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,14 +13,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from stentor.audio.activity import EnergyDetector
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
-from stentor.serve.client_secrets import ClientSecrets
 from stentor.serve.errors import ApiError
-from stentor.serve.metrics import Metrics
 from stentor.serve.recordings import Decoders, UploadedRecording
 from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.scheduler import QueuedJob
@@ -32,6 +33,11 @@ SLOW_CODEC = 16_000
 """Bytes of a second of audio, as a guess while nobody has read the file."""
 TURN_MARGIN = 12.0
 """Decibels above the noise for a threshold of 1 in turns."""
+
+
+SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900)
+MOST_SECRETS, MOST_OF_A_KEY = 10_000, 1000
+"""Client secrets at a time."""
 
 
 @dataclass
@@ -51,6 +57,59 @@ class Limits:
 
     def time(self, audio_seconds: float) -> float:
         return max(self.least_time, self.time_factor * audio_seconds)
+
+
+class Metrics:
+    """What a server counts, for Prometheus. Nothing in it says what was sent."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        names: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter("stentor_requests", "Requests by route and status.", ["route", "status"], **names)
+        self.seconds = Histogram("stentor_request_seconds", "Time of a request.", ["route"], buckets=SECONDS, **names)
+        self.active = Gauge("stentor_requests_active", "Requests that have not been answered.", **names)
+        self.waiting = Gauge("stentor_queue_seconds", "Audio that waits for a model.", ["model"], **names)
+        self.audio = Counter("stentor_audio_seconds", "Audio of recordings and of speech.", ["model"], **names)
+        self.batches = Counter("stentor_batches", "Batches that a model has had.", ["model"], **names)
+        self.pieces = Counter("stentor_pieces", "Windows and pieces in those batches.", ["model"], **names)
+        self.busy = Counter("stentor_model_seconds", "Time that a model worked.", ["model"], **names)
+
+    def batch(self, model: str, seconds: float, pieces: int) -> None:
+        """Count a batch of a model, and the time that it took."""
+        self.batches.labels(model).inc()
+        self.pieces.labels(model).inc(pieces)
+        self.busy.labels(model).inc(seconds)
+
+
+class ClientSecret(NamedTuple):
+    """A key of a short life, which pages have instead of a key of the server."""
+
+    expires: float
+    key: int
+    """The number of the key that asked for it, for which its sessions count."""
+    settings: Any
+    """Those with which its sessions begin."""
+
+
+class ClientSecrets:
+    """The client secrets that are valid; a restart ends them."""
+
+    def __init__(self) -> None:
+        self._secrets: dict[str, ClientSecret] = {}
+
+    def add(self, seconds: float, key: int, settings: Any) -> tuple[str, ClientSecret]:
+        """A new one with its value. Raises ApiError where there are too many."""
+        self._secrets = {value: secret for value, secret in self._secrets.items() if secret.expires > time.time()}
+        if len(self._secrets) >= MOST_SECRETS or sum(s.key == key for s in self._secrets.values()) >= MOST_OF_A_KEY:
+            raise ApiError(429, "Too many client secrets are valid: try again later.", retry_after=60)
+        value, secret = f"ek_{secrets.token_hex(24)}", ClientSecret(time.time() + seconds, key, settings)
+        self._secrets[value] = secret
+        return value, secret
+
+    def get(self, value: str) -> ClientSecret | None:
+        """The secret of a value, while it is valid."""
+        secret = self._secrets.get(value)
+        return secret if secret is not None and secret.expires > time.time() else None
 
 
 @dataclass

@@ -9,23 +9,20 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from fastapi.responses import StreamingResponse
+from starlette.requests import ClientDisconnect
 
 from stentor.serve.errors import api_error, report
 
 T = TypeVar("T")
 
 
-class ClientGone(Exception):
-    """The client has closed the connection: nobody is there for an answer."""
-
-
 async def unless_gone(receive: Any, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client closes the connection. Raises ClientGone then."""
+    """The result of `work`, which is cancelled when the client closes the connection. Raises ClientDisconnect then."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientGone
+            raise ClientDisconnect
         return task.result()
     finally:
         for part in (task, gone):

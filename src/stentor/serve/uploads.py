@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
-import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,19 +12,16 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect
 
-from stentor.serve.errors import ApiError
+from stentor.serve.errors import ApiError, api_error
 from stentor.serve.recordings import Cancellation
-from stentor.serve.streams import ClientGone
+from stentor.web.body import TooLarge, TooSlow, chunks
 
 FIELD_BYTES, FIELDS_BYTES = 4 * 2**20, 16 * 2**20
 """Bytes of a field that is no file, and of all of a form: speakers' references as data URLs are the largest."""
 HELD_BYTES = 2**28
 """Bytes of the fields of all forms that are being answered: what a server holds in memory of uploads."""
 FILES, FIELDS = 4, 64
-SILENT, SLOWEST = 60.0, 4000
-"""Seconds that a sender may be silent, and bytes a second of the slowest one, who has these seconds besides."""
 
 
 class HeldBytes:
@@ -85,7 +80,7 @@ class _Parser(MultiPartParser):
 
     def __init__(self, request: Request, most_bytes: int, form: Form):
         limits: Any = {"max_files": FILES, "max_fields": FIELDS, "max_part_size": FIELD_BYTES}
-        super().__init__(request.headers, _limited(request, most_bytes), **limits)
+        super().__init__(request.headers, chunks(request, most_bytes, timed=True), **limits)
         self.form = form
 
     def on_headers_finished(self) -> None:
@@ -127,6 +122,8 @@ async def read_form(request: Request, most_bytes: int, held: HeldBytes | None = 
         form.remove()
         if isinstance(error, MultiPartException):
             raise ApiError(400, f"The multipart form cannot be read: {error.message}") from None
+        if isinstance(error, TooLarge | TooSlow):
+            raise api_error(error) from None
         raise
 
 
@@ -141,32 +138,6 @@ async def _uploaded(request: Request) -> AsyncGenerator[Form, None]:
 
 Upload = Annotated[Form, Depends(_uploaded)]
 """The form of a request, for a route. Its files are there until the answer is sent."""
-
-
-async def read_body(request: Request, most_bytes: int) -> bytes:
-    """What a request sends that is no form. Raises ApiError (400, 408, 413)."""
-    return b"".join([chunk async for chunk in _limited(request, most_bytes)])
-
-
-async def _limited(request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
-    """The body of a request. Raises ApiError when it is too large or too slow, and ClientGone."""
-    length = request.headers.get("content-length", "")
-    size = int(length) if length.isdecimal() else 0
-    stream, received, began = request.stream(), 0, time.monotonic()
-    while size <= most_bytes:
-        left = began + SILENT + received / SLOWEST - time.monotonic()
-        try:
-            chunk = await asyncio.wait_for(anext(stream, b""), min(SILENT, left))
-        except TimeoutError:
-            raise ApiError(408, "The upload came too slowly: send it again, or a smaller file.") from None
-        except ClientDisconnect:
-            raise ClientGone from None
-        if not chunk:
-            return
-        yield chunk
-        received += len(chunk)
-        size = max(size, received)
-    raise ApiError(413, f"The upload is larger than {most_bytes / 2**20:g} MiB, the most that this server takes.")
 
 
 def _suffix(name: str) -> str:

@@ -10,12 +10,20 @@ from stentor.studio.projects import Projects
 from stentor.studio.runs.jobs import jobs
 from stentor.studio.server.accounts import Accounts
 from stentor.studio.server.server import USER, head, page_files
-from stentor.studio.steps import STEPS
+from stentor.studio.steps import dataset, publish, runs, train, try_model
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES
 
+STEPS = {
+    "speak": (dataset.build_speak,),
+    "check": (dataset.build_check,),
+    "train": (train.build, runs.build),
+    "try": (try_model.build,),
+    "publish": (publish.build,),
+}
+"""What a step is made of, by its name (a key of texts.yaml), in their order."""
 _SANS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 _SURE = """(name) => confirm(window.stentorTexts.dataset_sure.replaceAll("{name}", name)) ? name : ''"""
 IDLE = 0.05
@@ -77,7 +85,7 @@ def page(accounts: Accounts) -> gr.Blocks:
     """The studio's page."""
     with gr.Blocks(title=say("title"), analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as built:
         gr.HTML(f"<stentor-header{' signed-in' if accounts.guarded else ''}></stentor-header>", elem_id="header")
-        dataset = Choice([], label=say("dataset"), visible=False, elem_id="dataset")
+        chosen = Choice([], label=say("dataset"), visible=False, elem_id="dataset")
         with gr.Accordion(say("new_dataset"), open=True, elem_id="new") as new:
             gr.Markdown(say("five_steps"), elem_id="five_steps")
             gr.Markdown(say("first_step"))
@@ -89,7 +97,7 @@ def page(accounts: Accounts) -> gr.Blocks:
         # Clicked by scripts: it must be in the page, not be seen.
         changed = gr.Button("", visible="hidden", elem_id="changed")
         started, again = (gr.Textbox("", visible="hidden", elem_id=name) for name in ("started", "again"))
-        shared = Shared(built, accounts.projects, dataset, language, changed, started, again)
+        shared = Shared(built, accounts.projects, chosen, language, changed, started, again)
         tabs = {}
         with gr.Tabs(elem_id="steps"):
             for step, builds in STEPS.items():
@@ -99,12 +107,12 @@ def page(accounts: Accounts) -> gr.Blocks:
         seen = gr.State(())
         looks = gr.Timer(LOOK)
 
-        shared.on(built.load, _known, dataset, [dataset, new, delete])
-        shared.on(delete.click, _delete, dataset, [dataset, new, delete], js=_SURE)
-        created = [dataset, new, delete, name]
+        shared.on(built.load, _known, chosen, [chosen, new, delete])
+        shared.on(delete.click, _delete, chosen, [chosen, new, delete], js=_SURE)
+        created = [chosen, new, delete, name]
         shared.on([create.click, name.submit], _create, [name, language], created, trigger_mode="once")
-        events = [built.load, changed.click, dataset.change, looks.tick]
-        shared.on(events, _steps, [dataset, seen], [seen, *tabs.values()])
+        events = [built.load, changed.click, chosen.change, looks.tick]
+        shared.on(events, _steps, [chosen, seen], [seen, *tabs.values()])
     built._queue.sleep_when_free = built._queue.progress_update_sleep_when_free = IDLE
     return built
 
@@ -118,9 +126,9 @@ def _known(projects: Projects, value: str | None) -> list[Any]:
 
 
 def _create(projects: Projects, name: str, code: str) -> list[Any]:
-    dataset = projects.create(name.strip(), code if code in dict(map(reversed, languages())) else None)
-    gr.Info(say("created", name=dataset.name))
-    return [*_known(projects, dataset.name), ""]
+    made = projects.create(name.strip(), code if code in dict(map(reversed, languages())) else None)
+    gr.Info(say("created", name=made.name))
+    return [*_known(projects, made.name), ""]
 
 
 def _delete(projects: Projects, value: str | None) -> list[Any]:

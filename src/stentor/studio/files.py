@@ -120,7 +120,10 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Alone with a folder, among threads and processes: for changes that read, then write. Waits."""
+    """Alone with a folder, among threads and processes: for changes that read, then write. Waits.
+
+    Not `filelock`, which would create a folder again that was deleted meanwhile.
+    """
     with disk_errors(folder), open(folder / ".lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -16,7 +16,7 @@ from stentor.serve.realtime.item import Hearing
 from stentor.serve.realtime.session import Session
 from stentor.serve.realtime.settings import Audio, AudioInput, Settings, Transcription
 from stentor.serve.service import Service
-from stentor.serve.uploads import read_body
+from stentor.web.body import read
 
 router, sockets = APIRouter(tags=["realtime"]), APIRouter()
 BODY_BYTES = 2**20
@@ -55,7 +55,7 @@ async def realtime(socket: WebSocket) -> None:
 async def client_secrets(request: Request) -> dict[str, Any]:
     """A key of a short life, for the socket alone."""
     service: Service = request.app.state.service
-    form = ClientSecretForm.model_validate_json(await read_body(request, BODY_BYTES))
+    form = ClientSecretForm.model_validate_json(await read(request, BODY_BYTES, timed=True))
     await asyncio.to_thread(Hearing.of, service, form.session)
     value, secret = service.client_secrets.add(form.expires_after.seconds, request.scope["stentor.key"], form.session)
     session = {"id": f"sess_{secrets.token_hex(12)}", **form.session.shown()}

@@ -20,7 +20,7 @@ from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 from stentor.serve.speaking import SpeechForm, SpeechInProgress, planned
 from stentor.serve.streams import Stream, event_stream, unless_gone
-from stentor.serve.uploads import read_body
+from stentor.web.body import read
 
 router = APIRouter(tags=["audio"])
 BODY_BYTES = 2**16
@@ -39,7 +39,7 @@ KINDS: Any = ("audio/mpeg", "audio/ogg", "audio/aac", "audio/flac", "audio/wav",
 async def speech(request: Request) -> Response:
     """A text, spoken. The answer begins when its first piece is made."""
     service: Service = request.app.state.service
-    form = SpeechForm.model_validate_json(await read_body(request, BODY_BYTES + 16 * service.limits.characters))
+    form = SpeechForm.model_validate_json(await read(request, BODY_BYTES + 16 * service.limits.characters, timed=True))
     return await unless_gone(request.receive, _answer(service, form))
 
 

@@ -7,10 +7,8 @@ nothing can hold a thread for minutes, and because the libraries for it are larg
 
 import json
 import os
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 from stentor.errors import DataError, StentorError, without_secrets
@@ -40,27 +38,22 @@ def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[
     command = [sys.executable, "-m", "stentor.studio.dataset.hub_prompts", source, language, str(count)]
     # A request that hangs is given up before the whole is.
     waits = {"HF_HUB_ETAG_TIMEOUT": "8", "HF_HUB_DOWNLOAD_TIMEOUT": "8", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **waits, "PYTHONSAFEPATH": "1"},
-        start_new_session=True,
-    )
-    phrases: list[str] = []
-    error, ended = "", False
     try:
-        for line in _lines(process, time.monotonic() + limit):
-            row = json.loads(line)
-            if "text" in row:
-                phrases.append(row["text"])
-            error, ended = row.get("error", error), ended or "end" in row
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
+        said = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=limit,
+            env={**os.environ, **waits, "PYTHONSAFEPATH": "1"},
+            start_new_session=True,
+            check=False,
+        ).stdout
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout or b""
+    rows = [json.loads(line) for line in said[: said.rfind(b"\n") + 1].splitlines()]
+    phrases = [row["text"] for row in rows if "text" in row]
+    error, ended = next((row["error"] for row in rows if "error" in row), ""), any("end" in row for row in rows)
     if len(phrases) >= min(LEAST, count):
         return phrases[:count]
     if error:
@@ -100,18 +93,6 @@ def main(source: str, language: str, count: str) -> None:
 
 def _tell(row: dict[str, object]) -> None:
     print(json.dumps(row), flush=True)
-
-
-def _lines(process: subprocess.Popen[bytes], until: float) -> Iterator[bytes]:
-    """Lines of a process's output as they come, until it ends or the time is over."""
-    assert process.stdout
-    handle, rest = process.stdout.fileno(), b""
-    while (left := until - time.monotonic()) > 0 and select.select([handle], [], [], left)[0]:
-        data = os.read(handle, 65536)
-        if not data:
-            return
-        *lines, rest = (rest + data).split(b"\n")
-        yield from filter(None, lines)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,12 @@ from stentor.studio.dataset.split import draft_by, split_into
 from stentor.studio.files import disk_errors, inside, new_id, read_json, write_json
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, try_model
-from stentor.studio.runs.settings import known, on_disk, reachable
+from stentor.studio.runs.settings import RUN, known, title_now
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import Upload, kind_of, shown
 
 NOBODY = ""
 """Choice of a model: none, a person writes the texts."""
-RUN = "run:"
 FOLDER = "folder:"
 MOST_REFUSED = 200
 """Sentences that are kept about what was not taken."""
@@ -45,13 +44,8 @@ def drafters(projects: Projects) -> list[tuple[str, str]]:
         except StentorError:  # it has another task
             continue
     rows += [(folder.name, FOLDER + str(i)) for i, folder in enumerate(_folders(projects))]
-    online = reachable()
-    for model in known().values():
-        source = model.run["model"].get("from")
-        if source and "transcribe" in model.tasks and model.download is not None:
-            needs_download = not online and not on_disk(model.run["model"])
-            rows.append((f"{model.title} {say('model_away')}" if needs_download else model.title, model.name))
-    return rows
+    listed = (m for m in known().values() if "transcribe" in m.tasks and m.download is not None)
+    return rows + [(title_now(model), model.name) for model in listed if model.run["model"].get("from")]
 
 
 def source_of(projects: Projects, choice: str) -> str | None:

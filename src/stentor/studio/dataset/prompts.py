@@ -23,7 +23,6 @@ from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, read_json, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES
 from stentor.studio.texts import say
-from stentor.text.languages import language_code
 
 MOST_PHRASES = 5000
 """Phrases of the longest list."""
@@ -34,7 +33,6 @@ LONGEST = 300
 WANTED = 200
 """Phrases that are fetched from the Hub unless another number is asked for."""
 MOST_PROBLEMS = 10
-_CODE = re.compile(r"[a-z]{2,3}")
 _HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
 """Characters that turn the writing direction of what follows: a phrase would look other than it is."""
 
@@ -81,19 +79,6 @@ def languages() -> list[tuple[str, str]]:
 def language_name(code: str | None) -> str:
     """English name of a language, else its code."""
     return NAMES.get(OTHER_CODES.get(code or "", code or ""), code or say("language_unknown"))
-
-
-def checked_language(code: str | None) -> str | None:
-    """A language's code as it is kept, from a code that a person or a model gives (`no`, `pt-BR`). None stays None.
-
-    Raises ConfigError for what is no ISO 639 code.
-    """
-    if code is None or not code.strip():
-        return None
-    short = language_code(code) or ""
-    if not _CODE.fullmatch(short):
-        raise ConfigError(f"{code[:40]!r} is no language code: use two or three letters, such as sv or yue.")
-    return OTHER_CODES.get(short, short)
 
 
 def prompt_id(text: str, language: str | None) -> str:

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
@@ -35,10 +34,12 @@ from stentor.studio.dataset.transcripts import TRANSCRIPTS
 from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
 from stentor.studio.dataset_folder import label
 from stentor.studio.files import disk_errors, inside, read_json, write_json
+from stentor.studio.phrases import checked_language
 from stentor.studio.projects import Projects
-from stentor.studio.server.routes import TooLarge, dataset_of, json_body, route
+from stentor.studio.server.routes import dataset_of, json_body, route
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES, Upload, kind_of, shown
+from stentor.web.body import TooLarge, chunks_in_thread
 
 MOST_BATCH = 4 * 2**30
 """Bytes of all files of one upload."""
@@ -71,14 +72,15 @@ def receive(request: Request, projects: Projects) -> dict[str, Any]:
         folder.mkdir(exist_ok=True)
         held = sum(p.stat().st_size for p in folder.glob("[0-9]*"))
         most = min(MOST_BATCH - held, _limit(name), shutil.disk_usage(folder).free - SPARE)
-    if int(request.headers.get("content-length") or 0) > most:
-        raise _too_large(name, most)
     part, path = folder / f"part-{number}", folder / str(number)
     try:
         with disk_errors(path), open(part, "wb") as file:
-            _copy(request, file, most, name)
+            for chunk in chunks_in_thread(request, most):
+                file.write(chunk)
         with disk_errors(path):
             part.replace(path)
+    except TooLarge:
+        raise _too_large(name, most) from None
     finally:
         part.unlink(missing_ok=True)
     write_json(folder / f"name-{number}.json", {"name": name})
@@ -253,19 +255,8 @@ def _limit(name: str) -> int:
 
 def _too_large(name: str, most: int) -> TooLarge:
     if most < _limit(name):
-        return TooLarge(say("upload_full", name=name, most=f"{max(0, most) / 1e6:.0f}"))
-    return TooLarge(say("upload_large", name=name, most=f"{most / 1e6:.0f}"))
-
-
-def _copy(request: Request, file: Any, most: int, name: str) -> None:
-    """Write what comes, in this route's own thread: uploads that each waited for a second one would take all threads
-    and wait for ever."""
-    chunks, size = request.stream(), 0
-    while (chunk := anyio.from_thread.run(anext, chunks, None)) is not None:
-        size += len(chunk)
-        if size > most:
-            raise _too_large(name, most)
-        file.write(chunk)
+        return TooLarge(most, say("upload_full", name=name, most=f"{max(0, most) / 1e6:.0f}"))
+    return TooLarge(most, say("upload_large", name=name, most=f"{most / 1e6:.0f}"))
 
 
 def _asked(request: Request) -> dict[str, Any]:
@@ -278,7 +269,7 @@ def _text(asked: dict[str, Any], key: str) -> str | None:
 
 
 def _language(asked: dict[str, Any]) -> str | None:
-    return prompts.checked_language(_text(asked, "language"))
+    return checked_language(_text(asked, "language"))
 
 
 def _tidy(projects: Projects) -> None:

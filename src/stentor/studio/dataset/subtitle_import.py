@@ -1,4 +1,8 @@
-"""Transcripts with times: subtitles (SubRip, WebVTT) and Praat's TextGrids."""
+"""Transcripts with times: subtitles (SubRip, WebVTT) and Praat's TextGrids.
+
+Written here and not read by pysubs2 and a TextGrid package, because every mistake is reported with its line in the
+person's file, speakers of WebVTT are kept, and a stranger's file costs time in proportion to its length.
+"""
 
 import html
 import re

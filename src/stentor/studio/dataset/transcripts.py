@@ -18,8 +18,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.studio.dataset.subtitle_import import subtitles, textgrid
 from stentor.studio.dataset.transcript_entry import ParsedEntries, TranscriptEntry, key, lines_of, stem
 from stentor.studio.files import clean_text
-from stentor.studio.phrases import OTHER_CODES
-from stentor.text.languages import language_code
+from stentor.studio.phrases import checked_language
 
 MOST_BYTES = 20 * 2**20
 """Bytes of the largest transcript file."""
@@ -101,7 +100,7 @@ def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:
 def _checked(entry: TranscriptEntry) -> TranscriptEntry | str:
     """The entry with its text and language as they are kept, or what is wrong with it."""
     try:
-        entry = replace(entry, text=clean_text(entry.text), language=_language(entry.language))
+        entry = replace(entry, text=clean_text(entry.text), language=checked_language(entry.language))
     except ConfigError as error:
         return f"{entry.where}: {error}"
     if entry.start is None and entry.end is not None:
@@ -116,16 +115,6 @@ def _checked(entry: TranscriptEntry) -> TranscriptEntry | str:
     if entry.start is not None and entry.end is not None and entry.end <= entry.start:
         return f"{entry.where}: the end ({entry.end:g} s) is not after the start ({entry.start:g} s)."
     return entry
-
-
-def _language(name: str | None) -> str | None:
-    """The code of a language that is given by its code, with or without a country, or by its English name."""
-    if name is None or not name.strip():
-        return None
-    code = language_code(name) or ""
-    if not re.fullmatch(r"[a-z]{2,3}", code):
-        raise ConfigError(f"{name.strip()[:40]!r} is no language code such as sv or yue.")
-    return OTHER_CODES.get(code, code)
 
 
 @dataclass(frozen=True)

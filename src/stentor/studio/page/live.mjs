@@ -1,4 +1,4 @@
-// <stentor-live run="NAME" language="en">: what a model hears while one speaks, over the routes of runs/live.py. Pieces
+// <stentor-live run="NAME" language="en">: what a model hears while one speaks, over routes (runs/routes.py). Pieces
 // go one after the other: where the model is slower than one speaks, they grow up to a limit, and wait.
 import { Microphone, blocked } from "./microphone.mjs";
 import { element, say } from "./parts.mjs";

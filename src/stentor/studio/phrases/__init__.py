@@ -1,43 +1,5 @@
-"""Phrases to read aloud where the Hub is out of reach: one file `<code>.txt` for each language, one phrase a line.
+"""Phrases to read aloud where the Hub is out of reach: one file `<code>.txt` for each language, read by builtin.py."""
 
-The files are the registry: a language is on the list when its file is there. They were written for this project, and
-each set covers the letters of its language and, where they could be listed, its phonemes (the tests hold it to that).
-"""
+from stentor.studio.phrases.builtin import NAMES, OTHER_CODES, checked_language, languages, phrases
 
-from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
-
-from stentor.errors import ConfigError
-from stentor.text.languages import table
-
-OTHER_CODES = {"no": "nb"}
-"""Codes that models and corpora use for a language of the list: Norwegian as a whole is written in Bokmål here."""
-
-NAMES = {row.code: row.name for row in table().values() if row.code not in OTHER_CODES}
-"""English names by code, also of languages without phrases."""
-
-
-@cache
-def _files() -> dict[str, Traversable]:
-    return {file.name[:-4]: file for file in resources.files(__name__).iterdir() if file.name.endswith(".txt")}
-
-
-def languages() -> dict[str, str]:
-    """ISO 639-1 code -> English name of each language that has phrases, ordered by name."""
-    return dict(sorted(((code, NAMES[code]) for code in _files()), key=lambda item: item[1]))
-
-
-def phrases(code: str) -> list[str]:
-    """The phrases of a language in their order, at least 40 sentences of 4 to 14 words.
-
-    `code` only chooses from the list and never becomes part of a path. Raises `ConfigError` for a language without
-    phrases.
-    """
-    file = _files().get(OTHER_CODES.get(code, code))
-    if file is None:
-        have = ", ".join(sorted(_files()))
-        raise ConfigError(
-            f"There are no built-in phrases for the language '{code}', only for {have}: add your own list."
-        )
-    return [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+__all__ = ["NAMES", "OTHER_CODES", "checked_language", "languages", "phrases"]

@@ -6,12 +6,12 @@ there (hard links: the same bytes on the disk, which stay when the recording is 
 
 import itertools
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from stentor.publish.files import link_or_copy
 from stentor.studio.files import disk_errors, name_from
 from stentor.studio.projects import Projects
 
@@ -88,7 +88,4 @@ def _copy(manifest: Path, to: Path) -> None:
             link = to / audio.relative_to(home)
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.exists():
-                try:
-                    os.link(audio, link)
-                except OSError:  # another disk, or one without links
-                    shutil.copyfile(audio, link)
+                link_or_copy(audio, link)

@@ -6,7 +6,8 @@
     FOLDER/ending.json  when it was last started, its process and, afterwards, its exit code and last words
 
 The lock is the system's: it disappears with the last process that inherited it, whatever was killed and whatever is
-left on the disk. So nothing stale stays behind, and a folder has one command at a time.
+left on the disk. So nothing stale stays behind, and a folder has one command at a time. It is `fcntl`'s, because
+`filelock` has no way to let another process inherit the lock.
 """
 
 import contextlib
@@ -22,9 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.errors import ConfigError, StentorError
+from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.files import disk_errors, read_json, stamp, write_bytes
-from stentor.studio.runs.follow import tail
 from stentor.studio.runs.supervisor import ENDING_BYTES, process_start
 
 STENTOR = (sys.executable, "-m", "stentor")
@@ -136,6 +136,21 @@ def ending(folder: Path) -> Ending:
 def output(folder: Path, lines: int = 200) -> str:
     """The end of all that the command printed, at most 64 KiB, without secrets."""
     return tail(folder / "output.txt", lines)
+
+
+def tail(path: Path, lines: int = 200) -> str:
+    """The last lines of a text file, at most 64 KiB, without secrets; empty when it is not there."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 65536))
+            data = file.read()
+    except OSError:
+        return ""
+    text = data.decode("utf-8", "replace").splitlines()
+    if size > 65536:
+        text = text[1:]
+    return without_secrets("\n".join(text[-lines:]))
 
 
 def process(folder: Path) -> int | None:

@@ -3,13 +3,18 @@
 Nothing about a key is written here: labels and help come from the docstrings under the fields, limits and choices
 from their types. `BASIC` only picks the keys that are shown first. The run file is what counts: a widget shows what
 stands there, and changes it there; what is left at its default is not written.
+
+An event of the page carries what the page showed when it happened. A choice and a setting that is changed right after
+it cross on their way: the setting comes with the run file of before the choice, and the answer to the choice knows
+nothing of it. So the server remembers what it sent (`OpenRunFile`).
 """
 
 import functools
-import types
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import annotated_types as bounds
 
@@ -17,18 +22,21 @@ from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
 from stentor.config.reference import default, sentence
 from stentor.config.schema import Config
 from stentor.config.schema_walk import entries, field_annotation, fields, is_open, sections_in
-from stentor.config.type_names import describe
+from stentor.config.type_names import describe, members
 from stentor.config.yaml_writer import dump, inline
 from stentor.errors import ConfigError
 from stentor.section import Section, alternatives, field_docs, summary
 
 BASIC = ("train.epochs", "optim.lr", "data.max_items", "model.lora.rank")
 """Keys that most runs change. A family that lacks one simply does not show it."""
+CROSSING = 10.0
+"""Seconds for which a page may still send a text that was replaced."""
 _LONGEST_LABEL = 48
 _FREE = ("name", "output", "prepare", "stages")
 """Keys that the studio sets itself, and those that are written as YAML."""
 
 Kind = Literal["integer", "number", "switch", "choice", "text", "yaml"]
+NUMBERS = ("integer", "number")
 
 
 @dataclass(frozen=True)
@@ -156,7 +164,7 @@ def read(row: FormField, value: Any) -> Any:
             return parse_value(value.strip(), Place(0, 0, row.key)).plain()
         except (Mistakes, ValueError):
             raise ConfigError(f"{row.key}: {value[:60]!r} is not written as YAML.") from None
-    if row.kind in ("integer", "number"):
+    if row.kind in NUMBERS:
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -189,11 +197,10 @@ def _type(section: Any, key: str) -> str:
 
 def _row(key: str, owner: type[Section], field: Any) -> FormField:
     annotation = field_annotation(field)
-    kind, options, limits = _widget(annotation)
-    least = next((float(m.ge) for m in limits if isinstance(m, bounds.Ge)), None)
-    least = next((float(m.gt) for m in limits if isinstance(m, bounds.Gt)), least)
-    most = next((float(m.le) for m in limits if isinstance(m, bounds.Le)), None)
-    most = next((float(m.lt) for m in limits if isinstance(m, bounds.Lt)), most)
+    kind, options = _widget(annotation)
+    limits = [m for _, bounds_of_kind in members(annotation) for m in bounds_of_kind] if kind in NUMBERS else []
+    least = [float(m.ge if isinstance(m, bounds.Ge) else m.gt) for m in limits if isinstance(m, bounds.Ge | bounds.Gt)]
+    most = [float(m.le if isinstance(m, bounds.Le) else m.lt) for m in limits if isinstance(m, bounds.Le | bounds.Lt)]
     meaning = field_docs(owner).get(key.rpartition(".")[2]) or next(
         (summary(s) for _, s in sections_in(annotation)), ""
     )
@@ -213,40 +220,26 @@ def _row(key: str, owner: type[Section], field: Any) -> FormField:
         optional=type(None) in set(alternatives(annotation)),
         may_be=may_be,
         options=options,
-        least=least,
-        most=most,
+        least=max(least, default=None),
+        most=min(most, default=None),
         basic=key in BASIC,
     )
 
 
-def _widget(annotation: Any) -> tuple[Kind, tuple[str, ...], list[Any]]:
-    """The kind of widget, its options and the bounds."""
-    limits: list[Any] = []
-    kinds = []
-    for kind, bounds_of_kind in _members(annotation):
-        limits += bounds_of_kind
-        if kind is not type(None):
-            kinds.append(kind)
+def _widget(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
+    """The kind of widget, and its options."""
+    kinds = [kind for kind, _ in members(annotation)]
+    optional, kinds = type(None) in kinds, [kind for kind in kinds if kind is not type(None)]
     if kinds == [bool]:
-        optional = any(kind is type(None) for kind, _ in _members(annotation))
-        return ("yaml" if optional else "switch"), (), []  # a switch has no third state
+        return "yaml" if optional else "switch", ()  # a switch has no third state
     if kinds and all(get_origin(kind) is Literal for kind in kinds):
-        options = [o for kind in kinds for o in get_args(kind)]
-        return ("choice", tuple(options), []) if all(isinstance(o, str) for o in options) else ("yaml", (), [])
+        options = tuple(o for kind in kinds for o in get_args(kind))
+        return ("choice", options) if all(isinstance(o, str) for o in options) else ("yaml", ())
     if kinds == [int]:
-        return "integer", (), limits
+        return "integer", ()
     if kinds == [float] or set(kinds) == {int, float}:
-        return "number", (), limits
-    return ("text", (), []) if kinds == [str] else ("yaml", (), [])
-
-
-def _members(annotation: Any, around: tuple[Any, ...] = ()) -> list[tuple[Any, list[Any]]]:
-    if hasattr(annotation, "__metadata__"):
-        inside, *more = get_args(annotation)
-        return _members(inside, (*around, *more))
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [pair for member in get_args(annotation) for pair in _members(member, around)]
-    return [(annotation, list(around))]
+        return "number", ()
+    return ("text" if kinds == [str] else "yaml"), ()
 
 
 def _plain(field: Any) -> Any:
@@ -280,3 +273,53 @@ def _take(tree: dict[str, Any], path: Sequence[str]) -> None:
     around.pop(path[-1], None)
     if len(path) == 2 and not around and path[0] not in ("task", "model", "data"):
         del tree[path[0]]
+
+
+class OpenRunFile:
+    """What was sent to one page, and what a person changed there. It lives in the page's session, in memory: after a
+    restart of the studio, what the page sends counts."""
+
+    def __init__(self) -> None:
+        self.choosing = threading.Lock()
+        """Held while a choice is answered: choices follow one another."""
+        self.selection: Any = ()
+        """The choices that the run file was written for."""
+        self._lock = threading.Lock()
+        self._text = ""
+        self._replaced: dict[str, tuple[float, bool]] = {}
+        """When each earlier text was replaced, and whether a choice has replaced it. An editor may end a text otherwise
+        than the server has."""
+        self._edits: list[tuple[float, str, Any]] = []
+        """(time, key, value) of the settings that were changed."""
+
+    def __deepcopy__(self, memo: Any) -> "OpenRunFile":
+        return OpenRunFile()  # Gradio copies a page's first state for each session
+
+    def edit(self, text: str, key: str, value: Any, change: Callable[[str], str]) -> tuple[str, bool]:
+        """The run file after `change` of a setting, which the page sent with `text`; and whether a choice came between,
+        so that the page shows another value by now. Raises what `change` raises."""
+        with self._lock:
+            when, by_choice = self._replaced.get(text.strip(), (float("-inf"), False))
+            crossed = time.monotonic() - when < CROSSING
+            new = change(self._text if crossed else text)
+            self._send(new, by_choice=False)
+            self._edits = [edit for edit in self._edits if time.monotonic() - edit[0] < CROSSING]
+            self._edits.append((time.monotonic(), key, value))
+            return new, crossed and by_choice
+
+    def choose(self, text: str, began: float, change: Callable[[str, str, Any], str]) -> str:
+        """The run file `text` of a choice that came at `began` (monotonic), with the settings changed since then by
+        `change(text, key, value)`."""
+        with self._lock:
+            for when, key, value in self._edits:
+                if when > began:
+                    text = change(text, key, value)
+            self._send(text, by_choice=True)
+            return text
+
+    def _send(self, text: str, by_choice: bool) -> None:
+        now, before = time.monotonic(), self._text.strip()
+        recent = {old: entry for old, entry in self._replaced.items() if now - entry[0] < CROSSING}
+        recent[before] = now, by_choice
+        recent.pop(text.strip(), None)
+        self._replaced, self._text = recent, text

@@ -41,7 +41,6 @@ from stentor.studio.projects import Projects
 from stentor.studio.runs import detached
 from stentor.studio.runs.data_snapshot import keep, renew
 from stentor.studio.runs.detached import Ending
-from stentor.studio.runs.follow import tail
 from stentor.studio.runs.path_policy import check_length, checked
 from stentor.studio.runs.progress import RunProgress, forget_progress, progress_of
 from stentor.studio.texts import say
@@ -292,7 +291,7 @@ def log(job: Job, lines: int = 200) -> str:
     """The end of all that the run printed, without secrets; of its own log when its supervisor is gone."""
     output_time, log_time = ((stamp(job.folder / name) or (0, 0))[0] / 1e9 for name in ("output.txt", "log.txt"))
     behind = log_time > output_time + _BEHIND
-    return tail(job.folder / "log.txt", lines) if behind else detached.output(job.folder, lines)
+    return detached.tail(job.folder / "log.txt", lines) if behind else detached.output(job.folder, lines)
 
 
 def _status(ending: Ending, now: RunProgress) -> RunStatus:

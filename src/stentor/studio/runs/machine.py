@@ -1,17 +1,61 @@
-"""Memory of the machine and its GPUs while a run trains."""
+"""This machine: the Hub within reach, weights on its disk, its GPUs, and how full its memory is while a run trains."""
 
+import functools
+import os
 import shutil
+import socket
 import subprocess
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from stentor.studio.texts import say
 
 EVERY = 10.0
 """Seconds from one call of nvidia-smi to the next, for all pages together."""
 _QUERY = ("--query-gpu=index,name,memory.used,memory.total,utilization.gpu", "--format=csv,noheader,nounits")
+
+
+_REACH = 60.0
+"""Seconds after which it is looked again whether the Hub can be reached."""
+
+
+def reachable() -> bool:
+    """Whether the Hub answers, as far as a second tells; remembered for a minute at most."""
+    return _knock(time.monotonic() // _REACH)
+
+
+@functools.lru_cache(maxsize=1)
+def _knock(minute: float) -> bool:
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        return False
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True  # only the proxy knows
+    place = urlsplit(constants.ENDPOINT)
+    try:
+        with socket.create_connection((str(place.hostname), place.port or 443), 1.0):
+            return True
+    except OSError:
+        return False
+
+
+def on_disk(model: Mapping[str, Any]) -> bool:
+    """Whether the pretrained parts that a section `model` names are on this machine already."""
+    from huggingface_hub import try_to_load_from_cache
+
+    sources = [s["from"] for s in (model, *(v for v in model.values() if isinstance(v, dict))) if s.get("from")]
+    return all(Path(n).is_dir() or isinstance(try_to_load_from_cache(n, "config.json"), str) for n in sources)
+
+
+@functools.cache
+def has_gpu() -> bool:
+    """Whether there is a GPU, without the seconds that importing torch takes."""
+    return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 @dataclass(frozen=True)
@@ -62,19 +106,9 @@ def _bar(name: str, used: float, total: float, busy: str | None = None) -> Memor
     return MemoryBar(name, text, used / total if total else None)
 
 
-_lock = threading.Lock()
-_asked = float("-inf")
-_answer: list[MemoryBar] = []
-
-
 def _gpus() -> list[MemoryBar]:
     """What nvidia-smi tells; empty where there is none."""
-    global _asked, _answer
-    with _lock:
-        if time.monotonic() - _asked > EVERY:
-            _asked = time.monotonic()
-            _answer = parsed(_smi())
-        return _answer
+    return parsed(_smi(time.monotonic() // EVERY))
 
 
 def parsed(output: str) -> list[MemoryBar]:
@@ -93,7 +127,8 @@ def parsed(output: str) -> list[MemoryBar]:
     return gpu_bars
 
 
-def _smi() -> str:
+@functools.lru_cache(maxsize=1)
+def _smi(moment: float) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""

@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+import json
+import os
 import threading
 from collections import deque
 from pathlib import Path
@@ -9,7 +11,6 @@ from statistics import fmean
 from typing import Any
 
 from stentor.report.curves import Series
-from stentor.studio.runs.follow import JsonlTail
 
 MOST_FOLLOWED = 16
 """Runs whose files are followed at a time; beyond that the one looked at longest ago is read anew when it is asked
@@ -17,6 +18,47 @@ for. This is a cache: all that it holds is on the disk."""
 _SERIALS = itertools.count()
 _PACE = 100
 """Intervals between logged rows that the time left is told from."""
+
+
+class JsonlTail:
+    """The objects of a JSONL file that grows (`metrics.jsonl`, `events.jsonl`, `samples.jsonl`).
+
+    `poll` reads what is new and nothing twice, so following a run of days costs as much as its last seconds. It keeps
+    no rows; who needs them keeps what they need of them.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.anew = True
+        """Whether the last poll began at the beginning of the file: what was read before does not count any more. A
+        resumed run writes its files anew, without what it will repeat."""
+        self._at = 0
+        self._file: tuple[int, int] | None = None
+
+    def poll(self) -> list[dict[str, Any]]:
+        """The rows that came since the last call. Half a line at the end is left for the next."""
+        self.anew = False
+        try:
+            with open(self.path, "rb") as file:
+                status = os.fstat(file.fileno())
+                if self._file != (status.st_dev, status.st_ino) or status.st_size < self._at:
+                    self.anew, self._at, self._file = True, 0, (status.st_dev, status.st_ino)
+                file.seek(self._at)
+                data = file.read()
+        except OSError:
+            self.anew, self._at, self._file = self._file is not None, 0, None
+            return []
+        complete = data[: data.rfind(b"\n") + 1]
+        self._at += len(complete)
+        rows = []
+        for line in complete.splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
+        return rows
 
 
 class RunProgress:
@@ -33,8 +75,8 @@ class RunProgress:
         self._rewritten = 0
         self._forget_events()
         self._forget_metrics()
-        self.answers = 0
-        """Changes whenever there are new samples."""
+        self.samples_html: str | None = None
+        """The samples as they are shown, which whoever draws them leaves here; None when there are new ones."""
         self.samples: dict[tuple[Any, str], dict[int, list[dict[str, Any]]]] = {}
         """Rows of samples.jsonl by (stage, set), then by step: those of the first evaluation and of the last."""
 
@@ -48,8 +90,8 @@ class RunProgress:
                 self._forget_metrics()
             if self._samples.anew:
                 self.samples = {}
-                self.answers += 1
-            self.answers += bool(samples)
+            if self._samples.anew or samples:
+                self.samples_html = None
             for event in events:
                 self._happened(event)
             self.numbers.add(metrics)

@@ -22,8 +22,8 @@ from stentor.publish.card import HUB_ID
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import name_from, read_json, read_records, same_name
 from stentor.studio.projects import Projects
-from stentor.studio.runs.availability import has_gpu, on_disk, reachable
 from stentor.studio.runs.jobs import find, has_rounds, jobs
+from stentor.studio.runs.machine import has_gpu, on_disk, reachable
 from stentor.studio.texts import say, texts
 from stentor.tasks.base import Task
 
@@ -121,6 +121,12 @@ def known() -> dict[str, ModelChoice]:
     return choices
 
 
+def title_now(model: ModelChoice) -> str:
+    """A model's title, with a remark where its weights cannot be had now."""
+    away = model.download is not None and not reachable() and not on_disk(model.run["model"])
+    return f"{model.title} {say('model_away')}" if away else model.title
+
+
 def _line(model: KnownModel) -> str:
     """One line on a model that texts.yaml has none on, from its facts."""
     languages = model.languages if isinstance(model.languages, int) else len(model.languages or ())
@@ -133,12 +139,7 @@ def _line(model: KnownModel) -> str:
 
 def models(task: str, projects: Projects) -> list[tuple[str, str]]:
     """(title, choice) of what can be trained for a task: the known models, the person's runs, and any other model."""
-    online = reachable()
-    rows = []
-    for model in known().values():
-        if task in model.tasks:
-            needs_download = model.download is not None and not online and not on_disk(model.run["model"])
-            rows.append((f"{model.title} {say('model_away')}" if needs_download else model.title, model.name))
+    rows = [(title_now(model), model.name) for model in known().values() if task in model.tasks]
     rows += [(say("model_run", name=run.removeprefix(RUN)), run) for run in runs(task, projects)]
     if pretrained_families(task):
         rows.append((say("model_own"), OWN))

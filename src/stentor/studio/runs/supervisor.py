@@ -1,7 +1,7 @@
 """`python -m stentor.studio.runs.supervisor FOLDER LOCK COMMAND...`: keeps one command that outlives the studio.
 
 It is a session of its own. It starts the command, writes what the command says (without secrets) to `output.txt`, hands
-SIGTERM on, and leaves how it ended in `ending.json`. It holds nothing but Python's standard library.
+SIGTERM on, and leaves how it ended in `ending.json`. It imports little: it lives as long as the command.
 
 LOCK is the number of an open file on which the studio holds an exclusive `flock`. Supervisor and command inherit it,
 so the lock is held as long as either lives, whatever is killed; nothing stale stays behind.
@@ -17,6 +17,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from stentor.errors import without_secrets
 
@@ -92,11 +94,11 @@ def write_ending(folder: Path, ending: dict[str, Any]) -> None:
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in a form that tells it from a later one of the same number; None when it is gone or the
-    system does not say."""
+    """When a process began, in hundredths of a second since the machine was started, which tells it from a later one of
+    the same number whatever happens to the clock; None when it is gone or the system does not say."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        return f"{100 * (psutil.Process(pid).create_time() - psutil.boot_time()):.0f}"
+    except psutil.Error:
         return None
 
 

@@ -1,14 +1,14 @@
 """Trying a model: what it answers about a clip, beside the model that it was trained from.
 
 Two models at most are kept in memory. Everything here blocks for seconds: it belongs into threads. What is drawn comes
-from `stentor.report.drawings`, as in the report.
+from `stentor.report.drawings`, as in the report; page/pieces.html puts it side by side.
 """
 
 import gc
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from stentor.audio import io
-from stentor.errors import ConfigError, DataError, StentorError
+from stentor.errors import ConfigError, DataError, StentorError, without_secrets
 from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
 from stentor.inference.load import TRAINING_CONFIG, Model, find_export
+from stentor.metrics.format import figure
+from stentor.report import drawings
 from stentor.studio.files import read_json
 from stentor.studio.projects import DataSet, Projects, Record
 from stentor.studio.runs import jobs
+from stentor.studio.texts import render, say
 from stentor.studio.uploaded_audio import Upload, checked, read
 
 RATE = 16000
@@ -37,13 +40,8 @@ MOST_CHARACTERS = 1000
 MOST_MODELS = 2
 MOST_HELD_OUT = 200
 """Recordings that are offered."""
-LISTENING = ("transcribe", "words", "diarize")
-"""Tasks that take a clip."""
-TASKS = (*LISTENING, "speak")
+TASKS = ("transcribe", "words", "diarize", "speak")
 """Tasks whose models can be tried."""
-
-
-# Runs -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,14 @@ class RunTrial:
 
 def runs(projects: Projects) -> list[str]:
     """Names of the runs that can be tried, the newest first: those that have ended and left a model."""
-    return [
-        job.name for job in jobs.jobs(projects) if jobs.word(job) in ("finished", "stopped", "failed") and _has(job)
-    ]
+    return [job.name for job in jobs.jobs(projects) if not jobs.alive(job) and _has_export(job)]
+
+
+def _has_export(job: jobs.Job) -> bool:
+    try:
+        return bool(find_export(job.folder))
+    except ConfigError:
+        return False
 
 
 def trial(projects: Projects, name: str) -> RunTrial:
@@ -100,14 +103,6 @@ def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> tu
         training = read_json(place / TRAINING_CONFIG)  # an earlier stage of the same run
 
 
-def _has(job: jobs.Job) -> bool:
-    try:
-        find_export(job.folder)
-    except ConfigError:
-        return False
-    return True
-
-
 def _parts(section: Mapping[str, Any]) -> Iterator[str]:
     for value in section.values():
         if isinstance(value, Mapping):
@@ -118,13 +113,8 @@ def _parts(section: Mapping[str, Any]) -> Iterator[str]:
 
 def model_name(source: str) -> str:
     """A Hub id as it is, of a folder its last name that says something."""
-    if not Path(source).exists():
-        return source
-    names = [part for part in Path(source).parts if part not in ("export", "checkpoints")]
-    return names[-1]
-
-
-# Models ---------------------------------------------------------------------------------------------------------------
+    path = Path(source)
+    return [part for part in path.parts if part not in ("export", "checkpoints")][-1] if path.exists() else source
 
 
 class ModelCache:
@@ -176,7 +166,7 @@ MODEL_CACHE = ModelCache()
 
 def device(projects: Projects) -> str:
     """Where a model is tried: beside a training that still runs on the CPU, so as not to take its memory away."""
-    return "cpu" if any(jobs.word(job) in ("waiting", "running", "stopping") for job in jobs.jobs(projects)) else "auto"
+    return "cpu" if any(map(jobs.alive, jobs.jobs(projects))) else "auto"
 
 
 def _written(source: str | Path) -> float:
@@ -184,9 +174,6 @@ def _written(source: str | Path) -> float:
         return (find_export(source) / "config.json").stat().st_mtime if Path(source).exists() else 0.0
     except OSError:
         return 0.0
-
-
-# Clips ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -207,8 +194,7 @@ def uploaded(path: str | Path, rate: int = RATE, longest: float = LONGEST) -> Tr
     """A clip that the browser recorded or sent. Raises AudioError, ConfigError for one that is too long."""
     upload = Upload(Path(path), "The clip")
     seconds, _ = checked(upload)
-    if seconds > longest:
-        raise ConfigError(f"The clip lasts {seconds:.0f} s: at most {longest:.0f} s are taken here.")
+    _check_length("clip", seconds, longest)
     return TrialClip(read(upload, rate), rate)
 
 
@@ -223,20 +209,19 @@ def recorded(dataset: DataSet, id: str, rate: int = RATE, longest: float = LONGE
     """A recording of a data set, with what is known of it. Raises ConfigError, AudioError."""
     record = dataset.record(id)
     start, seconds = float(record.get("start") or 0.0), record.get("duration")
-    if seconds is not None and seconds > longest:
-        raise ConfigError(f"The recording lasts {seconds:.0f} s: at most {longest:.0f} s are taken here.")
-    samples = io.read(dataset.audio(record), rate, start, seconds)
-    return TrialClip(
-        samples, rate, str(record.get("text") or ""), tuple(record.get("segments") or ()), record.get("language")
-    )
+    _check_length("recording", seconds or 0.0, longest)
+    text, segments = str(record.get("text") or ""), tuple(record.get("segments") or ())
+    return TrialClip(io.read(dataset.audio(record), rate, start, seconds), rate, text, segments, record.get("language"))
+
+
+def _check_length(what: str, seconds: float, longest: float) -> None:
+    if seconds > longest:
+        raise ConfigError(f"The {what} lasts {seconds:.0f} s: at most {longest:.0f} s are taken here.")
 
 
 def _label(record: Record) -> str:
     text = str(record.get("text") or record["id"])
     return f"{text if len(text) <= 44 else text[:43] + '…'} ({record.get('duration', 0):.1f} s)"
-
-
-# Answers --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -267,9 +252,8 @@ def listen(
     models: ModelCache, tried: RunTrial, clip: TrialClip, language: str | None = None, where: str = "auto"
 ) -> Iterator[ModelAnswer]:
     """The original's answer about a clip, if there is an original, then the trained model's; each as it is ready."""
-    return _each(
-        models, tried, where, lambda model, answer: _hear(model, tried, clip, clip.language or language, answer)
-    )
+    spoken = clip.language or language
+    return _each(models, tried, where, lambda model, answer: _hear(model, tried, clip, spoken, answer))
 
 
 def speak(
@@ -310,7 +294,7 @@ def _each(
             with models.lock:
                 ask(models.get(source, where), answer)
         except StentorError as error:  # told in its place: the other's answer is still worth seeing
-            answer.wrong = str(error)
+            answer.wrong = without_secrets(str(error))
         yield answer
 
 
@@ -335,3 +319,71 @@ def _say(model: Model, text: str, options: dict[str, Any], answer: ModelAnswer) 
     began = time.perf_counter()
     speech = model.speak(text, **options)
     answer.sound, answer.rate, answer.took = speech.audio, speech.rate, time.perf_counter() - began
+
+
+def about(tried: RunTrial) -> str:
+    """What a run's model is compared with."""
+    if tried.original:
+        return render("compared_with", say("try_compared", original=model_name(tried.original)))
+    parts = ", ".join(map(model_name, tried.parts))
+    return render("compared_with", say("try_parts", parts=parts) if parts else say("try_scratch"))
+
+
+def listened(tried: RunTrial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> str:
+    """What is there so far of the answers about a clip."""
+    fine = {a.tuned: a for a in answers if not a.wrong}
+    scored = bool(clip.text) and any(a.total for a in answers)
+    changed = None
+    if not scored and len(fine) == 2 and tried.task != "diarize":
+        before, after = fine[False].text, fine[True].text
+        same = before.split() == after.split()
+        changed = "" if same else drawings.differences(before, after, (_who(fine[False]), _who(fine[True])))
+    timed = [fine[tuned] for tuned in (True, False) if tuned in fine and fine[tuned].words]
+    heads = [say("try_times") + (f" ({_who(answer)})" if tried.original else "") for answer in timed]
+    times = zip(heads, (drawings.words(answer.words or (), clip.samples, clip.rate) for answer in timed), strict=True)
+    return render("answers", _sides(tried, clip, answers), bool(answers), scored, changed, times)
+
+
+def spoken(tried: RunTrial, answers: Sequence[ModelAnswer]) -> str:
+    """What is there so far of a text that is spoken."""
+    return render("answers", _sides(tried, None, answers), bool(answers), False, None, ())
+
+
+def _sides(tried: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer]) -> Iterator[tuple[Any, ...]]:
+    """Kind, name, answer, drawing and notes of each model's column."""
+    by_model = {answer.tuned: answer for answer in answers}
+    for tuned in (False, True) if tried.original else (True,):
+        answer = by_model.get(tuned)
+        shown = answer is not None and not answer.wrong
+        name = tried.name if tuned else model_name(tried.original or "")
+        drawn, notes = (_drawn(tried, clip, answer), _notes(answer)) if shown else ("", ())
+        yield "tuned" if tuned else "original", name, answer, drawn, notes
+
+
+def _drawn(tried: RunTrial, clip: TrialClip | None, answer: ModelAnswer) -> str:
+    """Empty for a text that nothing is known to compare with."""
+    if clip is None:
+        return drawings.sound(answer.sound, answer.rate)
+    if answer.segments is not None and clip.segments:
+        return drawings.judged_speakers(clip.segments, answer.segments, clip.samples, clip.rate)
+    if answer.segments is not None:
+        return drawings.speakers(answer.segments, clip.samples, clip.rate)
+    if answer.total:
+        names = (say("try_reference"), _who(answer))
+        return drawings.differences(clip.text, answer.text, names, tried.normalizer, clip.language)
+    return ""
+
+
+def _notes(answer: ModelAnswer) -> Iterator[str]:
+    if answer.total:
+        rate = figure("wer", answer.errors / answer.total)
+        yield say("try_errors", errors=answer.errors, total=answer.total, rate=rate)
+    if (sound := answer.sound) is not None:
+        power = float(np.mean(np.square(sound, dtype=np.float64))) if len(sound) else 0.0
+        yield say("try_seconds", seconds=len(sound) / answer.rate)
+        yield say("try_level", level=10 * np.log10(max(power, 1e-12)))
+    yield say("try_took", seconds=answer.took)
+
+
+def _who(answer: ModelAnswer) -> str:
+    return say("try_tuned" if answer.tuned else "try_original")

@@ -8,24 +8,24 @@ import functools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from stentor.data.yaml_text import read_yaml
 from stentor.metrics.format import MINOR, duration, figure, interval, label
-from stentor.report.changes import changes
-from stentor.report.curves import Series, charts_of, compared
+from stentor.report.curves import Series, charts_of, compared, evaluated
+from stentor.report.examples import UNSURE, ReportExample, example_of
+from stentor.report.pages import macro, source
 from stentor.studio.files import read_json, stamp
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs
-from stentor.studio.runs.html_fragments import in_words, render
 from stentor.studio.runs.jobs import Job, RunStatus
 from stentor.studio.runs.machine import MemoryBar, bars
 from stentor.studio.runs.progress import RunProgress, progress_of
-from stentor.studio.runs.sample_predictions import samples
-from stentor.studio.texts import say
+from stentor.studio.texts import in_words, render, say
 
 SHARE = 0.005
 """Of one core's time that drawing the curves of a run may take."""
@@ -39,6 +39,8 @@ LINES = 60
 """Lines of the log."""
 FEW = 3
 """Charts that are seen at once: the main metric, the training loss and the learning rate."""
+MOST_SAMPLES = 6
+"""Answers of a set that are shown."""
 _MOST_DRAWN = 32
 
 
@@ -97,14 +99,15 @@ def possible(job: Job, now: RunStatus) -> frozenset[str]:
 def status(job: Job, now: RunStatus) -> str:
     """State, sentence, progress, time left, speed; of a finished run its results and the link to its report."""
     followed = progress_of(job.folder)
+    results = _results(job, now)
     with followed.lock:
         facts = _facts(job, now, followed)
+        scores = list(_scores(results, followed)) if results.get("eval") else []
     share = min(1.0, now.step / now.total) if now.total else None
     if now.state in ("waiting", "finished"):
         share = None
-    results = _json(job.folder / "results.json") if now.state == "finished" else {}
     report = f"/studio/runs/{quote(job.name)}/report" if (job.folder / "report.html").is_file() else ""
-    return render("status", job.name, now, facts, share, _boards(results), report if not now.alive else "", None)
+    return render("status", job.name, now, facts, share, scores, report if not now.alive else "")
 
 
 def curves(shown: Sequence[Job]) -> str:
@@ -127,6 +130,15 @@ def curves(shown: Sequence[Job]) -> str:
         return html
 
 
+def samples(job: Job) -> str:
+    """What the run answers about some held-out recordings, with what differs marked and players."""
+    followed = progress_of(job.training)
+    with followed.lock:
+        if followed.samples_html is None:
+            followed.samples_html = render("samples", _sample_sets(job, followed), UNSURE)
+        return followed.samples_html
+
+
 def memory(job: Job, now: RunStatus) -> str:
     """Memory of the run, of the GPUs and of the machine; empty for a run that has ended."""
     return render("memory", run_memory(job)) if now.alive else ""
@@ -141,6 +153,28 @@ def run_memory(job: Job) -> list[MemoryBar]:
 
 
 @dataclass(frozen=True)
+class SetScore:
+    """What a run reaches by the main metric of an evaluation set, before training (where it was measured) and after, as
+    text."""
+
+    set: str = ""
+    metric: str = ""
+    before: str = ""
+    before_interval: str = ""
+    after: str = ""
+    after_interval: str = ""
+
+    @classmethod
+    def of(cls, name: str, metric: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> "SetScore":
+        texts = [
+            text
+            for score in (before, after)
+            for text in ((figure(metric, score["value"]), interval(metric, score)) if score else ("", ""))
+        ]
+        return cls(name, label(metric), *texts)
+
+
+@dataclass(frozen=True)
 class RunRow:
     """A run in the table of runs, as text."""
 
@@ -148,11 +182,8 @@ class RunRow:
     state: str
     steps: str
     time: str
-    metric: str = ""
-    before: str = ""
-    before_interval: str = ""
-    after: str = ""
-    after_interval: str = ""
+    score: SetScore
+    """Of its first evaluation set."""
 
 
 def table(shown: Sequence[Job]) -> str:
@@ -161,26 +192,15 @@ def table(shown: Sequence[Job]) -> str:
 
 
 def row(job: Job) -> RunRow:
-    """A run's line: the first metric of its first held-out set, before and after (or as it is now)."""
+    """A run's line."""
     now = jobs.state(job)
-    results = _json(job.folder / "results.json") if now.state == "finished" else {}
+    results = _results(job, now)
     followed = progress_of(job.folder)
     with followed.lock:
-        main = _main(results, followed)
+        score = next(_scores(results, followed), SetScore())
         steps = str(results.get("steps", now.step)) if now.total is None or not now.alive else f"{now.step}/{now.total}"
         seconds = results.get("seconds") or followed.seconds_trained()
-    run_row = RunRow(job.name, now.state, steps, duration(seconds) if seconds else "")
-    if main is None:
-        return run_row
-    name, metric, before, after = main
-    return replace(
-        run_row,
-        metric=f"{label(metric)}, {name}",
-        before=figure(metric, before.get("value")) if before else "",
-        before_interval=interval(metric, before),
-        after=figure(metric, after.get("value")),
-        after_interval=interval(metric, after),
-    )
+    return RunRow(job.name, now.state, steps, duration(seconds) if seconds else "", score)
 
 
 def about(seconds: float) -> str:
@@ -240,38 +260,60 @@ def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
 
 
-def _boards(results: dict[str, Any]) -> list[Any]:
-    """The main metric of each held-out set, before (where it was measured) and after."""
-    rows = []
-    known = {(c.set, c.metric): c for c in changes(results)} if results.get("before") else {}
+def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[SetScore]:
+    """The main metric of each evaluation set; from the run's curves while it has no results."""
     for name, scores in (results.get("eval") or {}).items():
-        metric = next((m for m in scores if m not in MINOR), None)
-        if metric is None:
+        if (metric := next((m for m in scores if m not in MINOR), None)) is not None:
+            before = (results.get("before") or {}).get(name, {}).get(metric)
+            yield SetScore.of(name, metric, before, scores[metric])
+    for key, (steps, values) in followed.numbers.values.items() if not results.get("eval") else ():
+        name, metric = evaluated(key)
+        if metric:
+            before = {"value": values[0]} if steps[0] == 0 and len(steps) > 1 else None
+            yield SetScore.of(name, metric, before, {"value": values[-1]})
+
+
+@dataclass
+class _SampleSet:
+    name: str
+    when: str
+    examples: list[ReportExample]
+
+
+def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
+    """The newest answers of each set."""
+    shown = []
+    normalizer = _normalizer(job.training)
+    for (stage, name), steps in followed.samples.items():
+        if stage is not None and followed.stage and stage != str(followed.stage[0]):
             continue
-        before = known.get((name, label(metric)))
-        rows.append(
-            {
-                "set": name,
-                "metric": label(metric),
-                "before": before.before if before else "",
-                "after": figure(metric, scores[metric]["value"]),
-                "after_interval": interval(metric, scores[metric]),
-            }
-        )
-    return rows
+        last = max(steps)
+        examples = [_example(job, name, row, normalizer) for row in steps[last][:MOST_SAMPLES]]
+        shown.append(_SampleSet(name, say("samples_at", step=f"{last:,}"), examples))
+    return shown
 
 
-def _main(results: dict[str, Any], followed: RunProgress) -> tuple[str, str, dict[str, Any], dict[str, Any]] | None:
-    """(set, metric, score before, score after) of what a run is judged by; from its curves while it has no results."""
-    for name, scores in (results.get("eval") or {}).items():
-        for metric, score in scores.items():
-            if metric not in MINOR:
-                return name, metric, (results.get("before") or {}).get(name, {}).get(metric, {}), score
-    for key, (steps, values) in followed.numbers.values.items():
-        if key.startswith("eval/") and key.count("/") >= 2:
-            _, name, metric = key.split("/", 2)
-            return name, metric, {"value": values[0]} if steps[0] == 0 and len(steps) > 1 else {}, {"value": values[-1]}
-    return None
+def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> ReportExample:
+    example = example_of(row, normalizer)
+    example.ctc = example.context = None
+    audio, base = (row.get("output") or {}).get("audio"), f"/studio/runs/{quote(job.name)}"
+    if isinstance(audio, dict) and audio.get("file"):
+        example.sound = f"{base}/spoken/{quote(str(audio['file']))}"
+    elif example.record.get("audio_path"):
+        example.sound = f"{base}/sound?set={quote(name, safe='')}&id={quote(example.id, safe='')}"
+    return example
+
+
+def _normalizer(folder: Path) -> str:
+    """How the run's texts are made alike before they are compared."""
+    from yaml import YAMLError
+
+    try:
+        text = (folder / "resolved.yaml").read_text(encoding="utf-8")
+        config = read_yaml(text)
+    except (OSError, YAMLError):
+        return "none"
+    return str((config.get("task") or {}).get("normalizer") or "none") if isinstance(config, dict) else "none"
 
 
 def _drawn(names: Sequence[str], courses: Sequence[RunProgress]) -> str:
@@ -294,11 +336,17 @@ def _copied(followed: RunProgress) -> Any:
     return copy
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """A JSON file, read again only when it has changed."""
-    return _read(path, changed) if (changed := stamp(path)) else {}
+def _results(job: Job, now: RunStatus) -> dict[str, Any]:
+    """The results of a finished run, read again only when they have changed."""
+    path = job.folder / "results.json"
+    return _read(path, changed) if now.state == "finished" and (changed := stamp(path)) else {}
 
 
 @functools.lru_cache(maxsize=64)
 def _read(path: Path, changed: tuple[int, int]) -> dict[str, Any]:
     return read_json(path)
+
+
+def style() -> str:
+    """The style of what the report has as well, for everything inside `.stentor-run`."""
+    return f".stentor-run {{\n{source('parts.css')}{macro('pairs.html', 'style')}}}\n"

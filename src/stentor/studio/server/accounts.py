@@ -13,7 +13,7 @@ from pathlib import Path
 from stentor.errors import ConfigError
 from stentor.studio.files import disk_errors, inside
 from stentor.studio.projects import Projects
-from stentor.studio.server.origins import is_local
+from stentor.web.origins import secret
 
 OWNER = "owner"
 """The one person of a studio without names."""
@@ -34,15 +34,10 @@ def passwords(host: str, variable: str | None) -> dict[str, str]:
     The variable holds one password, or `NAME:PASSWORD` pairs with spaces or newlines between them. Raises ConfigError
     where a password is needed and none, or a short one, is there.
     """
-    if variable is None:
-        if is_local(host):
-            return {}
-        raise ConfigError(
-            f"The studio would be open to everybody who reaches {host}: put a password into an environment variable "
-            "and name it with --password-env, or leave --host away."
-        )
-    secret = os.environ.get(variable, "").strip()
-    pairs = [pair.split(":", 1) for pair in secret.split()] if _PAIRS.fullmatch(secret) else [[OWNER, secret]]
+    words = secret(host, variable, "studio", "password", "--password-env")
+    if words is None:
+        return {}
+    pairs = [pair.split(":", 1) for pair in words.split()] if _PAIRS.fullmatch(words) else [[OWNER, words]]
     if any(len(word) < SHORTEST for _, word in pairs):
         raise ConfigError(
             f"The environment variable {variable} must hold a password of at least {SHORTEST} characters, or "

@@ -19,16 +19,13 @@ from starlette.routing import Route
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.texts import say
+from stentor.web.body import TooLarge, read
 
 HEADER = "X-Stentor"
 """A header that a form or an image of another site cannot send: requests that change something must carry it."""
 PROJECTS = "stentor.projects"
 """Where a request's scope holds the person's `Projects`."""
 RouteResult = dict[str, Any] | list[Any] | Response | None
-
-
-class TooLarge(StentorError):
-    """A request's body has more bytes than the route takes."""
 
 
 def route(path: str, function: Callable[[Request, Projects], RouteResult], methods: Sequence[str] = ("GET",)) -> Route:
@@ -64,7 +61,7 @@ def dataset_of(request: Request, projects: Projects) -> DataSet:
 def body(request: Request, most: int) -> bytes:
     """The body of a request, inside a route's function. Raises TooLarge beyond `most` bytes, of which at most one chunk
     more is read."""
-    return anyio.from_thread.run(_read, request, most)
+    return anyio.from_thread.run(read, request, most)
 
 
 def json_body(request: Request, most: int, problem: str, empty: bytes = b"") -> dict[str, Any]:
@@ -77,19 +74,6 @@ def json_body(request: Request, most: int, problem: str, empty: bytes = b"") -> 
     if not isinstance(fields, dict):
         raise ConfigError(problem)
     return fields
-
-
-async def _read(request: Request, most: int) -> bytes:
-    chunks, size = [], 0
-    too_large = TooLarge(f"This is larger than {most / 1e6:.0f} MB, which is the most that is taken here.")
-    if int(request.headers.get("content-length") or 0) > most:
-        raise too_large
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most:
-            raise too_large
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _problem(sentence: str, status: int) -> Response:

@@ -11,7 +11,7 @@ import html
 import ipaddress
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs
@@ -24,9 +24,10 @@ from starlette.routing import Route
 
 from stentor.studio.server.accounts import STAYS, Accounts
 from stentor.studio.server.gradio_allowlist import GradioAllowlist
-from stentor.studio.server.origins import from_elsewhere
 from stentor.studio.server.routes import PROJECTS
 from stentor.studio.texts import say, texts
+from stentor.web.body import TooLarge, read
+from stentor.web.origins import from_elsewhere
 
 USER = "stentor.user"
 """Where a request's scope holds the person's name."""
@@ -62,13 +63,12 @@ class StudioServer:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By address: guesses from one do not make others wait."""
         self._hashing = asyncio.Semaphore(SLOTS)
-        self.ours = Starlette(
-            routes=[*routes, Route("/studio/texts.json", _texts), Route("/studio/page/{file}", _file)]
-        )
+        pages = [Route("/studio/texts.json", _texts), Route("/studio/page/{file}", _file)]
+        self.ours = Starlette(routes=[*routes, *pages], lifespan=self._live)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self.ours(scope, receive, send)
         elif not self._ours(scope):
             await _refuse(scope, send)
         elif scope["type"] == "http":
@@ -137,11 +137,10 @@ class StudioServer:
         return onward
 
     async def _sign_in(self, request: Request) -> Response:
-        form = b""
-        async for chunk in request.stream():
-            form += chunk
-            if len(form) > MOST_SIGN_IN:
-                return PlainTextResponse("Too large.", 413)
+        try:
+            form = await read(request, MOST_SIGN_IN)
+        except TooLarge:
+            return PlainTextResponse("Too large.", 413)
         fields = parse_qs(form.decode("utf-8", "replace"))
         name, password = (fields.get(key, [""])[0] for key in ("name", "password"))
         # Guesses wait for each other, longer with each one that was wrong. They are counted for each person: who knows
@@ -176,23 +175,17 @@ class StudioServer:
         answer.delete_cookie(self.cookie)
         return answer
 
-    async def _live(self, receive: Any, send: Any) -> None:
+    @contextlib.asynccontextmanager
+    async def _live(self, app: Starlette) -> AsyncIterator[None]:
         """The server's life: Gradio is loaded after it has begun to answer."""
-        loading, lives = None, contextlib.AsyncExitStack()
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                loading = asyncio.create_task(self._open(lives))
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                if loading is not None:
-                    loading.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, Exception):
-                        await loading
-                with contextlib.suppress(Exception):
-                    await lives.aclose()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        lives = contextlib.AsyncExitStack()
+        loading = asyncio.create_task(self._open(lives))
+        yield
+        loading.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await loading
+        with contextlib.suppress(Exception):
+            await lives.aclose()
 
     async def _open(self, lives: contextlib.AsyncExitStack) -> None:
         try:

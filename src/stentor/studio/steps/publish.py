@@ -1,7 +1,6 @@
 """Step 5: a model, a data set or a demo on the Hugging Face Hub, with a card that is read before."""
 
 import functools
-import html
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +8,10 @@ import gradio as gr
 
 from stentor.studio.projects import Projects
 from stentor.studio.runs import publish_jobs
-from stentor.studio.runs.publish_jobs import Publication, PublicationStatus, PublishOrder
+from stentor.studio.runs.publish_jobs import PublishOrder
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, labelled, plain
-from stentor.studio.texts import say
+from stentor.studio.texts import render, say
 
 EVERY = 1.5
 """Seconds between two looks at a publication."""
@@ -194,29 +193,9 @@ def _look(projects: Projects, name: str | None, before: str) -> list[Any]:
         return [gr.skip()] * 5
     publication = publish_jobs.find(projects, name)
     status = publish_jobs.state(publication)
-    text = _drawn(publication, status)
+    text = render("publication", publication.order, status)
     if text == before:
         return [gr.skip()] * 5
     repeatable, stoppable = status.state in ("failed", "stopped"), status.state == "running"
     # A timer that has nothing to look at costs the server nothing.
     return [text, gr.Button(visible=repeatable), gr.Button(visible=stoppable), text, gr.Timer(active=status.alive)]
-
-
-def _drawn(publication: Publication, status: PublicationStatus) -> str:
-    """A publication as HTML, in which nothing that the command said is HTML."""
-    order = publication.order
-    title, text = say(f"publish_{status.state}", to=order.to), ""
-    if status.state == "published":
-        seen_by = say("publish_done_private" if order.private else "publish_done_public")
-        link = html.escape(status.link or "", quote=True)
-        text = f'<p><a href="{link}" target="_blank" rel="noopener noreferrer">{link}</a></p>' if link else ""
-        text += f"<p>{html.escape(seen_by)}</p>"
-    elif status.state == "failed":
-        text = f'<p role="alert">{html.escape(status.sentence or say("publish_killed"))}</p>'
-    elif status.state == "stopped":
-        text = f"<p>{html.escape(say('publish_stopped_help'))}</p>"
-    lines = f"<pre>{html.escape(status.lines)}</pre>" if status.lines else ""
-    return (
-        f'<div class="stentor-publication" data-state="{status.state}"><p class="title"><i></i>{html.escape(title)}</p>'
-        f"{text}{lines}</div>"
-    )

@@ -9,7 +9,6 @@ import gradio as gr
 
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, watch
-from stentor.studio.runs.html_fragments import style
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Names, Several
 from stentor.studio.steps.shared import Shared, labelled
@@ -48,7 +47,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
 
 def _layout() -> SimpleNamespace:
     w = SimpleNamespace(pieces={}, buttons={})
-    gr.HTML(f'<style>{style()}</style><h2 class="stentor-runs">{say("runs_title")}</h2>', padding=False)
+    gr.HTML(f'<style>{watch.style()}</style><h2 class="stentor-runs">{say("runs_title")}</h2>', padding=False)
     w.empty = gr.Markdown(say("runs_none"), elem_id="no_runs")
     with gr.Column(visible=False, elem_id="runs") as w.runs:
         with gr.Row(equal_height=False):

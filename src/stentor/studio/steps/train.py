@@ -5,7 +5,6 @@ changed in it; what a person types there counts. So there is one list of setting
 of step.
 """
 
-import html
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,14 +18,13 @@ from stentor.config.yaml_writer import dump
 from stentor.errors import StentorError
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, plans, settings
-from stentor.studio.runs.form import BASIC, FormField, changed, form_of, read, sections, shown, value_of
-from stentor.studio.runs.open_run_file import OpenRunFile
+from stentor.studio.runs.form import BASIC, FormField, OpenRunFile, changed, form_of, read, sections, shown, value_of
 from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.choices import Choice
 from stentor.studio.steps.shared import Shared, few_held_out, labelled
-from stentor.studio.texts import say
+from stentor.studio.texts import render, say
 
 _IDS = {"train.epochs": "epochs", "optim.lr": "lr", "data.max_items": "batch", "model.lora.rank": "rank"}
 LAST = "always_last"
@@ -317,11 +315,7 @@ def _remarks(projects: Projects, text: str) -> str:
     try:
         checked(text, projects)
     except Mistakes as error:
-        items = "".join(
-            f"<li><b>{html.escape(say('yaml_line', line=m.place.line))}</b> {html.escape(m.text)}</li>"
-            for m in error.mistakes
-        )
-        return f'<div class="wrong"><p>{html.escape(say("yaml_wrong"))}</p><ul>{items}</ul></div>'
+        return render("mistakes", error.mistakes)
     except StentorError as error:
         return _line(str(error), "wrong")
     return _line(say("yaml_fine"), "fine")
@@ -330,15 +324,11 @@ def _remarks(projects: Projects, text: str) -> str:
 def _plan(plan: dict[str, Any], number: int, count: int) -> str:
     """A plan as HTML: a small table, and what speaks against the start."""
     title = say("plan_stage", number=number, count=count, task=settings.title("task", plan["task"]))
-    head = f"<h4>{html.escape(title)}</h4>" if count > 1 else ""
-    rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in plans.table(plan))
-    notes = "".join(f"<li>{html.escape(w)}</li>" for w in plans.warnings(plan))
-    after = f'<p>{html.escape(say("plan_notes"))}</p><ul class="notes">{notes}</ul>' if notes else ""
-    return f"{head}<table>{rows}</table>{after or _line(say('plan_fine'), 'fine')}"
+    return render("plan", title if count > 1 else "", plans.table(plan), plans.warnings(plan))
 
 
 def _line(text: str, kind: str = "") -> str:
-    return f'<p class="{kind}">{html.escape(text)}</p>' if text else ""
+    return render("line", text, kind)
 
 
 def _next(projects: Projects, name: str) -> str:

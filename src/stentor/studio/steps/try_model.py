@@ -10,7 +10,7 @@ import gradio as gr
 
 from stentor.report import drawings
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.runs import try_model, try_model_html
+from stentor.studio.runs import try_model
 from stentor.studio.runs.try_model import MODEL_CACHE, TrialClip
 from stentor.studio.steps.choices import Choice, Names
 from stentor.studio.steps.shared import Shared, element, labelled
@@ -95,7 +95,7 @@ def _chosen(
     ids = [id for _, id in recordings]
     recording = recording if recording in ids else (ids[0] if ids else None)
     return [
-        gr.HTML(try_model_html.about(trial)),
+        gr.HTML(try_model.about(trial)),
         _live(trial, folder),
         gr.Radio(
             [(say(f"try_{'voice' if speaking else 'hear'}_{kind}"), kind) for kind in kinds],
@@ -150,10 +150,10 @@ def _answered(projects: Projects, name: str | None, source: str | None, *values:
     if speaking:
         instruct = (description or "") if source == "described" else ""
         answers = try_model.speak(MODEL_CACHE, trial, text or "", clip, instruct, language, int(seed or 0), device)
-        draw = partial(try_model_html.spoken, trial)
+        draw = partial(try_model.spoken, trial)
     elif clip is not None:
         answers = try_model.listen(MODEL_CACHE, trial, clip, language, device)
-        draw = partial(try_model_html.listened, trial, clip)
+        draw = partial(try_model.listened, trial, clip)
     else:
         return
     done: list[try_model.ModelAnswer] = []

@@ -1,6 +1,7 @@
-"""Base models that an export depends on, and whether they are public."""
+"""Files of what is published: read, linked, and the base models that an export depends on."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,19 @@ def local_bases(export: Path) -> list[str]:
     ConfigError for a file that is damaged.
     """
     bases: list[str] = []
-    adapters = export / "adapter_config.json"
     held = {name.partition(".")[0] for p in sorted(export.glob("model*.safetensors")) for name in tensors(p)}
     adapted = {
         name.removeprefix("base_model.model.").partition(".")[0]
         for p in sorted(export.glob("adapter_model*.safetensors"))
         for name in tensors(p)
     }
-    if (path := export / "config.json").is_file():
-        for part, base in (read(path).get("bases") or {}).items():
-            if part not in held or part in adapted:
-                bases.append(str(base["from"]))
-    if adapters.is_file() and not held and not bases:
-        family = read(export / "stentor.json").get("family", {}) if (export / "stentor.json").is_file() else {}
-        bases.append(
-            read(adapters).get("base_model_name_or_path") or family.get("from") or "a folder that is not named"
-        )
+    for part, base in (read(export / "config.json").get("bases") or {}).items():
+        if part not in held or part in adapted:
+            bases.append(str(base["from"]))
+    if (export / "adapter_config.json").is_file() and not held and not bases:
+        named = read(export / "adapter_config.json").get("base_model_name_or_path")
+        family = read(export / "stentor.json").get("family", {})
+        bases.append(named or family.get("from") or "a folder that is not named")
     return [base for base in bases if Path(base).exists() or not HUB_ID.fullmatch(base) or base.count("/") != 1]
 
 
@@ -45,9 +43,17 @@ def tensors(path: Path) -> list[str]:
         raise ConfigError(f"{path} is damaged ({error}): export the model again.") from None
 
 
-def read(path: Path) -> Any:
-    """A JSON file of an export. Raises ConfigError."""
+def read(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of an export; empty without the file. Raises ConfigError."""
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON ({error}): export the model again.") from None
+        return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{path} cannot be read as a JSON object ({error}): export the model again.") from None
+
+
+def link_or_copy(source: Path, to: Path) -> None:
+    """A hard link to a file that is only read, or a copy where the disk allows none."""
+    try:
+        to.hardlink_to(source.resolve())
+    except OSError:  # another disk
+        shutil.copyfile(source, to)

@@ -1,5 +1,13 @@
-"""Step 2: listen to what was recorded, correct it, remove it, divide it into training and held-out parts. The list
-itself is page/check_list.mjs over the routes of review.py."""
+"""Steps 1 and 2, the recordings of a data set.
+
+Step 1: the phrases with their recorders, below them other phrases, uploads and long recordings. Elements of the page do
+the work: speak.mjs over the routes of recorder.py, upload.mjs and phrases.mjs over those of receiving.py.
+
+Step 2: listen to what was recorded, correct it, remove it, divide it into training and held-out parts. The list itself
+is page/check_list.mjs over the routes of review.py.
+"""
+
+import html
 
 import gradio as gr
 
@@ -14,7 +22,21 @@ _SHOWN = """(name, before) =>
 _REFRESH = "() => { document.querySelector('stentor-check')?.refresh?.(); }"
 
 
-def build(shared: Shared, tab: gr.Tab) -> None:
+def build_speak(shared: Shared, tab: gr.Tab) -> None:
+    """The rows of the chosen data set, and the parts below them."""
+    first_step = f"<p>{html.escape(say('first_step'))}</p>"
+    rows = gr.HTML(first_step, elem_id="speak", padding=False)
+    parts = gr.HTML("", elem_id="bring", padding=False)
+
+    def view(projects: Projects, name: str | None) -> list[str]:
+        if name not in projects.datasets():
+            return [first_step, ""]
+        return [element(name, "stentor-speak"), element(name, "stentor-phrases", "stentor-upload", "stentor-long")]
+
+    shared.on(shared.dataset.change, view, shared.dataset, [rows, parts])
+
+
+def build_check(shared: Shared, tab: gr.Tab) -> None:
     """The list of recordings, and the division."""
     gr.Markdown(say("check_intro"))
     listed = gr.HTML("", elem_id="recordings", padding=False)

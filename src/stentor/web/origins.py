@@ -1,6 +1,7 @@
 """Origins: which addresses only this machine reaches, and which requests another site's page made a browser send."""
 
 import ipaddress
+import os
 import socket
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -16,6 +17,19 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def secret(host: str, variable: str | None, server: str, kind: str, option: str) -> str | None:
+    """The passwords or keys (`kind`) in the environment variable that `option` names; None where only this machine
+    reaches the server and none is named. Raises ConfigError where one is needed."""
+    if variable is not None:
+        return os.environ.get(variable, "").strip()
+    if is_local(host):
+        return None
+    raise ConfigError(
+        f"The {server} would be open to everybody who reaches {host}: put a {kind} into an environment variable and "
+        f"name it with {option}, or leave --host away."
+    )
 
 
 def from_elsewhere(headers: Mapping[str, str], local: bool, navigates: bool) -> bool:

@@ -269,7 +269,7 @@ def test_a_listener_who_leaves_ends_it_quietly(talker):
     [
         (
             ("--from", "texts.jsonl", "--stream", "--out", "a"),
-            "--stream is for one TEXT: --from speaks many at a time.",
+            "--stream is for one TEXT, not for the lines of --from: leave it out.",
         ),
         (("one", "--out", "-", "--format", "flac"), "Unknown --format flac; known: wav, pcm."),
         (("one", "--out", "a.wav", "--format", "pcm"), "Unknown --format pcm; known: wav, flac, ogg."),

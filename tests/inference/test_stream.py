@@ -325,8 +325,8 @@ def test_an_interrupt_ends_no_step_in_its_middle(run, export, tone, monkeypatch)
     ("options", "content", "code", "message"),
     [
         (["--format", "srt"], b"", 2, "--stream is for one recording"),
-        (["--words"], b"", 2, "--stream does not know --words: leave it out."),
-        (["--speech-pad", "0.3"], b"", 2, "--stream does not know --speech-pad"),
+        (["--words"], b"", 2, "--words is for whole files, not for --stream: leave it out."),
+        (["--speech-pad", "0.3"], b"", 2, "--speech-pad is for whole files, not for --stream"),
         (["--delay", "nan"], b"", 2, "give seconds, such as 0.32"),
         (["--rate", "1"], bytes(99), 2, "A rate of 1 Hz is none"),
         (["--rate", "8000"], as_wav(np.zeros(99)), 2, "leave out --rate"),

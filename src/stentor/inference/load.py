@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -21,25 +21,28 @@ from stentor.data.storage_cache import local_folder
 from stentor.errors import ConfigError
 from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
 from stentor.inference.inputs import open_recording
+from stentor.inference.options import DecodingOptions, SpeakerCount
 from stentor.inference.recording import Recording
 from stentor.inference.speak import Speech, Utterance
-from stentor.inference.speak.speaker import Speaker
+from stentor.inference.speak.speaker import OF_CALLS, Speaker
 from stentor.inference.speak.voice import VOICES, Voice, voice_names
 from stentor.inference.stream import open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
-from stentor.inference.transcribe import Transcript, transcribe
+from stentor.inference.transcribe import OnError, Transcriber, Transcript
 from stentor.inference.vad import Detector, open_detector
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
 from stentor.tasks.diarize import Diarize
 from stentor.tasks.language import Language
 from stentor.tasks.speak import Speak
+from stentor.tasks.speak.generation import Generation
 from stentor.tasks.transcribe import Transcribe, times_tokens
 from stentor.tasks.words import Words
 from stentor.text.languages import find, unknown_language
 
 if TYPE_CHECKING:
+    from stentor.inference.speak.reference import Remark
     from stentor.inference.stream.speakers import OnlineDiarizer
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -80,13 +83,13 @@ class Model:
 
         `channel`: one of its channels, from 0, in the place of their mean. `words`: with word times; default when the
         model has learned them. `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word
-        and segment. `options` are other fields of `stentor.inference.transcribe.Transcriber`. Returns the transcript
+        and segment. `options` are those of `transcriber`. Returns the transcript
         dict of the JSON contract, with `.text` and `.words`. Raises AudioError, and ConfigError when the model was
         trained for another task.
         """
+        options |= {"language": language, "context": context}
         recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
-        options |= {"language": language, "context": context, "words": words, "diarizer": diarizer}
-        return next(self.transcribe_many([recording], **options))
+        return next(self.transcribe_many([recording], None, words, diarizer, **options))
 
     def transcribe_many(
         self,
@@ -95,25 +98,38 @@ class Model:
         words: bool | None = None,
         diarizer: Model | None = None,
         channel: int | None = None,
+        on_error: OnError | None = None,
+        on_window: Callable[[float], None] | None = None,
         **options: Any,
     ) -> Iterator[Transcript]:
         """Transcripts of many recordings, in their order, as they are done. Windows of several recordings are decoded
         together, so this is several times as fast as one call after another; recordings are opened as they are needed
         and their audio is not kept. Arrays are all at `rate` Hz.
 
-        Parameters and errors as in `transcribe`; with `on_error=function` an unreadable recording is handed to it,
-        as (name, AudioError), and left out.
+        Parameters and errors as in `transcribe`; `on_error` and `on_window` as `Transcriber.transcribe` takes them.
         """
-        task, model_rate = self.for_transcription(), self.bundle.processor.sample_rate
-        options = {"model": self.name, "words": self.knows_times if words is None else words, **options}
-        if diarizer is not None:
-            options["diarizer"] = diarizer.speaker_segments()
-        places = self.bundle.family.decoding_options()
-        if options.get("context") and "context" in places and self.learned_context is False:
-            warn = options.get("on_warning", log.warning)
-            warn(f"{self.name} was trained on records without any context: it has not learned to use one.")
-        opened = (open_recording(r, model_rate, rate, channel) for r in recordings)
-        return transcribe(self.bundle, task, opened, **options)
+        words = self.knows_times if words is None else words
+        transcriber = self.transcriber(None, diarizer, words=words, **options)
+        opened = (open_recording(r, transcriber.rate, rate, channel) for r in recordings)
+        return transcriber.transcribe(opened, on_error, on_window)
+
+    def transcriber(
+        self,
+        decoding: DecodingOptions | None = None,
+        diarizer: Model | None = None,
+        tokens: bool = False,
+        detector: Detector | None = None,
+        on_warning: Callable[[str], None] = log.warning,
+        **options: Any,
+    ) -> Transcriber:
+        """The model as a `Transcriber`; `options` are fields of `DecodingOptions`, in the place of those in `decoding`.
+        Raises ConfigError when the model was trained for another task, or for an option that it cannot do."""
+        task = self.for_transcription()
+        asked = replace(decoding or DecodingOptions(), **options)
+        segments = None if diarizer is None else diarizer.speaker_segments()
+        if asked.context and "context" in self.bundle.family.decoding_options() and self.learned_context is False:
+            on_warning(f"{self.name} was trained on records without any context: it has not learned to use one.")
+        return Transcriber(self.bundle, task, asked, self.name, segments, tokens, detector, on_warning)
 
     def stream(
         self,
@@ -175,7 +191,8 @@ class Model:
         The number of speakers may be given, or its bounds. Returns the dict of the JSON output, with `.segments`,
         `.speakers` and `.rttm()`. Raises AudioError, and ConfigError when the model was trained for another task.
         """
-        task = with_speakers(self.for_diarization(), speakers, min_speakers, max_speakers)
+        count = SpeakerCount(speakers=speakers, min_speakers=min_speakers, max_speakers=max_speakers)
+        task = with_speakers(self.for_diarization(), count)
         recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
         return next(diarize(self.bundle, task, [recording], self.name))
 
@@ -210,8 +227,8 @@ class Model:
 
         Raises ConfigError, DataError and AudioError.
         """
-        options |= {"recognizer": recognizer, "normalize": normalize, "denoise": denoise}
-        speaker, utterance = self._utterance(text, voice, reference, options)
+        shared: dict[str, Any] = {"recognizer": recognizer, "normalize": normalize, "denoise": denoise}
+        speaker, utterance = self._prepared(text, voice, reference, **shared, **options)
         return next(speaker.speak([utterance], finish))
 
     def speak_stream(
@@ -225,20 +242,37 @@ class Model:
     ) -> Iterator[tuple[np.ndarray, int]]:
         """A text of any length, spoken piece by piece: (float32 [samples], Hz), each as soon as it is made, to be laid
         end to end. The first is short, so that it comes early. Parameters and errors as in `speak`."""
-        speaker, utterance = self._utterance(text, voice, reference, options)
+        speaker, utterance = self._prepared(text, voice, reference, **options)
         return ((piece.audio, piece.rate) for piece in speaker.stream(utterance, finish))
 
-    def _utterance(self, text: str, voice: Any, reference: Any, options: dict[str, Any]) -> tuple[Speaker, Utterance]:
-        """An utterance that is prepared, and what speaks it; parameters as in `speak`."""
-        shared = {name: options.pop(name) for name in ("recognizer", "normalize", "denoise") if name in options}
-        names = {field.name for field in fields(Utterance)} & options.keys()
-        utterance = Utterance(text, voice, reference=reference, **{name: options.pop(name) for name in names})
-        speaker = self.speaker(options, **shared)
-        return speaker, speaker.prepare(utterance)
+    def _prepared(
+        self,
+        text: str,
+        voice: Voice | str | Path | None,
+        reference: str | Path | np.ndarray | None,
+        recognizer: str | None = None,
+        normalize: bool = False,
+        denoise: bool | None = None,
+        **options: Any,
+    ) -> tuple[Speaker, Utterance]:
+        """What speaks, and what it is to speak; parameters as in `speak`. Options that are no settings of the
+        generation are fields of `Utterance`."""
+        settings = (Generation.model_fields.keys() | OF_CALLS) - {"seed"}
+        generation = {name: options.pop(name) for name in settings & options.keys()}
+        speaker = self.speaker(generation, recognizer, normalize, denoise)
+        return speaker, speaker.prepare(Utterance(text, voice=voice, reference=reference, **options))
 
-    def speaker(self, *args: Any, **options: Any) -> Speaker:
+    def speaker(
+        self,
+        generation: Mapping[str, Any] | None = None,
+        recognizer: str | None = None,
+        normalize: bool = False,
+        denoise: bool | None = None,
+        remark: Remark | None = None,
+    ) -> Speaker:
         """The model as a `Speaker` with these options; raises ConfigError when it does not speak."""
-        speaker = Speaker(self.bundle, self.for_speech(), self.training, *args, **options)
+        task = self.for_speech()
+        speaker = Speaker(self.bundle, task, self.training, generation, recognizer, normalize, denoise, remark)
         speaker.voices = self.folder / VOICES
         return speaker
 

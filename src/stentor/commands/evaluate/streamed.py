@@ -12,7 +12,6 @@ import numpy as np
 from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
 from stentor.commands.evaluate.instances import write_instances
 from stentor.commands.evaluate.streamed_speakers import speaker_scores
-from stentor.commands.useless_options import refuse_useless
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
@@ -32,11 +31,9 @@ from stentor.text.written_words import joined
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.train import EvaluateOptions
+    from stentor.commands.evaluate_options import EvaluateOptions
     from stentor.inference.stream.base import Recogniser
 
-OPTIONS = ("data", "model", "json", "batch_tokens", "diarizer", "stream", "report", "plugin")
-"""Those of `stentor evaluate` that --stream knows."""
 STEP = 0.02
 """Seconds of audio that are fed at a time."""
 
@@ -44,7 +41,6 @@ STEP = 0.02
 def evaluate_streams(options: EvaluateOptions) -> str:
     """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json` (beside it
     NAME.DELAY.instances.jsonl), and for the report of the run."""
-    refuse_useless(options, "--stream", OPTIONS)
     run = _run_folder(options)
     loaded = load(options.model or "")
     task = loaded.for_transcription()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from stentor.errors import ConfigError
+from stentor.inference.options import DecodingOptions
 from stentor.models.streaming import TINY
 
 if TYPE_CHECKING:
@@ -78,9 +79,15 @@ def _recogniser(
                 f"LocalAgreement asks {model.name} each {least:g} to {most:g} s, and {delay:g} s is none."
             )
         places = bundle.family.decoding_options()
-        place = "context" if "context" in places and "prompt" not in places else "prompt"
-        options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}
-        return AgreementRecogniser(Transcriber(bundle, task, language, **options), delay or DELAY)
+        as_context = "context" in places and "prompt" not in places
+        asked = DecodingOptions(
+            language=language,
+            words=model.knows_times,
+            context=prompt if as_context else None,
+            prompt=None if as_context else prompt,
+            hotwords=hotwords,
+        )
+        return AgreementRecogniser(Transcriber(bundle, task, asked, model.name), delay or DELAY)
     if prompt or hotwords:
         raise ConfigError(refused)
     chunk = streaming.nearest(streaming.usual if delay is None else delay)

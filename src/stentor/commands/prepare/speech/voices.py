@@ -22,7 +22,7 @@ from stentor.sources.synth import dealt
 from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import SpeechOptions
+    from stentor.commands.prepare_options import SpeechOptions
 
 REFERENCE_RATE = 24000
 """Hz of the references that are stored."""

@@ -1,14 +1,16 @@
-"""`stentor studio`: record, train and publish in the browser."""
+"""Options of `stentor studio`: record, train and publish in the browser."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.cli import app
-from stentor.cli.options import Flag, Option, takes_options
+from stentor.section.options import Flag, Option, verb
 
 
-@dataclass
+@verb("studio", "stentor.studio.serve:serve")
+@dataclass(kw_only=True)
 class StudioOptions:
+    """Open the studio: record, check, train, try and publish in the browser."""
+
     host: str = Option("Address to listen on. Another than this machine's own needs a password.", "127.0.0.1")
     port: int = Option("Port to listen on; 0 takes a free one.", 7860, min=0, max=65535)
     folder: Path = Option("Where data sets and runs are kept (made when missing).", Path("studio"))
@@ -21,13 +23,3 @@ class StudioOptions:
         "Folder with runs of `stentor train` to show beside the studio's own. May be repeated.", []
     )
     publish: bool = Flag("Each person with a name may publish with this machine's login of the Hub.")
-
-
-@app.command()
-@takes_options
-def studio(options: StudioOptions) -> None:
-    """Open the studio: record, check, train, try and publish in the browser."""
-    from stentor.studio.serve import serve
-
-    models, runs = tuple(options.models), tuple(options.runs)
-    serve(options.host, options.port, options.folder, options.password_env, models, options.publish, runs)

@@ -1,16 +1,17 @@
-"""`stentor publish ...`: a model, a data set or a demo on the Hugging Face Hub."""
+"""Options of `stentor publish ...`: a model, a data set or a demo on the Hugging Face Hub; and of `stentor demo`."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.cli import verb_group
-from stentor.cli.options import Argument, Flag, Option, verb
+from stentor.commands.shared_options import MODEL_PLUGINS
+from stentor.section.options import Argument, Flag, Option, verb, verb_group
 
-publish = verb_group(
+PUBLISH = verb_group(
     "publish",
     "Put a model, a data set or a demo on the Hugging Face Hub. The token comes from HF_TOKEN or the Hub's own login "
     "(`hf auth login`). After a broken connection the same command goes on.",
 )
+TASK = "transcribe, words, diarize or speak. Default: found out."
 CARD = "A README.md of yours instead of the one that is written."
 
 
@@ -20,7 +21,7 @@ class PublishOptions:
 
     to: str | None = Option("Repository on the Hub: USER/REPO. Made when there is none.")
     private: bool | None = Option(
-        "Who can see it. Default: private; --public makes it for everybody.", None, "--private/--public"
+        "Who can see it. Default: private; --public makes it for everybody.", flags="--private/--public"
     )
     dry_run: Path | None = Option("Write everything that would be sent into this folder; send nothing.", output=True)
     message: str | None = Option("First line of the commit.")
@@ -31,10 +32,10 @@ class LicensedOptions(PublishOptions):
     """Shared by models and data sets."""
 
     license: str | None = Option("The licence, as the Hub spells it: apache-2.0, cc-by-4.0, cc0-1.0 ...")
-    card: Path | None = Option(CARD)
+    card: Path | None = Option(CARD, local=True)
 
 
-@verb(publish, "model", "stentor.commands.publish:publish_model")
+@verb("model", "stentor.commands.publish:publish_model", PUBLISH)
 @dataclass(kw_only=True)
 class PublishModelOptions(LicensedOptions):
     """Publish a model with its card: results, usage, limits, licences and how to repeat it."""
@@ -43,7 +44,7 @@ class PublishModelOptions(LicensedOptions):
     merge: bool = Flag("The whole model, with adapters folded in: it needs no base.")
 
 
-@verb(publish, "dataset", "stentor.commands.publish:publish_dataset")
+@verb("dataset", "stentor.commands.publish:publish_dataset", PUBLISH)
 @dataclass(kw_only=True)
 class PublishDatasetOptions(LicensedOptions):
     """Publish a data set: audio and transcripts as the Hub's viewer plays them, with a data card."""
@@ -53,16 +54,28 @@ class PublishDatasetOptions(LicensedOptions):
     flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 
 
-@verb(publish, "demo", "stentor.commands.publish:publish_demo")
+@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH)
 @dataclass(kw_only=True)
 class PublishDemoOptions(PublishOptions):
     """Publish a demo of a model as a Gradio Space."""
 
     model: str = Argument("Run folder, export folder or Hub id.")
     title: str | None = Option("Title of its page. Default: the model's name.")
-    task: str | None = Option("transcribe, words, diarize or speak. Default: found out.")
+    task: str | None = Option(TASK)
     hardware: str = Option("The Hub's name of the machine it is made for.", "cpu-basic")
     secret: list[str] = Option(
         "Name of an environment variable that becomes a secret of the Space. May be repeated.", []
     )
-    card: Path | None = Option(CARD)
+    card: Path | None = Option(CARD, local=True)
+
+
+@verb("demo", "stentor.commands.demo:serve")
+@dataclass(kw_only=True)
+class DemoOptions:
+    """Try a model in the browser, on this machine alone: the page that `stentor publish demo` puts on the Hub."""
+
+    model: str = Argument("Run folder, export folder or Hub id.")
+    port: int = Option("Port of 127.0.0.1 to listen on; 0 takes a free one.", 7860, min=0, max=65535)
+    title: str | None = Option("Title of the page. Default: the model's name.")
+    task: str | None = Option(TASK)
+    plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)

@@ -1,14 +1,15 @@
-"""`stentor serve`: trained models as an HTTP service."""
+"""Options of `stentor serve`: trained models as an HTTP service."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.cli import app
-from stentor.cli.options import DEVICE, MODEL_PLUGINS, Argument, Flag, Option, verb
+from stentor.commands.shared_options import DEVICE, MODEL_PLUGINS
+from stentor.inference.options import VAD
+from stentor.section.options import Argument, Flag, Option, verb
 
 
-@verb(app, "serve", "stentor.serve.run:serve")
-@dataclass
+@verb("serve", "stentor.serve.run:serve")
+@dataclass(kw_only=True)
 class ServeOptions:
     """Serve models behind the audio interface of OpenAI: transcriptions and speech, for any client that speaks it."""
 
@@ -21,7 +22,7 @@ class ServeOptions:
     allow_origin: list[str] = Option("Origin of pages elsewhere that may ask, or *. May be repeated.", [])
     device: list[str] = Option(f"{DEVICE} May be repeated: each model is then on each, and they share the work.", [])
     batch_seconds: float | None = Option("Most audio that is decoded together (default 120).", min=1.0)
-    vad: str = Option("What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad]).", "energy")
+    vad: str = Option(VAD, "energy")
     max_upload_mb: int = Option("Largest upload, in MiB.", 1024, min=1)
     max_minutes: float = Option("Longest recording.", 240.0, min=0.1)
     max_characters: int = Option("Longest text to speak.", 4096, min=1)
@@ -31,6 +32,10 @@ class ServeOptions:
     ray: str | None = Option(
         "Serve on a Ray cluster, by Ray Serve: auto (the one that runs here, or one for this command) or HOST:PORT."
     )
-    max_replicas: int | None = Option("With --ray: most copies of the server; Ray starts them by load (8).", min=1)
-    gpus_per_worker: float | None = Option("With --ray: GPUs of each copy, such as 0.25 (1, or 0 without).", min=0.0)
-    plugin: list[Path] = Option(MODEL_PLUGINS, [])
+    max_replicas: int | None = Option(
+        "With --ray: most copies of the server; Ray starts them by load (8).", min=1, needs="ray"
+    )
+    gpus_per_worker: float | None = Option(
+        "With --ray: GPUs of each copy, such as 0.25 (1, or 0 without).", min=0.0, needs="ray"
+    )
+    plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)

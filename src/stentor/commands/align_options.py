@@ -1,29 +1,18 @@
-"""`stentor align`: when each word of a known text was said, in one recording or in many."""
+"""Options of `stentor align`: when each word of a known text was said, in one recording or in many."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.cli import app
-from stentor.cli.options import (
-    CHANNEL,
-    DEVICE,
-    GPUS_PER_WORKER,
-    JOBS,
-    LAG,
-    LANGUAGE,
-    MODEL_PLUGINS,
-    RAY,
-    TRANSCRIPT_FORMATS,
-    Argument,
-    Flag,
-    Option,
-    verb,
-)
+from stentor.commands.shared_options import CHANNEL, JOBS, LAG, MODEL_PLUGINS, RAY, TRANSCRIPT_FORMATS, Workers
+from stentor.inference.options import LANGUAGE
+from stentor.section.options import Argument, Flag, Option, verb
+
+ONE, MANY = "one recording with its TEXT", "many recordings"
 
 
-@verb(app, "align", "stentor.commands.align:align")
-@dataclass
-class AlignOptions:
+@verb("align", "stentor.commands.align:align")
+@dataclass(kw_only=True)
+class AlignOptions(Workers):
     """Find out when each word of known texts is said: in a recording, or without TEXT in each record of a data set."""
 
     model: str = Argument("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
@@ -34,13 +23,13 @@ class AlignOptions:
     text: str | None = Argument("What is said in it: the text itself, or a text file.", None)
     format: str = Option(TRANSCRIPT_FORMATS, "json")
     out: str | None = Option("Folder for the files. Without: standard output.", output=True)
-    skip_existing: bool = Flag("Without TEXT: leave out records whose outputs are in the folder --out already.")
+    skip_existing: bool = Flag(
+        "Without TEXT: leave out records whose outputs are in the folder --out already.", ways=(MANY,)
+    )
     engine: str | None = Option("aligner, transducer, ctc or whisper. Default: what the model is for.")
     language: str | None = Option(LANGUAGE)
     channel: int | None = Option(CHANNEL, min=0)
-    device: str = Option(DEVICE, "auto")
-    ray: str | None = Option(RAY)
-    jobs: int | None = Option(JOBS, min=1)
-    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
     lag: float | None = Option(LAG)
-    plugin: list[Path] = Option(MODEL_PLUGINS, [])
+    jobs: int | None = Option(JOBS, min=1, ways=(MANY,))
+    ray: str | None = Option(RAY, ways=(MANY,))
+    plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)

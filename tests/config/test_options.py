@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from stentor.cli import build, main
-from stentor.commands.transcribe_options import TranscribeOptions
+from stentor.commands.recording_options import TranscribeOptions
 from stentor.errors import ConfigError
 from stentor.inference.options import DecodingOptions, SpeakerOptions, SpeechOptions
 from stentor.section.options import REQUIRED, VERBS, command_line, declarations, default_of, flag, refuse_missing

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stentor.commands.align import align_file, describe_problem, read_text
-from stentor.commands.align_options import AlignOptions
+from stentor.commands.recording_options import AlignOptions
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of
 from stentor.inference.align.base import Aligned

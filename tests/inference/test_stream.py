@@ -19,6 +19,7 @@ from stentor.audio.activity import EnergyDetector
 from stentor.commands.transcribe_live import read_standard_input
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, StentorError
+from stentor.inference.options import DecodingOptions
 from stentor.inference.stream.agreement import AgreementRecogniser
 from stentor.inference.stream.chunked import ChunkedHypothesis
 from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
@@ -45,7 +46,7 @@ def spoken(words, silence=0.0):
 class Listener:
     """A transcriber of such words. Of one that is cut off it says something else."""
 
-    rate, longest, language, context, prompt = RATE, 30.0, None, None, None
+    rate, longest, context, prompt, options = RATE, 30.0, None, None, DecodingOptions()
 
     def __init__(self, timed=True):
         self.timed, self.asked = timed, []

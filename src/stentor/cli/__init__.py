@@ -1,4 +1,4 @@
-"""Command line: Typer commands of all verbs, whose options modules in `commands/`, `serve/` and `studio/` declare."""
+"""Command line: Typer commands of all verbs, which the modules `*_options.py` of `commands/` declare."""
 
 import functools
 import importlib
@@ -16,8 +16,6 @@ from stentor.errors import FULL, DataError, StentorError, without_secrets
 from stentor.section.options import GROUPS, VERBS
 
 DEBUG = "--debug"
-PACKAGES = ("commands", "serve", "studio")
-"""Where verbs are declared, in the modules whose names end in `options`."""
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException, of the click that this typer uses: newer ones carry a click of their own."""
 
@@ -51,10 +49,8 @@ def root(
 @functools.cache
 def build() -> Any:
     """The command tree of all verbs, as click has it."""
-    for package in PACKAGES:
-        folder = Path(__file__).parents[1] / package
-        for module in sorted(path.stem for path in folder.glob("*options.py")):
-            importlib.import_module(f"stentor.{package}.{module}")
+    for path in sorted((Path(__file__).parents[1] / "commands").glob("*_options.py")):
+        importlib.import_module(f"stentor.commands.{path.stem}")
     groups = {"": app}
     for name, help in GROUPS.items():
         parent, _, last = name.rpartition(" ")

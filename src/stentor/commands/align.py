@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.align_options import ONE
 from stentor.commands.file_progress import make_folder, parse_formats, require_folder
+from stentor.commands.recording_options import ONE
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of, open_aligner
@@ -17,7 +17,7 @@ from stentor.inference.inputs import label, open_recording
 from stentor.section.options import refuse_unused
 
 if TYPE_CHECKING:
-    from stentor.commands.align_options import AlignOptions
+    from stentor.commands.recording_options import AlignOptions
 
 
 def align(options: AlignOptions) -> None:

@@ -25,7 +25,7 @@ from stentor.inference.inputs import STDIN
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.commands.align_options import AlignOptions
+    from stentor.commands.recording_options import AlignOptions
 
 NAMED = 20
 """Records that could not be aligned that the error at the end names."""

@@ -12,7 +12,7 @@ from stentor.inference.diarize import Diarization, diarize, with_speakers
 from stentor.inference.recording import Recording
 
 if TYPE_CHECKING:
-    from stentor.commands.diarize_options import DiarizeOptions
+    from stentor.commands.recording_options import DiarizeOptions
 
 FORMATS = ("rttm", "json")
 

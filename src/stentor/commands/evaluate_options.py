@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stentor.commands.shared_options import FINISHED_MODEL, PARTS_PLUGINS, RAY, WORKERS, GpuCluster
 from stentor.errors import ConfigError
@@ -10,11 +11,12 @@ from stentor.section.options import Argument, Flag, Option, command_line, given,
 TASK, SPEAK = "the task of a model", "the task speak"
 BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM = "--board", "--tune", "--stream", "--diarizer", "--audio-from"
 """Ways of scoring: `refuse_unused` names them."""
-OF_BOARDS = "Of the task transcribe: boards"
-OF_STREAMS = "Of the task transcribe: answers while one speaks"
-OF_SPEAKERS = "Of the tasks transcribe and diarize: speakers"
-OF_SPEECH = "Of the task speak"
+OF_SPEAKERS, OF_STREAMS = "Of the tasks transcribe and diarize: speakers", "Of the task transcribe: streams"
 """Headings in the help."""
+
+BOARDS: dict[str, Any] = {"panel": "Of the task transcribe: boards", "ways": (BOARD,)}
+SPEECH: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK,)}
+JUDGES: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK, AUDIO_FROM)}
 
 
 @verb("evaluate", "stentor.commands.evaluate_options:evaluate")
@@ -35,16 +37,11 @@ class EvaluateOptions(GpuCluster):
     board: str | None = Option(
         "In the place of --data: a board of the Open ASR Leaderboard (english, multilingual, long_form), or sets of it "
         "as BOARD:SET,SET.",
-        panel=OF_BOARDS,
+        panel="Of the task transcribe: boards",
     )
-    copies: Path | None = Option(
-        "With --board: folder with copies of its data sets, as COPIES/OWNER/NAME.", ways=(BOARD,), panel=OF_BOARDS
-    )
+    copies: Path | None = Option("With --board: folder with copies of its data sets, as COPIES/OWNER/NAME.", **BOARDS)
     limit: int | None = Option(
-        "With --board: only the first so many recordings of each set, for a trial.",
-        min=1,
-        ways=(BOARD,),
-        panel=OF_BOARDS,
+        "With --board: only the first so many recordings of each set, for a trial.", min=1, **BOARDS
     )
     json: Path | None = Option("Write the scores (and predictions beside it) to this file.", output=True)
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1, ways=(TASK, BOARD, STREAM))
@@ -65,55 +62,33 @@ class EvaluateOptions(GpuCluster):
         panel=OF_STREAMS,
     )
     recognizer: str | None = Option(
-        "Of models that speak: one that writes down their speech (WER), also of transformers.",
-        local=True,
-        ways=(SPEAK, AUDIO_FROM),
-        panel=OF_SPEECH,
+        "Of models that speak: one that writes down their speech (WER), also of transformers.", local=True, **JUDGES
     )
     embedder: str | None = Option(
-        "Of models that speak: one that embeds voices (similarity), or cepstra (built in).",
-        ways=(SPEAK, AUDIO_FROM),
-        panel=OF_SPEECH,
+        "Of models that speak: one that embeds voices (similarity), or cepstra (built in).", **JUDGES
     )
     judge: list[str] = Option(
-        "Of models that speak: another judge as type=...,key=value, such as a plug-in's.",
-        [],
-        ways=(SPEAK, AUDIO_FROM),
-        panel=OF_SPEECH,
+        "Of models that speak: another judge as type=...,key=value, such as a plug-in's.", [], **JUDGES
     )
-    voice: str = Option(
-        "Of models that speak: take it from a reference, an instruct, none, or auto.",
-        "auto",
-        ways=(SPEAK,),
-        panel=OF_SPEECH,
-    )
+    voice: str = Option("Of models that speak: take it from a reference, an instruct, none, or auto.", "auto", **SPEECH)
     length: str = Option(
         "Of models that speak: as long as recorded, by the rule, or auto (the rule for evaluation lists).",
         "auto",
-        ways=(SPEAK,),
-        panel=OF_SPEECH,
+        **SPEECH,
     )
-    generation: str | None = Option(
-        "Of models that speak: settings such as steps=16,guidance=0.", ways=(SPEAK,), panel=OF_SPEECH
-    )
+    generation: str | None = Option("Of models that speak: settings such as steps=16,guidance=0.", **SPEECH)
     denoise: bool | None = Option(
-        "Of models that speak: ask for clean speech after noisy references.",
-        flags="--denoise/--no-denoise",
-        ways=(SPEAK,),
-        panel=OF_SPEECH,
+        "Of models that speak: ask for clean speech after noisy references.", flags="--denoise/--no-denoise", **SPEECH
     )
     normalizer: str = Option(
         "Of speech: whisper_basic, whisper_english, none, seed_tts, librispeech_pc, minimax, fleurs, or auto: that of "
         "the evaluation list.",
         "auto",
-        ways=(SPEAK, AUDIO_FROM),
-        panel=OF_SPEECH,
+        **JUDGES,
     )
-    audio: Path | None = Option(
-        "Of models that speak: write their speech to this folder.", output=True, ways=(SPEAK,), panel=OF_SPEECH
-    )
+    audio: Path | None = Option("Of models that speak: write their speech to this folder.", output=True, **SPEECH)
     audio_from: Path | None = Option(
-        "Without a MODEL: score the speech in this folder, files ID.wav.", local=True, panel=OF_SPEECH
+        "Without a MODEL: score the speech in this folder, files ID.wav.", local=True, panel="Of the task speak"
     )
     processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1, ways=(TASK, AUDIO_FROM))
     ray: str | None = Option(RAY, ways=(TASK,))

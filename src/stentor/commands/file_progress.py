@@ -16,7 +16,7 @@ from typing import Any
 
 from stentor.commands.prepare.executor import RecordWorker, make_executor
 from stentor.commands.prepare.pipeline import Stop
-from stentor.commands.shared_options import AudioFiles
+from stentor.commands.recording_options import AudioFiles
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
 from stentor.inference.inputs import STDIN, expand, label, open_recording

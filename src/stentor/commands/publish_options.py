@@ -1,9 +1,9 @@
-"""Options of `stentor publish ...`: a model, a data set or a demo on the Hugging Face Hub; and of `stentor demo`."""
+"""Options of `stentor publish ...`: a model, a data set or a demo on the Hugging Face Hub."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.commands.shared_options import MODEL_PLUGINS
+from stentor.commands.shared_options import DEMO_TASK
 from stentor.section.options import Argument, Flag, Option, verb, verb_group
 
 PUBLISH = verb_group(
@@ -11,7 +11,6 @@ PUBLISH = verb_group(
     "Put a model, a data set or a demo on the Hugging Face Hub. The token comes from HF_TOKEN or the Hub's own login "
     "(`hf auth login`). After a broken connection the same command goes on.",
 )
-TASK = "transcribe, words, diarize or speak. Default: found out."
 CARD = "A README.md of yours instead of the one that is written."
 
 
@@ -61,21 +60,9 @@ class PublishDemoOptions(PublishOptions):
 
     model: str = Argument("Run folder, export folder or Hub id.")
     title: str | None = Option("Title of its page. Default: the model's name.")
-    task: str | None = Option(TASK)
+    task: str | None = Option(DEMO_TASK)
     hardware: str = Option("The Hub's name of the machine it is made for.", "cpu-basic")
     secret: list[str] = Option(
         "Name of an environment variable that becomes a secret of the Space. May be repeated.", []
     )
     card: Path | None = Option(CARD, local=True)
-
-
-@verb("demo", "stentor.commands.demo:serve")
-@dataclass(kw_only=True)
-class DemoOptions:
-    """Try a model in the browser, on this machine alone: the page that `stentor publish demo` puts on the Hub."""
-
-    model: str = Argument("Run folder, export folder or Hub id.")
-    port: int = Option("Port of 127.0.0.1 to listen on; 0 takes a free one.", 7860, min=0, max=65535)
-    title: str | None = Option("Title of the page. Default: the model's name.")
-    task: str | None = Option(TASK)
-    plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.inference.options import FILES
-from stentor.section.options import Argument, Flag, Option
+from stentor.section.options import Option
 
-CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
+DEMO_TASK = "transcribe, words, diarize or speak. Default: found out."
 DEVICE = "auto, cpu, cuda, cuda:N or mps."
 FINISHED_MODEL = "A run folder, an export folder or a Hub id."
 JOBS = "Processes, of one thread each when more than one. Default: 1; with --ray what the cluster offers."
@@ -14,9 +13,6 @@ LAG = "Seconds that a Whisper model's attention is late, taken off its times."
 MODEL_PLUGINS = "A Python file with your own model family."
 PARTS_PLUGINS = "A Python file with your own sources, models, losses, callbacks."
 RAY = "Work on a Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT."
-TRANSCRIPT_FORMATS = (
-    "json, txt, srt, vtt, ctm, textgrid, rttm, stm or seglst; several with commas, or all, together with --out."
-)
 WORKERS = "With --ray: workers. Default: as many as the cluster offers."
 
 
@@ -51,17 +47,3 @@ class FileWorkers(Workers):
 
     jobs: int | None = Option(WORKERS, min=1, needs="ray")
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
-
-
-@dataclass(kw_only=True)
-class AudioFiles(FileWorkers):
-    """Audio files that a model works on, and where the outputs go."""
-
-    model: str = Argument("Run folder, export folder or Hub id.")
-    audio: list[str] = Argument(
-        "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), addresses (s3://, gs://, hf://, "
-        "https://), or - for standard input."
-    )
-    out: str | None = Option("Folder for the files (made when missing). Without: standard output.", output=True)
-    skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.", ways=(FILES,))
-    channel: int | None = Option(CHANNEL, min=0)

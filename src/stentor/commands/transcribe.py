@@ -17,7 +17,7 @@ from stentor.inference.transcribe import Transcript
 from stentor.section.options import refuse_unused
 
 if TYPE_CHECKING:
-    from stentor.commands.transcribe_options import TranscribeOptions
+    from stentor.commands.recording_options import TranscribeOptions
 
 
 def transcribe_files(options: TranscribeOptions) -> None:

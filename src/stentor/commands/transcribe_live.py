@@ -20,7 +20,7 @@ from stentor.section.options import refuse_unused
 from stentor.text.written_words import joined, spaced
 
 if TYPE_CHECKING:
-    from stentor.commands.transcribe_options import TranscribeOptions
+    from stentor.commands.recording_options import TranscribeOptions
 
 READ = 0.02
 """Seconds of audio that are read at a time."""

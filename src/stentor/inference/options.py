@@ -14,89 +14,63 @@ if TYPE_CHECKING:
 
 FILES, STREAM = "whole files", "--stream"
 """Ways of transcribing: `refuse_unused` names them."""
-DECODING, SPEECH, CHECKS = "Decoding", "Finding speech", "Checks of the text"
-"""Headings in the help."""
 LANGUAGE = "Language that is spoken, as a code such as en."
 VAD = "What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad])."
+DECODING: dict[str, Any] = {"panel": "Decoding", "ways": (FILES,)}
+PAUSES: dict[str, Any] = {"panel": "Finding speech", "ways": (FILES,)}
+CHECKS: dict[str, Any] = {"panel": "Checks of the text", "ways": (FILES,)}
 
 
 @dataclass(kw_only=True)
 class DecodingOptions:
     """How recordings are transcribed. None: as the model's task has it."""
 
-    language: str | None = Option(LANGUAGE, panel=DECODING)
-    words: bool = Flag("With the time of every word.", ways=(FILES,), panel=DECODING)
+    language: str | None = Option(LANGUAGE, panel="Decoding")
+    words: bool = Option("With the time of every word.", False, **DECODING)
     """Needs the task `words`, or a model that times its tokens."""
-    translate: bool | None = Option(
-        "Write a translation, with models that can.", flags="--translate", ways=(FILES,), panel=DECODING
-    )
-    context: str | None = Option(
-        "What the recordings are about, for models that read a context.", ways=(FILES,), panel=DECODING
-    )
+    translate: bool | None = Option("Write a translation, with models that can.", flags="--translate", **DECODING)
+    context: str | None = Option("What the recordings are about, for models that read a context.", **DECODING)
     prompt: str | None = Option(
-        "Text that is said to come before, for Whisper models: its style is taken up.", ways=(FILES,), panel=DECODING
+        "Text that is said to come before, for Whisper models: its style is taken up.", **DECODING
     )
     hotwords: "str | Sequence[str] | None" = Option(
-        "Names and terms that may be heard, with commas.", read_as=str | None, ways=(FILES,), panel=DECODING
+        "Names and terms that may be heard, with commas.", read_as=str | None, **DECODING
     )
     """They become part of the context or of the prompt, where the model reads one, and are favoured token by token
     where not."""
-    hotword_strength: float | None = Option(
-        "Favour them token by token, this much each (default 1.5).", ways=(FILES,), panel=DECODING
-    )
+    hotword_strength: float | None = Option("Favour them token by token, this much each (default 1.5).", **DECODING)
     """Whatever the model reads."""
     language_model: "str | Path | None" = Option(
-        "File of texts, one a line, whose n-grams have a say while decoding.",
-        read_as=Path | None,
-        ways=(FILES,),
-        panel=DECODING,
+        "File of texts, one a line, whose n-grams have a say while decoding.", read_as=Path | None, **DECODING
     )
-    language_model_weight: float | None = Option(
-        "How much the language model counts (default 0.5).", ways=(FILES,), panel=DECODING
-    )
-    beams: int | None = Option(
-        "Hypotheses kept while decoding (default 1: greedy).", min=1, ways=(FILES,), panel=DECODING
-    )
+    language_model_weight: float | None = Option("How much the language model counts (default 0.5).", **DECODING)
+    beams: int | None = Option("Hypotheses kept while decoding (default 1: greedy).", min=1, **DECODING)
     temperature: "float | Sequence[float] | None" = Option(
-        "Lowest sampling temperature (default 0: the most probable text).",
-        read_as=float | None,
-        min=0.0,
-        ways=(FILES,),
-        panel=DECODING,
+        "Lowest sampling temperature (default 0: the most probable text).", read_as=float | None, min=0.0, **DECODING
     )
     """In the place of the lowest of the task's `checks.temperatures`; several: of all of them."""
-    batch_seconds: float = Option(
-        "Seconds of audio that are decoded together.", 120.0, min=1.0, ways=(FILES,), panel=DECODING
-    )
-    vad: str = Option(VAD, "energy", panel=SPEECH)
+    batch_seconds: float = Option("Seconds of audio that are decoded together.", 120.0, min=1.0, **DECODING)
+    vad: str = Option(VAD, "energy", panel="Finding speech")
     vad_threshold: float | None = Option(
-        "dB above the noise floor (energy, default 6) or probability (silero, 0.5).", panel=SPEECH
+        "dB above the noise floor (energy, default 6) or probability (silero, 0.5).", panel="Finding speech"
     )
-    min_speech: float = Option(
-        "Seconds; shorter speech between silences is left out.", 0.0, min=0.0, ways=(FILES,), panel=SPEECH
-    )
+    min_speech: float = Option("Seconds; shorter speech between silences is left out.", 0.0, min=0.0, **PAUSES)
     min_silence: float | None = Option(
-        "Seconds; longer silence is not given to the model (default 2).", min=0.0, ways=(FILES,), panel=SPEECH
+        "Seconds; longer silence is not given to the model (default 2).", min=0.0, **PAUSES
     )
     """Unless it is given, recordings shorter than a window stay as they are."""
     speech_pad: float | None = Option(
-        "Seconds of such silence that stay around speech (default 0.15).", min=0.0, ways=(FILES,), panel=SPEECH
+        "Seconds of such silence that stay around speech (default 0.15).", min=0.0, **PAUSES
     )
     no_speech_threshold: float | None = Option(
-        "Highest probability that nobody speaks, of Whisper models (default 0.6).", ways=(FILES,), panel=CHECKS
+        "Highest probability that nobody speaks, of Whisper models (default 0.6).", **CHECKS
     )
     """In the place of the task's `checks.no_speech`."""
-    log_prob_threshold: float | None = Option(
-        "Least mean log-probability of a text (default -1).", ways=(FILES,), panel=CHECKS
-    )
+    log_prob_threshold: float | None = Option("Least mean log-probability of a text (default -1).", **CHECKS)
     """In the place of the task's `checks.mean_log_prob`."""
-    compression_ratio_threshold: float | None = Option(
-        "Most that a text may repeat itself (default 2.4).", ways=(FILES,), panel=CHECKS
-    )
+    compression_ratio_threshold: float | None = Option("Most that a text may repeat itself (default 2.4).", **CHECKS)
     """In the place of the task's `checks.compression_ratio`."""
-    keep_failed: bool = Flag(
-        "Write text that seems made up as well, instead of counting it.", ways=(FILES,), panel=CHECKS
-    )
+    keep_failed: bool = Option("Write text that seems made up as well, instead of counting it.", False, **CHECKS)
     """As segments with `failed`; otherwise it is listed under the transcript's `failed` alone."""
 
 

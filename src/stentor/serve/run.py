@@ -16,7 +16,7 @@ from stentor.studio.server.origins import listen, shown
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from stentor.serve.options import ServeOptions
+    from stentor.commands.server_options import ServeOptions
     from stentor.serve.service import Service
 
 PACKAGES = ("fastapi", "uvicorn", "websockets", "python_multipart", "prometheus_client")

@@ -16,7 +16,7 @@ from stentor.studio.server.origins import is_local, listen, shown
 from stentor.studio.server.server import StudioServer
 
 if TYPE_CHECKING:
-    from stentor.studio.options import StudioOptions
+    from stentor.commands.server_options import StudioOptions
 
 
 def serve(options: StudioOptions) -> None:

@@ -1,9 +1,9 @@
-"""Options of `stentor serve`: trained models as an HTTP service."""
+"""Options of verbs that listen at a port: `stentor serve`, `stentor studio` and `stentor demo`."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.commands.shared_options import DEVICE, MODEL_PLUGINS
+from stentor.commands.shared_options import DEMO_TASK, DEVICE, MODEL_PLUGINS
 from stentor.inference.options import VAD
 from stentor.section.options import Argument, Flag, Option, verb
 
@@ -38,4 +38,35 @@ class ServeOptions:
     gpus_per_worker: float | None = Option(
         "With --ray: GPUs of each copy, such as 0.25 (1, or 0 without).", min=0.0, needs="ray"
     )
+    plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
+
+
+@verb("studio", "stentor.studio.serve:serve")
+@dataclass(kw_only=True)
+class StudioOptions:
+    """Open the studio: record, check, train, try and publish in the browser."""
+
+    host: str = Option("Address to listen on. Another than this machine's own needs a password.", "127.0.0.1")
+    port: int = Option("Port to listen on; 0 takes a free one.", 7860, min=0, max=65535)
+    folder: Path = Option("Where data sets and runs are kept (made when missing).", Path("studio"))
+    password_env: str | None = Option(
+        "Name of the environment variable that holds the password, or NAME:PASSWORD for each person: each then has "
+        "projects of their own."
+    )
+    models: list[Path] = Option("Folder with models that people who sign in may train from. May be repeated.", [])
+    runs: list[Path] = Option(
+        "Folder with runs of `stentor train` to show beside the studio's own. May be repeated.", []
+    )
+    publish: bool = Flag("Each person with a name may publish with this machine's login of the Hub.")
+
+
+@verb("demo", "stentor.commands.demo:serve")
+@dataclass(kw_only=True)
+class DemoOptions:
+    """Try a model in the browser, on this machine alone: the page that `stentor publish demo` puts on the Hub."""
+
+    model: str = Argument("Run folder, export folder or Hub id.")
+    port: int = Option("Port of 127.0.0.1 to listen on; 0 takes a free one.", 7860, min=0, max=65535)
+    title: str | None = Option("Title of the page. Default: the model's name.")
+    task: str | None = Option(DEMO_TASK)
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)

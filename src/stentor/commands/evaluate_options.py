@@ -1,5 +1,6 @@
 """Options of `stentor evaluate`, and the way of scoring that they choose."""
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,15 @@ from stentor.section.options import Argument, Flag, Option, command_line, given,
 TASK, SPEAK = "the task of a model", "the task speak"
 BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM = "--board", "--tune", "--stream", "--diarizer", "--audio-from"
 """Ways of scoring: `refuse_unused` names them."""
+FUNCTIONS = {
+    TASK: ("", "evaluate"),
+    AUDIO_FROM: ("", "evaluate"),
+    BOARD: (".board", "evaluate_board"),
+    TUNE: (".tune", "tune"),
+    STREAM: (".streamed", "evaluate_streams"),
+    DIARIZER: (".speaker_attributed", "attributed"),
+}
+"""Module and function of each."""
 OF_SPEAKERS, OF_STREAMS = "Of the tasks transcribe and diarize: speakers", "Of the task transcribe: streams"
 """Headings in the help."""
 
@@ -117,21 +127,13 @@ def evaluate(options: EvaluateOptions) -> int | None:
         raise ConfigError(f"{way} scores a model: name the MODEL.")
     if not options.data and way != BOARD:
         raise ConfigError("There is nothing to score on: give it with --data.")
-    if way == BOARD:
-        from stentor.commands.evaluate.board import evaluate_board as score
-    elif way == TUNE:
-        from stentor.commands.evaluate.tune import tune as score
-    elif way == STREAM:
-        from stentor.commands.evaluate.streamed import evaluate_streams as score
-    elif way == DIARIZER:
-        from stentor.commands.evaluate.speaker_attributed import attributed as score
-    else:
+    if way in (TASK, AUDIO_FROM):
         from stentor.engine.launch import launch, launched
 
         if options.ray is not None and options.processes > 1:
             raise ConfigError("--ray and --processes do not go together: leave out one of them.")
         if not launched(options.processes) and options.processes > 1:
             return launch(options.processes, ["evaluate", *command_line(options)])
-        from stentor.commands.evaluate import evaluate as score
-    print(score(options))
+    module, function = FUNCTIONS[way]
+    print(vars(importlib.import_module(f"stentor.commands.evaluate{module}"))[function](options))
     return None

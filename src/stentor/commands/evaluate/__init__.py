@@ -22,7 +22,7 @@ from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, breakdown
 from stentor.engine.evaluate import evaluate as score
 from stentor.engine.section import Train
 from stentor.errors import AudioError, ConfigError, without_secrets
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.metrics.format import MINOR, figure, interval
 from stentor.metrics.score import Score
 from stentor.section.options import refuse_unused

@@ -23,7 +23,8 @@ from stentor.data.load_audio import load_audio
 from stentor.dataloading.mixing import DropCounter, filter_cuts
 from stentor.dataloading.section import Data
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.inference.load import Model, load
+from stentor.inference.load import load
+from stentor.inference.model import Model
 from stentor.inference.options import DecodingOptions
 from stentor.inference.recording import ArrayRecording
 from stentor.inference.transcribe import Transcriber, batches

@@ -26,7 +26,7 @@ from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.mixing import DropCounter
 from stentor.engine.device import Communicator
 from stentor.errors import ConfigError, DataError
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.metrics.format import figure
 from stentor.metrics.score import Score
 from stentor.metrics.speech import mean, real_time_factor

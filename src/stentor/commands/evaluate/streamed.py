@@ -17,8 +17,9 @@ from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError, DataError
-from stentor.inference.load import Model, load
-from stentor.inference.stream import open_recogniser
+from stentor.inference.load import load
+from stentor.inference.model import Model
+from stentor.inference.stream import StreamOptions, open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.format import figure, label, text_table
@@ -47,7 +48,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     diarizer = load(options.diarizer) if options.diarizer is not None else None
     asked, delays = _delays(options.stream or "")
     for delay in delays:  # with the error of one that it was not trained for
-        policy = open_recogniser(loaded, None, delay, asked).policy
+        policy = open_recogniser(loaded, StreamOptions(None, delay, asked)).policy
     source = parse_source(options.data)
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     placed(loaded)
@@ -60,7 +61,9 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     offline = diarizer is not None and [diarizer.diarize(samples, rate).segments for samples in audio]
     rows: dict[str, Any] = {}
     for delay in delays:
-        recognisers = {tag: open_recogniser(loaded, tag, delay, asked) for tag in set(map(language_of, cuts))}
+        recognisers = {
+            tag: open_recogniser(loaded, StreamOptions(tag, delay, asked)) for tag in set(map(language_of, cuts))
+        }
         opened = (recognisers[language_of(cut)] for cut in cuts)
         recordings = [_stream(*parts, diarizer) for parts in zip(opened, cuts, audio, strict=True)]
         predictions = [

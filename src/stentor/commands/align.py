@@ -13,7 +13,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.formats import SUFFIXES, WRITERS
-from stentor.inference.inputs import label, open_recording
+from stentor.inference.recording import label, open_recording
 from stentor.section.options import refuse_unused
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from stentor.errors import AudioError, ConfigError
 from stentor.inference.align import engine_of
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.formats import SUFFIXES, WRITERS, record_names
-from stentor.inference.inputs import STDIN
+from stentor.inference.recording import STDIN
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

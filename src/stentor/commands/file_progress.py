@@ -19,8 +19,7 @@ from stentor.commands.prepare.pipeline import Stop
 from stentor.commands.recording_options import AudioFiles
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
-from stentor.inference.inputs import STDIN, expand, label, open_recording
-from stentor.inference.recording import Recording
+from stentor.inference.recording import STDIN, Recording, expand, label, open_recording
 
 GROUP_FILES = 16
 """Most files that a worker of a cluster is given at a time."""
@@ -146,7 +145,7 @@ class Files(FileProgress):
     standard output; `failed`: files that could not be read or whose output could not be written.
 
     With `existing`, suffixes of outputs, files that have them all are left out. Raises ConfigError when the folder
-    `out` cannot be made or written to, and as `stentor.inference.inputs.expand` does.
+    `out` cannot be made or written to, and as `stentor.inference.recording.expand` does.
     """
 
     def __init__(self, audio: Sequence[str], out: str | None, doing: str, existing: Sequence[str] = ()):

@@ -17,9 +17,8 @@ import numpy as np
 
 from stentor.errors import ConfigError
 from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
-from stentor.inference.inputs import open_recording
 from stentor.inference.options import DecodingOptions, SpeakerCount
-from stentor.inference.recording import Recording
+from stentor.inference.recording import Recording, open_recording
 from stentor.inference.speak import Speech, Utterance
 from stentor.inference.speak.speaker import OF_CALLS, Speaker
 from stentor.inference.speak.voice import VOICES, Voice, voice_names

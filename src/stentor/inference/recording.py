@@ -1,5 +1,5 @@
-"""Recordings: what people call audio (files, folders, patterns, addresses, standard input, bytes, arrays), read in blocks
-and by the stretch, of any length."""
+"""Recordings of any length: what people call audio (files, folders, patterns, addresses, standard input, bytes, arrays),
+read in blocks and by the stretch."""
 
 from __future__ import annotations
 

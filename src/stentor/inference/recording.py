@@ -1,5 +1,5 @@
-"""Recordings of any length: what people call audio (files, folders, patterns, addresses, standard input, bytes, arrays),
-read in blocks and by the stretch."""
+"""Recordings of any length, read in blocks and by the stretch: what people call audio (files, folders, patterns, web
+addresses, standard input, bytes, arrays)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import pytest
 
 from stentor.cli import build, main
 from stentor.commands.recording_options import TranscribeOptions
+from stentor.config.prepare.base import Preparation
 from stentor.errors import ConfigError
 from stentor.inference.options import DecodingOptions, SpeakerOptions, SpeechOptions
 from stentor.section.options import REQUIRED, VERBS, command_line, declarations, default_of, flag, refuse_missing
@@ -61,3 +62,10 @@ def test_help_groups_the_options_of_a_task(capsys):
     assert main(["evaluate", "--help"]) == 0
     _, speech = capsys.readouterr().out.split("Of the task speak:")
     assert "--recognizer" in speech and "--board" not in speech
+
+
+@pytest.mark.parametrize("kind", sorted(Preparation.choices()))
+def test_keys_of_a_step_are_options_of_its_verb(kind):
+    step = Preparation.choices()[kind]
+    keys = {step.option_names.get(key, key) for key in step.model_fields} - {"type"}
+    assert keys <= {field.name for field in dataclasses.fields(OPTIONS[f"prepare {kind}"])}

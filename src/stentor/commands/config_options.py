@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import without_secrets
-from stentor.section.options import Argument, Option, verb, verb_group
+from stentor.section.options import Argument, Option, refuse_unused, verb, verb_group
 
 CONFIG = verb_group("config", "Check, show, look up and convert configs.")
 CONVERT = verb_group("config convert", "Turn the config of another system into a run file.")
@@ -60,7 +60,7 @@ class ReferenceOptions:
     """Write docs/reference.md from the schema."""
 
     check: Path | None = Option("Only say whether this file is up to date (exit code 1 if not).")
-    to: Path = Option("Where to write it.", Path("docs/reference.md"))
+    to: Path = Option("Where to write it.", Path("docs/reference.md"), ways=("writing",))
 
 
 @verb("voxlm", "stentor.commands.config_options:convert_voxlm", CONVERT)
@@ -142,6 +142,7 @@ def write_reference(options: ReferenceOptions) -> None:
     """Write the page, or raise StentorError where the one to check is old."""
     from stentor.config import reference
 
+    refuse_unused(options, "writing" if options.check is None else "--check")
     if options.check is None:
         reference.write(options.to)
         print(f"Wrote {options.to}.")

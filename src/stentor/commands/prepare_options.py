@@ -82,20 +82,22 @@ class SpeechOptions(AllGpus):
         None,
     )
     language_model: str | None = Option("Run folder of a model for the task language that makes the texts.")
-    temperature: float = Option("Of the language model: below 1 it writes what is likelier.", 1.0)
+    temperature: float = Option(
+        "Of the language model: below 1 it writes what is likelier.", 1.0, needs="language_model"
+    )
     count: int | None = Option("Utterances; texts and voices are used equally often. Default: each text once.", min=1)
     exclude: list[str] = Option("Records, such as a test set, whose texts are not spoken. May be repeated.", [])
     model: str | None = Option("What speaks: run folder, export or Hub id. Default: the built-in voices.")
     voice: list[str] = Option(
         "A saved voice of the model, or a built-in one such as en-us+f3. May be repeated.", [], local=True
     )
-    references: str | None = Option("Records with texts, in whose voices the model speaks.")
-    instruct: list[str] = Option("The voice in words, as the model was trained. May be repeated.", [])
+    references: str | None = Option("Records with texts, in whose voices the model speaks.", needs="model")
+    instruct: list[str] = Option("The voice in words, as the model was trained. May be repeated.", [], needs="model")
     voices: str | None = Option("A choice of built-in voices, as count=50,part=train,accents=[de].")
     language: str | None = Option("Language of texts that name none, as a code such as en.")
-    steps: int | None = Option("Passes through the speaking model.", min=1)
-    guidance: float | None = Option("How closely the speaking model follows text and voice.", min=0.0)
-    normalize: bool = Flag("Write numbers in words before the model speaks them (needs stentor[speak]).")
+    steps: int | None = Option("Passes through the speaking model.", min=1, needs="model")
+    guidance: float | None = Option("How closely the speaking model follows text and voice.", min=0.0, needs="model")
+    normalize: bool = Flag("Write numbers in words before the model speaks them (needs stentor[speak]).", needs="model")
     augment: str | None = Option(
         "KEY=VALUE,... of `data.augment`, and silence: silence=[0.1,0.5],noise.builtin=[pink],noise.snr=[5,20]."
     )
@@ -103,7 +105,7 @@ class SpeechOptions(AllGpus):
         "A recogniser that listens to each utterance: run folder, export or Hub id.", local=True
     )
     max_wer: float | None = Option(
-        "Reject what the recogniser gets wrong by more than this word error rate (0.3).", min=0.0
+        "Reject what the recogniser gets wrong by more than this word error rate (0.3).", min=0.0, needs="recognizer"
     )
     round: int = Option("Round of training that the speech is made for.", 0, min=0)
     seed: int = Option("Draws texts, voices and changes.", 0)

@@ -14,9 +14,10 @@ from stentor.audio.writer import PIPED, open_writer
 from stentor.commands.file_progress import make_folder
 from stentor.commands.speak_lines import read_lines
 from stentor.commands.speak_many import open_speaker, speak_many, timing
-from stentor.commands.speak_options import LINES, TEXT, VOICE
+from stentor.commands.speak_options import LINES, PIPE, TEXT, VOICE
 from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError
+from stentor.inference.options import SPOKEN
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import load_voice, save_voice, voice_file
@@ -25,7 +26,7 @@ from stentor.section.options import refuse_unused
 if TYPE_CHECKING:
     from stentor.commands.speak_options import SpeakOptions
 
-PIPE = "-"
+STDOUT = "-"
 """Standard output, as `--out`."""
 
 
@@ -54,9 +55,11 @@ def _check(options: SpeakOptions) -> None:
         )
     if options.save_voice is not None and options.reference is None and options.voice is None:
         raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
-    ways = (TEXT, options.text is not None), (LINES, options.from_ is not None), (VOICE, True)
-    refuse_unused(options, next(way for way, chosen in ways if chosen))
-    known = PIPED if options.text is not None and options.out == PIPE else tuple(WRITTEN)
+    if options.text is not None:
+        refuse_unused(options, SPOKEN, *([PIPE] if options.out == STDOUT else []), TEXT)
+    else:
+        refuse_unused(options, *((VOICE,) if options.from_ is None else (SPOKEN, LINES)))
+    known = PIPED if options.text is not None and options.out == STDOUT else tuple(WRITTEN)
     if options.format not in known:
         raise ConfigError(f"Unknown --format {options.format}; known: {', '.join(known)}.")
     if options.text == "-":
@@ -80,7 +83,7 @@ def _check_out(options: SpeakOptions) -> None:
         where = "a folder" if options.from_ is not None else "a file, such as --out speech.wav"
         raise ConfigError(f"Say where the speech goes: {where}{' with --out' if options.from_ else ''}.")
     out = Path(options.out)
-    if options.text is not None and options.out == PIPE:
+    if options.text is not None and options.out == STDOUT:
         if sys.stdout.isatty():
             raise ConfigError("--out - writes audio to a pipe, and this is a terminal: add `| ffplay -nodisp -i -`.")
         return
@@ -107,7 +110,7 @@ def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
         voice = load_voice(str(options.voice), speaker.codec, speaker.voices)
     path = save_voice(voice, options.save_voice, speaker.codec)
     line = f"{path}: a voice of {voice.frames / speaker.codec.frame_rate:.1f} s, for --voice {options.save_voice}"
-    print(line, file=sys.stderr if options.out == PIPE else sys.stdout)
+    print(line, file=sys.stderr if options.out == STDOUT else sys.stdout)
 
 
 def _one(options: SpeakOptions, speaker: Speaker) -> None:
@@ -122,15 +125,15 @@ def _one(options: SpeakOptions, speaker: Speaker) -> None:
             samples += len(piece.audio)
     line = timing(options.out, samples / rate, time.perf_counter() - began)
     line += f", the first after {first:.2f} s" if options.stream else ""
-    print(line, file=sys.stderr if options.out == PIPE else sys.stdout)
+    print(line, file=sys.stderr if options.out == STDOUT else sys.stdout)
 
 
 @contextmanager
 def _destination(options: SpeakOptions) -> Iterator[tuple[str | Path, str]]:
     """Where one text goes and in which format. A file appears when it is complete; streamed, it grows in its place."""
     assert options.out is not None
-    if options.out == PIPE:
-        yield PIPE, options.format
+    if options.out == STDOUT:
+        yield STDOUT, options.format
         return
     path = Path(options.out)
     with nullcontext(path) if options.stream else atomic_path(path) as place:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import DEVICE, MODEL_PLUGINS, RAY
-from stentor.inference.options import SpeakerOptions, SpeechOptions
+from stentor.inference.options import SPOKEN, SpeakerOptions, SpeechOptions
 from stentor.section.options import Argument, Flag, Option, verb
 
-TEXT, LINES, VOICE = "one TEXT", "the lines of --from", "--save-voice"
-"""Ways of speaking."""
+TEXT, PIPE, LINES, VOICE = "one TEXT", "a pipe (--out -)", "the lines of --from", "--save-voice without a TEXT"
+"""Ways of speaking: `refuse_unused` names them."""
 
 
 @verb("speak", "stentor.commands.speak:speak_files")
@@ -19,11 +19,11 @@ class SpeakOptions(SpeechOptions, SpeakerOptions):
     model: str = Argument("Run folder, export folder or Hub id.")
     text: str | None = Argument("What to say, of any length; `-` reads it from standard input.", None)
     out: str | None = Option(
-        "The file to write: .wav, .flac or .ogg; `-` is a pipe. With --from: a folder.", output=True
+        "The file to write: .wav, .flac or .ogg; `-` is a pipe. With --from: a folder.", output=True, ways=(SPOKEN,)
     )
     stream: bool = Flag("The first words early: short pieces first, each written as it is made.", ways=(TEXT,))
     save_voice: str | None = Option("Save the voice of the reference (or of --voice) under this name, for --voice.")
-    raw: bool = Flag("Nothing trimmed, faded or made louder.")
+    raw: bool = Flag("Nothing trimmed, faded or made louder.", ways=(SPOKEN,))
     from_: str | None = Option(
         "JSONL with a `text` a line; `id`, `voice`, `reference`, `instruct` ... too.", flags="--from"
     )
@@ -36,7 +36,9 @@ class SpeakOptions(SpeechOptions, SpeakerOptions):
     gpus_per_worker: float | None = Option(
         "With --ray: GPUs of each worker, such as 0.25. Default: 1 with GPUs, 0 without.", min=0.0, needs="ray"
     )
-    format: str = Option("With --from: wav, flac or ogg; of a pipe: wav, or pcm for bare 16-bit samples.", "wav")
+    format: str = Option(
+        "With --from: wav, flac or ogg; of a pipe: wav, or pcm for bare 16-bit samples.", "wav", ways=(PIPE, LINES)
+    )
     force: bool = Flag("Write over what is there already; with --from: speak it again.")
     device: str = Option(DEVICE, "auto")
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 FILES, STREAM = "whole files", "--stream"
 """Ways of transcribing: `refuse_unused` names them."""
+SPOKEN = "a text"
+"""The way of speaking that is not saving a voice alone."""
 LANGUAGE = "Language that is spoken, as a code such as en."
 VAD = "What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad])."
 DECODING: dict[str, Any] = {"panel": "Decoding", "ways": (FILES,)}
@@ -98,11 +100,11 @@ class SpeechOptions:
         local=True,
     )
     """None: that of `reference`, what `instruct` says, or the model's choice."""
-    instruct: str | None = Option("The voice in words, as the model was trained.")
+    instruct: str | None = Option("The voice in words, as the model was trained.", ways=(SPOKEN,))
     language: str | None = Option("Language of the text, as a code such as en.")
-    duration: float | None = Option("Seconds it shall last. Without: by a rule.")
-    speed: float | None = Option("How many times as fast as the rule says.")
-    seed: int | None = Option("Same seed, same speech.")
+    duration: float | None = Option("Seconds it shall last. Without: by a rule.", ways=(SPOKEN,))
+    speed: float | None = Option("How many times as fast as the rule says.", ways=(SPOKEN,))
+    seed: int | None = Option("Same seed, same speech.", ways=(SPOKEN,))
     """None: that of the generation settings."""
 
 
@@ -111,15 +113,19 @@ class SpeakerOptions:
     """What all texts share that a model speaks."""
 
     recognizer: str | None = Option("A model that writes down what is said in it, where that is not given.", local=True)
-    steps: int | None = Option("Passes through the model; fewer are faster.", min=1)
-    guidance: float | None = Option("How closely text and voice are followed; 0: half the work.", min=0.0)
-    chunk_duration: float | None = Option("Seconds of the pieces that long texts are spoken in.", min=1.0)
-    chunk_threshold: float | None = Option("Seconds that are still spoken in one piece.", min=0.0)
-    normalize: bool = Flag("Write numbers, dates and money in words (needs stentor[speak]).")
-    denoise: bool | None = Option(
-        "Clean speech from a noisy reference, if the model can.", flags="--denoise/--no-denoise"
+    steps: int | None = Option("Passes through the model; fewer are faster.", min=1, ways=(SPOKEN,))
+    guidance: float | None = Option(
+        "How closely text and voice are followed; 0: half the work.", min=0.0, ways=(SPOKEN,)
     )
-    compile: bool = Flag("Through torch.compile: slow start, then fast.")
+    chunk_duration: float | None = Option(
+        "Seconds of the pieces that long texts are spoken in.", min=1.0, ways=(SPOKEN,)
+    )
+    chunk_threshold: float | None = Option("Seconds that are still spoken in one piece.", min=0.0, ways=(SPOKEN,))
+    normalize: bool = Flag("Write numbers, dates and money in words (needs stentor[speak]).", ways=(SPOKEN,))
+    denoise: bool | None = Option(
+        "Clean speech from a noisy reference, if the model can.", flags="--denoise/--no-denoise", ways=(SPOKEN,)
+    )
+    compile: bool = Flag("Through torch.compile: slow start, then fast.", ways=(SPOKEN,))
 
     @property
     def generation(self) -> dict[str, Any]:

@@ -104,8 +104,6 @@ def _plan(options: SpeechOptions) -> Plan:
     if (options.data is None) == (options.language_model is None):
         both = "" if options.data is None else " Both are given: leave one out."
         raise ConfigError(f"Say whose texts are spoken: DATA, or a model that writes them with --language-model.{both}")
-    if options.max_wer is not None and options.recognizer is None:
-        raise ConfigError("--max-wer is the error of a recogniser: give one with --recognizer.")
     augment = parse_section(options.augment, SpeechAugment, "--augment") if options.augment else SpeechAugment()
     if augment.spec_augment is not None:
         raise ConfigError("--augment: `spec_augment` changes no audio; set it in `data.augment` of the run.")

@@ -8,12 +8,17 @@ from stentor.section.options import Argument, Flag, Option, verb, verb_group
 MODELS = verb_group("models", "Which model for me? A table of those that are known; `show` prints the run file of one.")
 
 
-@verb("doctor", "stentor.commands.begin_options:doctor")
+@verb("doctor")
 @dataclass(kw_only=True)
 class DoctorOptions:
     """What this machine has, what is missing, what clashes, each with its mend. Exit code 1 when it is broken."""
 
     json: bool = Flag("Answer as JSON.")
+
+    def __call__(self) -> int:
+        from stentor.commands.doctor import main
+
+        return main(self.json)
 
 
 @verb("quickstart", "stentor.commands.quickstart:quickstart")
@@ -45,10 +50,3 @@ class ShowOptions:
     model: str = Argument("Hub id or name, as `stentor models` lists it.")
     task: str | None = Option("Task, for a model of several. Default: its first.")
     method: str | None = Option("full (all weights) or lora (adapters). Default: what is proposed for the model.")
-
-
-def doctor(options: DoctorOptions) -> int:
-    """Print what is found; the exit code."""
-    from stentor.commands.doctor import main
-
-    return main(options.json)

@@ -1,5 +1,5 @@
-"""`stentor config ...`: check a run file, show it in full, look up keys, convert the configs of other systems. Declares
-the options of these verbs, and does what they ask for."""
+"""`stentor config ...`: check a run file, show it in full, look up keys, convert the configs of other systems. The
+options of these verbs do what they ask for."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -25,19 +25,31 @@ class RunFileOptions:
     plugin: list[Path] = Option(PLUGINS, [], local=True)
 
 
-@verb("check", "stentor.commands.config_options:check", CONFIG)
+@verb("check", group=CONFIG)
 @dataclass(kw_only=True)
 class CheckOptions(RunFileOptions):
     """Say whether a run file is right, or everything that is wrong with it."""
 
+    def __call__(self) -> None:
+        from stentor.commands.prepare.run import listing
+        from stentor.config import load
 
-@verb("show", "stentor.commands.config_options:show", CONFIG)
+        loaded = load.load(self.run, self.overrides)
+        print("\n  ".join([f"{self.run} is right: {load.describe(loaded)}", *listing(loaded.config.prepare)]))
+
+
+@verb("show", group=CONFIG)
 @dataclass(kw_only=True)
 class ShowOptions(RunFileOptions):
     """Print a run file in full, with every default, its base and the changes."""
 
+    def __call__(self) -> None:
+        from stentor.config import load
 
-@verb("keys", "stentor.commands.config_options:keys", CONFIG)
+        print(without_secrets(load.resolved(load.load(self.run, self.overrides).config)), end="")
+
+
+@verb("keys", group=CONFIG)
 @dataclass(kw_only=True)
 class KeysOptions:
     """List keys with type, default and meaning."""
@@ -45,16 +57,29 @@ class KeysOptions:
     prefix: str = Argument("Show the keys that begin with this, such as optim or data.train.", "")
     plugin: list[Path] = Option(PLUGINS, [], local=True)
 
+    def __call__(self) -> None:
+        from stentor.config import reference
 
-@verb("schema", "stentor.commands.config_options:schema", CONFIG)
+        for line in reference.listing(self.prefix):
+            print(line)
+
+
+@verb("schema", group=CONFIG)
 @dataclass(kw_only=True)
 class SchemaOptions:
     """Print the JSON schema of a run file, for completion and checks in an editor."""
 
     plugin: list[Path] = Option(PLUGINS, [], local=True)
 
+    def __call__(self) -> None:
+        import json
 
-@verb("reference", "stentor.commands.config_options:write_reference", CONFIG)
+        from stentor.config import reference
+
+        print(json.dumps(reference.json_schema(), indent=2, ensure_ascii=False))
+
+
+@verb("reference", group=CONFIG)
 @dataclass(kw_only=True)
 class ReferenceOptions:
     """Write docs/reference.md from the schema."""
@@ -62,8 +87,19 @@ class ReferenceOptions:
     check: Path | None = Option("Only say whether this file is up to date (exit code 1 if not).")
     to: Path = Option("Where to write it.", Path("docs/reference.md"), ways=("writing",))
 
+    def __call__(self) -> None:
+        from stentor.config import reference
 
-@verb("voxlm", "stentor.commands.config_options:convert_voxlm", CONVERT)
+        refuse_unused(self, "writing" if self.check is None else "--check")
+        if self.check is None:
+            reference.write(self.to)
+            print(f"Wrote {self.to}.")
+        else:
+            reference.require_fresh(self.check)
+            print(f"{self.check} is up to date.")
+
+
+@verb("voxlm", group=CONVERT)
 @dataclass(kw_only=True)
 class VoxLMOptions:
     """VoxLM: model, training.phase1, training.phase2, data."""
@@ -72,8 +108,13 @@ class VoxLMOptions:
     to: Path | None = Option(TO)
     instruction: str | None = Option("VoxLM's --instruction, which the model is trained with.")
 
+    def __call__(self) -> None:
+        from stentor.config.convert.voxlm import convert
 
-@verb("universal", "stentor.commands.config_options:convert_universal", CONVERT)
+        _convert_files(lambda path: convert(path, self.instruction), self.files, self.to)
+
+
+@verb("universal", group=CONVERT)
 @dataclass(kw_only=True)
 class UniversalOptions:
     """Universal training pipeline: model, global_config and datasets, training."""
@@ -81,8 +122,13 @@ class UniversalOptions:
     files: list[Path] = Argument("Config files of the universal training pipeline (YAML).")
     to: Path | None = Option(TO)
 
+    def __call__(self) -> None:
+        from stentor.config.convert.universal import convert
 
-@verb("omnivoice", "stentor.commands.config_options:convert_omnivoice", CONVERT)
+        _convert_files(convert, self.files, self.to)
+
+
+@verb("omnivoice", group=CONVERT)
 @dataclass(kw_only=True)
 class OmniVoiceOptions:
     """OmniVoice: its training config with its data config."""
@@ -92,8 +138,13 @@ class OmniVoiceOptions:
     output_dir: str | None = Option("OmniVoice's --output_dir: the run folder.")
     to: Path | None = Option("Write it to this folder as NAME.yaml instead of printing it.")
 
+    def __call__(self) -> None:
+        from stentor.config.convert.omnivoice import convert
 
-@verb("voxtral", "stentor.commands.config_options:convert_voxtral", CONVERT)
+        _convert_files(lambda file: convert(file, self.data, self.output_dir), [self.train], self.to)
+
+
+@verb("voxtral", group=CONVERT)
 @dataclass(kw_only=True)
 class VoxtralOptions:
     """Voxtral fine-tuning scripts: --use-lora, --train-batch-size, --dataset-jsonl, ..."""
@@ -104,80 +155,11 @@ class VoxtralOptions:
     )
     to: Path | None = Option(TO)
 
+    def __call__(self) -> None:
+        from stentor.config.convert.voxtral import convert
 
-def check(options: CheckOptions) -> None:
-    """Print what a run file does, or raise ConfigError with all that is wrong."""
-    from stentor.commands.prepare.run import listing
-    from stentor.config import load
-
-    loaded = load.load(options.run, options.overrides)
-    print("\n  ".join([f"{options.run} is right: {load.describe(loaded)}", *listing(loaded.config.prepare)]))
-
-
-def show(options: ShowOptions) -> None:
-    """Print the resolved run file."""
-    from stentor.config import load
-
-    print(without_secrets(load.resolved(load.load(options.run, options.overrides).config)), end="")
-
-
-def keys(options: KeysOptions) -> None:
-    """Print a line for each key."""
-    from stentor.config import reference
-
-    for line in reference.listing(options.prefix):
-        print(line)
-
-
-def schema(options: SchemaOptions) -> None:
-    """Print the schema."""
-    import json
-
-    from stentor.config import reference
-
-    print(json.dumps(reference.json_schema(), indent=2, ensure_ascii=False))
-
-
-def write_reference(options: ReferenceOptions) -> None:
-    """Write the page, or raise StentorError where the one to check is old."""
-    from stentor.config import reference
-
-    refuse_unused(options, "writing" if options.check is None else "--check")
-    if options.check is None:
-        reference.write(options.to)
-        print(f"Wrote {options.to}.")
-    else:
-        reference.require_fresh(options.check)
-        print(f"{options.check} is up to date.")
-
-
-def convert_voxlm(options: VoxLMOptions) -> None:
-    """Convert configs of VoxLM."""
-    from stentor.config.convert.voxlm import convert
-
-    _convert_files(lambda path: convert(path, options.instruction), options.files, options.to)
-
-
-def convert_universal(options: UniversalOptions) -> None:
-    """Convert configs of the universal training pipeline."""
-    from stentor.config.convert.universal import convert
-
-    _convert_files(convert, options.files, options.to)
-
-
-def convert_omnivoice(options: OmniVoiceOptions) -> None:
-    """Convert the configs of OmniVoice."""
-    from stentor.config.convert.omnivoice import convert
-
-    _convert_files(lambda file: convert(file, options.data, options.output_dir), [options.train], options.to)
-
-
-def convert_voxtral(options: VoxtralOptions) -> None:
-    """Convert commands of the Voxtral scripts."""
-    from stentor.config.convert.voxtral import convert
-
-    commands = [c if " " in c and not Path(c).exists() else Path(c) for c in options.commands]
-    _convert_files(convert, commands, options.to)
+        commands = [c if " " in c and not Path(c).exists() else Path(c) for c in self.commands]
+        _convert_files(convert, commands, self.to)
 
 
 def _convert_files(converter: Callable[[Any], Any], files: Sequence[Path | str], to: Path | None) -> None:

@@ -29,7 +29,7 @@ SPEECH: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK,)}
 JUDGES: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK, AUDIO_FROM)}
 
 
-@verb("evaluate", "stentor.commands.evaluate_options:evaluate")
+@verb("evaluate")
 @dataclass(kw_only=True)
 class EvaluateOptions(GpuCluster):
     """Score a model on data."""
@@ -116,24 +116,23 @@ class EvaluateOptions(GpuCluster):
             raise ConfigError(f"{chosen[0]} and {chosen[1]} do not go together: leave out one of them.")
         return chosen[0] if chosen else TASK
 
+    def __call__(self) -> int | None:
+        """Score in the way that the options choose, and print the scores. Raises ConfigError for options that do not go
+        together, or are not for this way."""
+        way = self.way
+        if way != TASK:
+            refuse_unused(self, way)
+        if self.model is None and way not in (TASK, AUDIO_FROM):
+            raise ConfigError(f"{way} scores a model: name the MODEL.")
+        if not self.data and way != BOARD:
+            raise ConfigError("There is nothing to score on: give it with --data.")
+        if way in (TASK, AUDIO_FROM):
+            from stentor.engine.launch import launch, launched
 
-def evaluate(options: EvaluateOptions) -> int | None:
-    """Score in the way that the options choose, and print the scores. Raises ConfigError for options that do not go
-    together, or are not for this way."""
-    way = options.way
-    if way != TASK:
-        refuse_unused(options, way)
-    if options.model is None and way not in (TASK, AUDIO_FROM):
-        raise ConfigError(f"{way} scores a model: name the MODEL.")
-    if not options.data and way != BOARD:
-        raise ConfigError("There is nothing to score on: give it with --data.")
-    if way in (TASK, AUDIO_FROM):
-        from stentor.engine.launch import launch, launched
-
-        if options.ray is not None and options.processes > 1:
-            raise ConfigError("--ray and --processes do not go together: leave out one of them.")
-        if not launched(options.processes) and options.processes > 1:
-            return launch(options.processes, ["evaluate", *command_line(options)])
-    module, function = FUNCTIONS[way]
-    print(vars(importlib.import_module(f"stentor.commands.evaluate{module}"))[function](options))
-    return None
+            if self.ray is not None and self.processes > 1:
+                raise ConfigError("--ray and --processes do not go together: leave out one of them.")
+            if not launched(self.processes) and self.processes > 1:
+                return launch(self.processes, ["evaluate", *command_line(self)])
+        module, function = FUNCTIONS[way]
+        print(vars(importlib.import_module(f"stentor.commands.evaluate{module}"))[function](self))
+        return None

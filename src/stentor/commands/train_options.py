@@ -8,7 +8,7 @@ from stentor.errors import ConfigError
 from stentor.section.options import REQUIRED, Argument, Flag, Option, command_line, verb
 
 
-@verb("train", "stentor.commands.train_options:train")
+@verb("train")
 @dataclass(kw_only=True)
 class TrainOptions:
     """Train from a YAML file; the same command again goes on where it stopped."""
@@ -21,6 +21,52 @@ class TrainOptions:
     json: Path | None = Option(
         "With --plan-only: write the plan of each stage to this file.", output=True, needs="plan_only"
     )
+
+    def __call__(self) -> int | None:
+        """Plan or train a run file, by as many processes as asked for. Raises ConfigError, and what is raised in it."""
+        from stentor.commands.prepare.run import listing, pending, prepare_run
+        from stentor.config.load import load, resolved, stage_configs
+        from stentor.config.missing_data import located
+
+        loaded = load(self.config, self.overrides)
+        steps = loaded.config.prepare
+        if self.plan_only:
+            for line in listing(steps):
+                print(line)
+            if pending(steps):
+                rest = f"The plan comes from what is prepared: `stentor prepare run {self.config}` first."
+                if self.json is not None:
+                    raise ConfigError(rest)
+                print(rest)
+                return None
+            from stentor.commands.plan.plan import show
+
+            with located(loaded.root):
+                print(show(stage_configs(loaded), self.processes, self.json))
+            return None
+        if loaded.config.improve is not None:
+            raise ConfigError(
+                f"{self.config} has a section `improve`: `stentor improve {self.config}` trains it in rounds, and "
+                "with improve.rounds=0 the supervised model alone."
+            )
+        from stentor.engine.launch import launch, launched
+
+        if not launched(self.processes):
+            prepare_run(steps, self.plugin)
+        elif pending(steps):
+            raise ConfigError(f"The launcher comes too early: `stentor prepare run {self.config}` first, once.")
+        if not launched(self.processes) and self.processes > 1:
+            return launch(self.processes, ["train", *command_line(self)])
+        from stentor.commands.remote_run import local_run
+        from stentor.commands.train import train as train_stages
+        from stentor.data.storage import as_path
+
+        run_folder = as_path(loaded.config.output) / loaded.config.name
+        with located(loaded.root), local_run(run_folder) as folder:
+            train_stages(
+                stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
+            )
+        return None
 
 
 @verb("improve", "stentor.commands.improve:improve")
@@ -53,50 +99,3 @@ class ExportOptions:
         "Of onnx: int8, float16. Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
     )
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
-
-
-def train(options: TrainOptions) -> int | None:
-    """Plan or train a run file, by as many processes as asked for. Raises ConfigError, and what is raised in it."""
-    from stentor.commands.prepare.run import listing, pending, prepare_run
-    from stentor.config.load import load, resolved, stage_configs
-    from stentor.config.missing_data import located
-
-    loaded = load(options.config, options.overrides)
-    steps = loaded.config.prepare
-    if options.plan_only:
-        for line in listing(steps):
-            print(line)
-        if pending(steps):
-            rest = f"The plan comes from what is prepared: `stentor prepare run {options.config}` first."
-            if options.json is not None:
-                raise ConfigError(rest)
-            print(rest)
-            return None
-        from stentor.commands.plan.plan import show
-
-        with located(loaded.root):
-            print(show(stage_configs(loaded), options.processes, options.json))
-        return None
-    if loaded.config.improve is not None:
-        raise ConfigError(
-            f"{options.config} has a section `improve`: `stentor improve {options.config}` trains it in rounds, and "
-            "with improve.rounds=0 the supervised model alone."
-        )
-    from stentor.engine.launch import launch, launched
-
-    if not launched(options.processes):
-        prepare_run(steps, options.plugin)
-    elif pending(steps):
-        raise ConfigError(f"The launcher comes too early: `stentor prepare run {options.config}` first, once.")
-    if not launched(options.processes) and options.processes > 1:
-        return launch(options.processes, ["train", *command_line(options)])
-    from stentor.commands.remote_run import local_run
-    from stentor.commands.train import train as train_stages
-    from stentor.data.storage import as_path
-
-    run_folder = as_path(loaded.config.output) / loaded.config.name
-    with located(loaded.root), local_run(run_folder) as folder:
-        train_stages(
-            stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
-        )
-    return None

@@ -51,13 +51,16 @@ class Verb:
     """Empty: what its group does where none of the group's verbs is named."""
     options: type
     """Declares its options; the docstring is its help."""
-    function: str
-    """`MODULE:NAME` of what is called with the options. A number that it returns is the exit code."""
+    function: str = ""
+    """`MODULE:NAME` of what is called with the options; empty: the options are called themselves. A number that it
+    returns is the exit code."""
     group: str = ""
     """One of `GROUPS`."""
 
     def call(self, options: Any) -> Any:
         """Do it. Its module is imported for it."""
+        if not self.function:
+            return options()
         module, _, function = self.function.partition(":")
         return vars(importlib.import_module(module))[function](options)
 
@@ -87,7 +90,7 @@ def Argument(help: str, default: Any = REQUIRED, **declared: Any) -> Any:
     return Option(help, default, argument=True, **declared)
 
 
-def verb(name: str, function: str, group: str = "") -> Callable[[AnyClass], AnyClass]:
+def verb(name: str, function: str = "", group: str = "") -> Callable[[AnyClass], AnyClass]:
     """Makes the dataclass below it the options of a verb; parameters as in `Verb`."""
 
     def add(options: AnyClass) -> AnyClass:

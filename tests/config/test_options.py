@@ -53,7 +53,7 @@ def test_a_wrong_name_is_an_error(tmp_path):
 def test_a_command_line_makes_equal_options(monkeypatch):
     seen = []
     verb = next(verb for verb in VERBS if verb.name == "evaluate")
-    monkeypatch.setattr(verb.options, "__call__", seen.append)
+    monkeypatch.setattr(verb.options, "__call__", lambda self: seen.append(self))
     options = verb.options(model="m", data="d", judge=["a", "b"], denoise=False, tune=True, processes=2)
     assert main(["evaluate", *command_line(options)]) == 0 and seen == [options]
 

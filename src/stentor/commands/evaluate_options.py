@@ -120,8 +120,8 @@ class EvaluateOptions(GpuCluster):
         """Score in the way that the options choose, and print the scores. Raises ConfigError for options that do not go
         together, or are not for this way."""
         way = self.way
-        if way != TASK:
-            refuse_unused(self, way)
+        # What a task of the model does not use is refused when the model is known.
+        refuse_unused(self, *((SPEAK, TASK) if way == TASK else (way,)))
         if self.model is None and way not in (TASK, AUDIO_FROM):
             raise ConfigError(f"{way} scores a model: name the MODEL.")
         if not self.data and way != BOARD:

@@ -8,8 +8,8 @@ from stentor.cli import build, main
 from stentor.commands.recording_options import TranscribeOptions
 from stentor.config.prepare.base import Preparation
 from stentor.errors import ConfigError
+from stentor.inference.declarations import REQUIRED, VERBS, command_line, declarations, default_of, flag, refuse_missing
 from stentor.inference.options import DecodingOptions, SpeakerOptions, SpeechOptions
-from stentor.section.options import REQUIRED, VERBS, command_line, declarations, default_of, flag, refuse_missing
 
 build()
 OPTIONS = {f"{verb.group} {verb.name}".strip(): verb.options for verb in VERBS}

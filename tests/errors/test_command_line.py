@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 import stentor.cli
-from stentor.section.options import VERBS
+from stentor.inference.declarations import VERBS
 
 
 @pytest.mark.parametrize(

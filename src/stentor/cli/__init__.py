@@ -13,7 +13,7 @@ import typer
 from stentor.cli.typer_options import add_verb
 from stentor.engine.signals import stop_at_once
 from stentor.errors import FULL, DataError, StentorError, without_secrets
-from stentor.section.options import GROUPS, VERBS
+from stentor.inference.declarations import GROUPS, VERBS
 
 DEBUG = "--debug"
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]

@@ -1,4 +1,4 @@
-"""Typer commands of verbs, made from the declarations of their options (`stentor.section.options`)."""
+"""Typer commands of verbs, made from the declarations of their options (`stentor.inference.declarations`)."""
 
 import dataclasses
 import inspect
@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from stentor.section.options import Declaration, Verb, declarations, default_of, flag, refuse_missing
+from stentor.inference.declarations import Declaration, Verb, declarations, default_of, flag, refuse_missing
 
 PATHS: Any = {Path: str, list[Path]: list[str], Path | None: str | None}
 """Types of fields that are paths or addresses, and how Typer reads them."""

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from stentor.data.storage import as_path, copy_files, files_below, is_remote, key_of, name_of
 from stentor.data.storage_cache import cache_folder, local_copy, local_folder
 from stentor.errors import DataError, MissingData
+from stentor.inference.declarations import declarations
 from stentor.section import Section
-from stentor.section.options import declarations
 
 AnySection = TypeVar("AnySection")
 

@@ -12,9 +12,9 @@ from stentor.data.storage import as_path, is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align import clip_of, open_aligner
 from stentor.inference.align.base import Aligned, Clip
+from stentor.inference.declarations import refuse_unused
 from stentor.inference.formats import SUFFIXES, WRITERS
 from stentor.inference.recording import label, open_recording
-from stentor.section.options import refuse_unused
 
 if TYPE_CHECKING:
     from stentor.commands.recording_options import AlignOptions

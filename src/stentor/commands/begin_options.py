@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.section.options import Argument, Flag, Option, verb, verb_group
+from stentor.inference.declarations import Argument, Flag, Option, verb, verb_group
 
 MODELS = verb_group("models", "Which model for me? A table of those that are known; `show` prints the run file of one.")
 

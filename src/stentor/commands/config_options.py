@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import without_secrets
-from stentor.section.options import Argument, Option, refuse_unused, verb, verb_group
+from stentor.inference.declarations import Argument, Option, refuse_unused, verb, verb_group
 
 CONFIG = verb_group("config", "Check, show, look up and convert configs.")
 CONVERT = verb_group("config convert", "Turn the config of another system into a run file.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from stentor.commands.shared_options import FINISHED_MODEL, PARTS_PLUGINS, RAY, WORKERS, GpuCluster
 from stentor.errors import ConfigError
-from stentor.section.options import Argument, Flag, Option, command_line, given, refuse_unused, verb
+from stentor.inference.declarations import Argument, Flag, Option, command_line, given, refuse_unused, verb
 
 TASK, SPEAK = "the task of a model", "the task speak"
 BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM = "--board", "--tune", "--stream", "--diarizer", "--audio-from"

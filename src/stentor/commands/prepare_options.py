@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import DEVICE, LAG, RAY, Cluster, Workers
-from stentor.section.options import REQUIRED, Argument, Flag, Option, verb, verb_group
+from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, verb, verb_group
 
 PREPARE = verb_group("prepare", "Make data ready for training, and look at it.")
 DATA = "A manifest path, or type=...,key=value: records with texts."

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import DEMO_TASK
-from stentor.section.options import Argument, Flag, Option, verb, verb_group
+from stentor.inference.declarations import Argument, Flag, Option, verb, verb_group
 
 PUBLISH = verb_group(
     "publish",

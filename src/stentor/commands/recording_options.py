@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import JOBS, LAG, MODEL_PLUGINS, RAY, FileWorkers, Workers
+from stentor.inference.declarations import Argument, Flag, Option, verb
 from stentor.inference.options import FILES, LANGUAGE, STREAM, DecodingOptions, SpeakerCount
-from stentor.section.options import Argument, Flag, Option, verb
 
 CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
 TRANSCRIPT_FORMATS = (

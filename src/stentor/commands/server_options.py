@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import DEMO_TASK, DEVICE, MODEL_PLUGINS
+from stentor.inference.declarations import Argument, Flag, Option, verb
 from stentor.inference.options import VAD
-from stentor.section.options import Argument, Flag, Option, verb
 
 
 @verb("serve", "stentor.serve.run:serve")

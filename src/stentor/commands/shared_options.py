@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.section.options import Option
+from stentor.inference.declarations import Option
 
 DEMO_TASK = "transcribe, words, diarize or speak. Default: found out."
 DEVICE = "auto, cpu, cuda, cuda:N or mps."

@@ -17,11 +17,11 @@ from stentor.commands.speak_many import open_speaker, speak_many, timing
 from stentor.commands.speak_options import LINES, PIPE, TEXT, VOICE
 from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError
+from stentor.inference.declarations import refuse_unused
 from stentor.inference.options import SPOKEN
 from stentor.inference.speak import Utterance
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.voice import load_voice, save_voice, voice_file
-from stentor.section.options import refuse_unused
 
 if TYPE_CHECKING:
     from stentor.commands.speak_options import SpeakOptions

@@ -11,8 +11,8 @@ from typing import Any
 from stentor.data.jsonl import open_text, parse_object
 from stentor.data.storage import as_path
 from stentor.errors import ConfigError, DataError
+from stentor.inference.declarations import declarations
 from stentor.inference.options import SpeechOptions
-from stentor.section.options import declarations
 from stentor.sources.speech_list import REFERENCE_ALIASES
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import DEVICE, MODEL_PLUGINS, RAY
+from stentor.inference.declarations import Argument, Flag, Option, verb
 from stentor.inference.options import SPOKEN, SpeakerOptions, SpeechOptions
-from stentor.section.options import Argument, Flag, Option, verb
 
 TEXT, PIPE, LINES, VOICE = "one TEXT", "a pipe (--out -)", "the lines of --from", "--save-voice without a TEXT"
 """Ways of speaking: `refuse_unused` names them."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from stentor.commands.shared_options import FINISHED_MODEL, PARTS_PLUGINS
 from stentor.errors import ConfigError
-from stentor.section.options import REQUIRED, Argument, Flag, Option, command_line, verb
+from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, command_line, verb
 
 
 @verb("train")

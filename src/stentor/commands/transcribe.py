@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from stentor.commands.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 from stentor.commands.transcribe_live import transcribe_live
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.declarations import refuse_unused
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
 from stentor.inference.options import FILES
 from stentor.inference.recording import Recording
 from stentor.inference.transcribe import Transcript
-from stentor.section.options import refuse_unused
 
 if TYPE_CHECKING:
     from stentor.commands.recording_options import TranscribeOptions

@@ -14,9 +14,9 @@ import numpy as np
 
 from stentor.audio.channels import to_mono
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.declarations import refuse_unused
 from stentor.inference.options import STREAM
 from stentor.inference.recording import STDIN, label, open_recording
-from stentor.section.options import refuse_unused
 from stentor.text.written_words import joined, spaced
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.section.options import Flag, Option
+from stentor.inference.declarations import Flag, Option
 
 if TYPE_CHECKING:
     import numpy as np

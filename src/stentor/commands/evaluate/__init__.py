@@ -22,10 +22,10 @@ from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, breakdown
 from stentor.engine.evaluate import evaluate as score
 from stentor.engine.section import Train
 from stentor.errors import AudioError, ConfigError, without_secrets
+from stentor.inference.declarations import refuse_unused
 from stentor.inference.model import Model
 from stentor.metrics.format import MINOR, figure, interval
 from stentor.metrics.score import Score
-from stentor.section.options import refuse_unused
 from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
 from stentor.tasks.base import Task

@@ -18,7 +18,7 @@ from stentor.commands.prepare_options import PREPARE, RunOptions
 from stentor.commands.shared_options import Cluster
 from stentor.config.load import load
 from stentor.config.prepare.base import Place, Preparation, options_of
-from stentor.section.options import VERBS, refuse_missing
+from stentor.inference.declarations import VERBS, refuse_missing
 
 PLACE_ALONE = {"jobs", "device", "ray", "gpus_per_worker"}
 """Keys that change nothing in what is made."""

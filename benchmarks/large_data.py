@@ -229,8 +229,8 @@ def plan(manifest: Path, records: int, way: str) -> None:
     listed in memory."""
     import lhotse  # noqa: F401  before the clock starts
 
-    from stentor.cli.prepare import TokensOptions
     from stentor.commands.prepare.tokens.plan import plan_shards
+    from stentor.commands.prepare_options import TokensOptions
     from stentor.sources.jsonl import Jsonl
 
     source = Jsonl(type="jsonl", path=manifest, limit=records)

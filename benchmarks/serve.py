@@ -29,7 +29,7 @@ from servers import DATA, Answers, Clip, Server, clips_of, stentor_serve
 from word_times import with_merges
 
 import stentor
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 
 
 def main() -> None:

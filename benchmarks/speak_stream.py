@@ -22,7 +22,7 @@ from speak_generation import BACKBONE
 
 import stentor
 from stentor.audio.synth import say
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.codecs.base import Codec
 

@@ -13,8 +13,8 @@ import pytest
 
 from stentor.errors import AudioError, ConfigError
 from stentor.inference import inputs
-from stentor.inference.inputs import expand, label, open_recording
 from stentor.inference.load import load
+from stentor.inference.recording import expand, label, open_recording
 
 RATE = 16000
 

@@ -20,12 +20,12 @@ from stentor.errors import AudioError, ConfigError
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.align.engines import engine_of
 from stentor.inference.formats import SUFFIXES, WRITERS, record_names
-from stentor.inference.inputs import STDIN
+from stentor.inference.recording import STDIN
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.align import AlignOptions
+    from stentor.commands.recording_options import AlignOptions
 
 NAMED = 20
 """Records that could not be aligned that the error at the end names."""

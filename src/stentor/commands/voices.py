@@ -15,7 +15,7 @@ from stentor.inference.speak.voice import VOICES, describe_voice, voice_names
 from stentor.metrics.format import text_table
 
 if TYPE_CHECKING:
-    from stentor.cli.voices import VoicesOptions
+    from stentor.commands.speak_options import VoicesOptions
 
 HEAD = ("voice", "seconds", "language", "codec", "text")
 LONGEST_TEXT = 60

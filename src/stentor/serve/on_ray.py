@@ -15,7 +15,7 @@ from stentor.serve.run import DRAIN
 from stentor.studio.server.origins import shown
 
 if TYPE_CHECKING:
-    from stentor.cli.serve import ServeOptions
+    from stentor.commands.server_options import ServeOptions
 
 NAME = "stentor"
 """Of the application in the cluster."""

@@ -13,7 +13,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.sources.corpus import Corpus
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import CorpusOptions
+    from stentor.commands.prepare_options import CorpusOptions
 
 
 def prepare_corpus(options: CorpusOptions) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 from stentor.audio import io
 from stentor.errors import ConfigError, DataError, StentorError
 from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
-from stentor.inference.load import TRAINING_CONFIG, Model, find_export
+from stentor.inference.load import TRAINING_CONFIG, find_export
+from stentor.inference.model import Model
 from stentor.studio.files import read_json
 from stentor.studio.projects import DataSet, Projects, Record
 from stentor.studio.runs import jobs

@@ -19,7 +19,7 @@ from stentor.inference.segments.label import Decoding, LabelStage
 from stentor.inference.segments.select import SelectStage
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import LabelsOptions
+    from stentor.commands.prepare_options import LabelsOptions
 
 NONE = "none"
 """A `--stage` or `--filter` that stands for none at all."""

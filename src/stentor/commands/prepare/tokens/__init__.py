@@ -25,7 +25,7 @@ from stentor.config.load import parse_source
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import TokensOptions
+    from stentor.commands.prepare_options import TokensOptions
 
 RAW = "none"
 """As --codec: no codec, audio is packed as it is."""

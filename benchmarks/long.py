@@ -314,8 +314,8 @@ def planned_shards(manifest: str, records: int, way: str) -> Row:
     """The records of `prepare tokens` with their groups: as the verb plans them, or only listed in memory."""
     import lhotse  # noqa: F401  before the clock starts
 
-    from stentor.cli.prepare import TokensOptions
     from stentor.commands.prepare.tokens.plan import plan_shards
+    from stentor.commands.prepare_options import TokensOptions
     from stentor.sources.jsonl import Jsonl
 
     source = Jsonl(type="jsonl", path=manifest, limit=records)

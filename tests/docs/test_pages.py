@@ -107,7 +107,7 @@ def test_python_of_the_readme():
     for text in blocks(ROOT / "README.md", "python"):
         compile(text, "README.md", "exec")
     import stentor
-    from stentor.inference.load import Model
+    from stentor.inference.model import Model
 
     assert callable(stentor.load) and callable(Model.transcribe)
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from stentor.cli.align import AlignOptions
 from stentor.commands.align import align_file, describe_problem, read_text
+from stentor.commands.recording_options import AlignOptions
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned
 from stentor.inference.align.engines import clip_of
@@ -36,7 +36,14 @@ def test_a_text_file_and_several_formats(model, audio, tmp_path):
     text = tmp_path / "talk.txt"
     text.write_text("one two\nthree\n")
     align_file(
-        AlignOptions(str(model), str(audio), str(text), "ctm,textgrid,srt,vtt", str(tmp_path / "out"), device="cpu")
+        AlignOptions(
+            model=str(model),
+            audio=str(audio),
+            text=str(text),
+            format="ctm,textgrid,srt,vtt",
+            out=str(tmp_path / "out"),
+            device="cpu",
+        )
     )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["talk.TextGrid", "talk.ctm", "talk.srt", "talk.vtt"]
     lines = [line.split() for line in (tmp_path / "out" / "talk.ctm").read_text().splitlines()]
@@ -47,7 +54,7 @@ def test_a_text_that_is_not_said_is_aligned_with_a_warning(model, audio, monkeyp
     from stentor.inference.align import ctc
 
     monkeypatch.setattr(ctc, "MISMATCH", -1.0)
-    align_file(AlignOptions(str(model), str(audio), "six five", device="cpu"))
+    align_file(AlignOptions(model=str(model), audio=str(audio), text="six five", device="cpu"))
     out, err = capsys.readouterr()
     assert len(json.loads(out)["words"]) == 2
     assert err == (

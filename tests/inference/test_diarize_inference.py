@@ -128,6 +128,7 @@ def test_memory_does_not_grow_with_the_audio(diarizer):
 
 def test_labels_that_are_no_speakers(diarizer, talk, tones):
     from stentor.inference.diarize import with_speakers
+    from stentor.inference.options import SpeakerCount
 
     tones.speech = True
     model = load(diarizer(labels="binary"))
@@ -135,7 +136,7 @@ def test_labels_that_are_no_speakers(diarizer, talk, tones):
     assert [tuple(s.values()) for s in diarization.segments] == [("speech", 1.0, 5.0), ("speech", 20.0, 21.0)]
     assert diarization.speakers == ["speech"]
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
-        with_speakers(model.task, speakers=2)
+        with_speakers(model.task, SpeakerCount(speakers=2))
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
         model.speaker_segments()
 

@@ -51,10 +51,13 @@ def test_figures_are_in_the_report(run, export, data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--report", "."], "it is for --stream"),
+        (["--report", "."], "--report is for --stream, not for the task of a model: leave it out."),
         (["--stream", "1", "--report", "nowhere"], "is not a run folder"),
-        (["--stream", "1", "--normalizer", "none"], "--stream does not know --normalizer: leave it out."),
-        (["--stream", "1", "--tune"], "none of --task, --diarizer and --stream"),
+        (
+            ["--stream", "1", "--normalizer", "none"],
+            "--normalizer is for the task speak and --audio-from, not for --stream: leave it out.",
+        ),
+        (["--stream", "1", "--tune"], "--tune and --stream do not go together: leave out one of them."),
         (["--stream", "chunk="], "give seconds"),
         (["--stream", "nan"], "give seconds"),
     ],

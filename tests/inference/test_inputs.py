@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from stentor.errors import AudioError, ConfigError
-from stentor.inference import inputs
-from stentor.inference.inputs import expand, label, open_recording
 from stentor.inference.load import load
+from stentor.inference.recording import expand, label, open_recording
+from stentor.models.encoders import inputs
 
 RATE = 16000
 

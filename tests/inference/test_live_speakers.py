@@ -202,7 +202,7 @@ TALK = [(0, 0.0, 3.5), (1, 5.0, 8.0)]
 @pytest.mark.parametrize("form", ["txt", "json"])
 def test_the_command(run, export, voices, talk, monkeypatch, form):
     path = talk("a.wav", 9, TALK)
-    monkeypatch.setattr("stentor.inference.load.open_recogniser", lambda *_, **__: Scripted(words_of(TALK)))
+    monkeypatch.setattr("stentor.inference.model.open_recogniser", lambda *_, **__: Scripted(words_of(TALK)))
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(path.read_bytes()))))
     options = ["--stream", "--diarizer", voices.folder, "--format", form, "--device", "cpu"]
     code, out, err = run("transcribe", export(), "-", *options)

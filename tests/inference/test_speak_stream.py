@@ -269,10 +269,13 @@ def test_a_listener_who_leaves_ends_it_quietly(talker):
     [
         (
             ("--from", "texts.jsonl", "--stream", "--out", "a"),
-            "--stream is for one TEXT: --from speaks many at a time.",
+            "--stream is for one TEXT, not for the lines of --from: leave it out.",
         ),
         (("one", "--out", "-", "--format", "flac"), "Unknown --format flac; known: wav, pcm."),
-        (("one", "--out", "a.wav", "--format", "pcm"), "Unknown --format pcm; known: wav, flac, ogg."),
+        (
+            ("one", "--out", "a.wav", "--format", "pcm"),
+            "--format is for a pipe (--out -) and the lines of --from, not for one TEXT: leave it out.",
+        ),
         (("one", "--out", "a.wav", "--chunk-duration", 0.5), "Invalid value for '--chunk-duration'"),
     ],
 )

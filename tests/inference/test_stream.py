@@ -19,6 +19,7 @@ from stentor.audio.activity import EnergyDetector
 from stentor.commands.transcribe_live import read_standard_input
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, StentorError
+from stentor.inference.options import DecodingOptions
 from stentor.inference.stream.agreement import AgreementRecogniser
 from stentor.inference.stream.chunked import ChunkedHypothesis
 from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
@@ -45,7 +46,7 @@ def spoken(words, silence=0.0):
 class Listener:
     """A transcriber of such words. Of one that is cut off it says something else."""
 
-    rate, longest, language, context, prompt = RATE, 30.0, None, None, None
+    rate, longest, context, prompt, options = RATE, 30.0, None, None, DecodingOptions()
 
     def __init__(self, timed=True):
         self.timed, self.asked = timed, []
@@ -325,8 +326,8 @@ def test_an_interrupt_ends_no_step_in_its_middle(run, export, tone, monkeypatch)
     ("options", "content", "code", "message"),
     [
         (["--format", "srt"], b"", 2, "--stream is for one recording"),
-        (["--words"], b"", 2, "--stream does not know --words: leave it out."),
-        (["--speech-pad", "0.3"], b"", 2, "--stream does not know --speech-pad"),
+        (["--words"], b"", 2, "--words is for whole files, not for --stream: leave it out."),
+        (["--speech-pad", "0.3"], b"", 2, "--speech-pad is for whole files, not for --stream"),
         (["--delay", "nan"], b"", 2, "give seconds, such as 0.32"),
         (["--rate", "1"], bytes(99), 2, "A rate of 1 Hz is none"),
         (["--rate", "8000"], as_wav(np.zeros(99)), 2, "leave out --rate"),

@@ -10,7 +10,7 @@ import soundfile
 from stentor.errors import AudioError
 from stentor.inference.load import load
 from stentor.inference.recording import ArrayRecording, FileRecording
-from stentor.inference.transcribe import batches, transcribe
+from stentor.inference.transcribe import batches
 
 RATE = 16000
 
@@ -224,9 +224,7 @@ def test_windows_of_all_files_share_batches(export):
         ArrayRecording(syllables(seconds), RATE, RATE, f"{i}") for i, seconds in enumerate(rng.uniform(1, 10, 30))
     ]
     done = []
-    transcripts = list(
-        transcribe(model.bundle, model.for_transcription(), recordings, batch_seconds=20, on_window=done.append)
-    )
+    transcripts = list(model.transcribe_many(recordings, batch_seconds=20, on_window=done.append))
     assert [t["audio"] for t in transcripts] == [str(i) for i in range(30)]
     lengths = model.bundle.model.batches
     assert sum(map(len, lengths)) == 30 and sum(done) == pytest.approx(sum(map(sum, lengths)) / RATE)
@@ -244,7 +242,7 @@ def test_first_transcripts_come_before_the_last_file_is_opened(export):
             opened.append(i)
             yield ArrayRecording(np.full(RATE * 10, 0.1) * np.sin(np.arange(RATE * 10)), RATE, RATE, str(i))
 
-    transcripts = transcribe(model.bundle, model.for_transcription(), recordings(), batch_seconds=20)
+    transcripts = model.transcribe_many(recordings(), batch_seconds=20)
     assert next(transcripts)["audio"] == "0"
     assert len(opened) < 50
     assert [t["audio"] for t in transcripts] == [str(i) for i in range(1, 200)]

@@ -285,7 +285,7 @@ def test_a_kill_loses_no_line(talker, speak, tmp_path):
 
 def test_processes_are_for_many_texts(talker, speak, tmp_path):
     code, _, err = speak(talker, "one", "--out", tmp_path / "a.wav", "--processes", 2)
-    assert code == 2 and "--processes share the lines of a file: give one with --from." in err
+    assert code == 2 and "--processes is for the lines of --from, not for one TEXT: leave it out." in err
 
 
 def test_the_level_of_the_reference_is_remembered(tmp_path):

@@ -18,7 +18,7 @@ import stentor
 from stentor.cli import main
 from stentor.errors import ConfigError
 from stentor.inference.stream.agreement import AgreementRecogniser
-from stentor.inference.stream.recognisers import open_recogniser
+from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
@@ -191,7 +191,7 @@ def test_delays_are_those_that_its_processor_knows(folder):
             model.stream(delay=delay)
     recogniser = model.stream(delay=0.56).recogniser
     assert recogniser.delays == (0.04, 0.56) and recogniser.nearest(0.3) == 0.28 and recogniser.nearest(9) == 0.56
-    assert isinstance(open_recogniser(model, delay=0.3, policy="agreement"), AgreementRecogniser)
+    assert isinstance(open_recogniser(model, StreamOptions(delay=0.3, policy="agreement")), AgreementRecogniser)
 
 
 def test_the_command(folder, monkeypatch, capsys, tmp_path):

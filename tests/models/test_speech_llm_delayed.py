@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stentor.audio.synth import say
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.inference.stream.delayed import DelayedRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.losses.base import Loss

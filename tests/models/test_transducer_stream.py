@@ -11,7 +11,7 @@ import stentor
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.stream.agreement import AgreementRecogniser
-from stentor.inference.stream.recognisers import open_recogniser
+from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.base import Family, TaskRequirements
@@ -120,13 +120,13 @@ def test_an_export_streams_as_before(kind, tmp_path, caplog):
     assert "the language Swedish has no effect" in caplog.text
     with pytest.raises(ConfigError, match="no language 'klingonish'"):
         model.stream(language="klingonish")
-    assert isinstance(open_recogniser(model, delay=0.5, policy="agreement"), AgreementRecogniser)
+    assert isinstance(open_recogniser(model, StreamOptions(delay=0.5, policy="agreement")), AgreementRecogniser)
 
 
 def test_its_ctc_head_alone(tmp_path):
     bundle, audio = build("encoder"), noise(64_000)
     bundle.family.save(bundle, bundle.model.state_dict(), tmp_path / "both")
-    recogniser = open_recogniser(stentor.load(tmp_path / "both", "cpu"), delay=0.32, policy="ctc")
+    recogniser = open_recogniser(stentor.load(tmp_path / "both", "cpu"), StreamOptions(delay=0.32, policy="ctc"))
     words = answers(Stream(recogniser, silence=60), audio, [7, 9000, 50_000])
     inputs = bundle.processor.collate([Example("", audio)], labels=False).inputs
     inputs["chunks"] = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach, 0]])
@@ -137,4 +137,4 @@ def test_its_ctc_head_alone(tmp_path):
     bundle = build("parakeet_rnnt")
     bundle.family.save(bundle, bundle.model.state_dict(), tmp_path / "bare")
     with pytest.raises(ConfigError, match="has no CTC head"):
-        open_recogniser(stentor.load(tmp_path / "bare", "cpu"), policy="ctc")
+        open_recogniser(stentor.load(tmp_path / "bare", "cpu"), StreamOptions(policy="ctc"))

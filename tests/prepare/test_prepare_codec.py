@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from stentor.audio.io import read
-from stentor.cli.prepare import CodecOptions
 from stentor.commands.prepare.codec import prepare_codec
+from stentor.commands.prepare_options import CodecOptions
 from stentor.errors import ConfigError, DataError
 from stentor.models.codecs.base import open_codec
 
@@ -35,16 +35,16 @@ def test_a_codec_of_a_corpus(attempt, corpus, tmp_path):
 
 def test_the_same_data_gives_the_same_codec(corpus, tmp_path):
     for name in ("a", "b"):
-        prepare_codec(CodecOptions(str(corpus / "train.jsonl"), tmp_path / name, option=FAST))
-    prepare_codec(CodecOptions(str(corpus / "train.jsonl"), tmp_path / "c", option=FAST, seed=1))
+        prepare_codec(CodecOptions(data=str(corpus / "train.jsonl"), to=tmp_path / name, option=FAST))
+    prepare_codec(CodecOptions(data=str(corpus / "train.jsonl"), to=tmp_path / "c", option=FAST, seed=1))
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
     assert a == b != c
 
 
 def test_an_existing_codec_is_measured(corpus, tmp_path, capsys):
     data = str(corpus / "dev.jsonl")
-    prepare_codec(CodecOptions(data, tmp_path / "a", option=FAST))
-    prepare_codec(CodecOptions(data, tmp_path / "b", option=(f"from={tmp_path / 'a'}", "iterations=8")))
+    prepare_codec(CodecOptions(data=data, to=tmp_path / "a", option=FAST))
+    prepare_codec(CodecOptions(data=data, to=tmp_path / "b", option=(f"from={tmp_path / 'a'}", "iterations=8")))
     figures = [json.loads((tmp_path / name / "resynthesis.json").read_text()) for name in "ab"]
     assert figures[0]["usage"] == figures[1]["usage"]
     assert figures[1]["mel_distance"] < figures[0]["mel_distance"]  # more of Griffin-Lim
@@ -53,7 +53,7 @@ def test_an_existing_codec_is_measured(corpus, tmp_path, capsys):
 
 
 def test_few_hours_are_read(corpus, tmp_path, capsys):
-    prepare_codec(CodecOptions(str(corpus / "train.jsonl"), tmp_path / "a", option=FAST, hours=1 / 3600))
+    prepare_codec(CodecOptions(data=str(corpus / "train.jsonl"), to=tmp_path / "a", option=FAST, hours=1 / 3600))
     [count] = re.findall(r"fitted on (\d+) records", capsys.readouterr().out)
     assert 1 <= int(count) < 15
 
@@ -69,7 +69,7 @@ def test_few_hours_are_read(corpus, tmp_path, capsys):
 )
 def test_wrong_options(corpus, tmp_path, request_, message):
     with pytest.raises(ConfigError, match=message):
-        prepare_codec(CodecOptions(str(corpus / "dev.jsonl"), tmp_path / "codec", **request_))
+        prepare_codec(CodecOptions(data=str(corpus / "dev.jsonl"), to=tmp_path / "codec", **request_))
     assert not (tmp_path / "codec").exists()
 
 
@@ -83,6 +83,6 @@ def test_unusable_records_are_named(corpus, tmp_path, capsys):
     manifest = tmp_path / "data.jsonl"
     manifest.write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(DataError, match="1 of 5 records cannot be used"):
-        prepare_codec(CodecOptions(str(manifest), tmp_path / "codec", option=FAST))
+        prepare_codec(CodecOptions(data=str(manifest), to=tmp_path / "codec", option=FAST))
     assert "1 truncated" in capsys.readouterr().out
     assert open_codec(str(tmp_path / "codec")).vocabulary == 16  # made all the same

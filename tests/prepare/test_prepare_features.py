@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from process_group import lives, wait_for
-from stentor.cli.prepare import FeaturesOptions
 from stentor.commands.prepare.features import prepare_features
+from stentor.commands.prepare_options import FeaturesOptions
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
 from stentor.models.encoders.features import Features

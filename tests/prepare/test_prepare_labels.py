@@ -52,7 +52,7 @@ def transcript(name, model, speed):
     return Transcript(text=text, language="en", segments=[part] if words else [])
 
 
-def transcribed(model, device, work, batch_seconds, speed=1.0, **options):
+def transcribed(model, device, work, batch_seconds, speed=1.0, decoding=None, tokens=False):
     time.sleep(SLOWNESS)
     return [transcript(recording.name, model, speed) for recording, segments in work for _ in segments]
 '''

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from stentor.cli.prepare import MixturesOptions
 from stentor.commands.prepare import mixtures
+from stentor.commands.prepare_options import MixturesOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, segments_of
 from stentor.data.load_audio import load_audio
@@ -32,7 +32,7 @@ def spec(corpus, tmp_path):
 
 
 def prepare(data, to, jobs=1, config=None):
-    mixtures.prepare_mixtures(MixturesOptions(data, to, config, jobs))
+    mixtures.prepare_mixtures(MixturesOptions(data=data, to=to, config=config, jobs=jobs))
 
 
 def records(folder):

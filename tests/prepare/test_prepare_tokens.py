@@ -14,9 +14,9 @@ import pytest
 from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
-from stentor.cli.prepare import TokensOptions
 from stentor.commands.prepare.tokens import plan, prepare_tokens, worker
 from stentor.commands.prepare.tokens.noisy import NoisyPrompts
+from stentor.commands.prepare_options import TokensOptions
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import has_codes, load_codes
 from stentor.data.cut import UnusableRecord
@@ -292,7 +292,6 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
     [
         ({"codec": "none", "noisy_prompts": True}, "Noisy prompts are counted in frames of a codec"),
         ({"rate": 16000}, "--rate is for raw audio"),
-        ({"gpus_per_worker": 0.5}, "--gpus-per-worker goes with --ray"),
         ({"min_seconds": 3.0, "max_seconds": 2.0}, "nothing would be left"),
         ({"name": "a folder"}, "the folder's path must have none"),
         ({"codec": "./nowhere"}, "nowhere"),

@@ -9,8 +9,8 @@ import pytest
 import soundfile
 
 from process_group import lives, wait_for
-from stentor.cli.prepare import WordsOptions
 from stentor.commands.prepare.words import prepare_words
+from stentor.commands.prepare_options import WordsOptions
 from stentor.errors import ConfigError, DataError
 
 SLOW = """\
@@ -58,7 +58,7 @@ def many(corpus, tmp_path):
 
 def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, capsys):
     to = tmp_path / "out" / "train.words.jsonl"
-    prepare_words(WordsOptions(str(corpus / "train.jsonl"), to, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(data=str(corpus / "train.jsonl"), to=to, model=str(ctc_model), device="cpu"))
     before, after = manifest(corpus / "train.jsonl"), manifest(to)
     assert [r["id"] for r in after] == [r["id"] for r in before], "in the order of the data"
     for record in after:
@@ -81,7 +81,7 @@ def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, ca
 @pytest.mark.slow
 def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    prepare_words(WordsOptions(str(many), one, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(data=str(many), to=one, model=str(ctc_model), device="cpu"))
     done = cli("prepare", "words", many, "--to", two, "--model", ctc_model, "--jobs", "2", "--device", "cpu")
     assert one.read_text() == two.read_text()
     assert f"written: {two}" in done.stdout
@@ -125,7 +125,7 @@ def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
     again = work.read_text().split()
     assert len(again) == len(set(again)) == 96 - len(journaled) and not journaled & set(again)
     straight = tmp_path / "straight.jsonl"
-    prepare_words(WordsOptions(str(many), straight, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(data=str(many), to=straight, model=str(ctc_model), device="cpu"))
     assert to.read_text() == straight.read_text()
     assert not part.exists()
 
@@ -160,7 +160,7 @@ def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
 
 def test_a_complete_manifest_is_left_alone(corpus, ctc_model, tmp_path, capsys):
     to = tmp_path / "a.jsonl"
-    options = WordsOptions(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu")
+    options = WordsOptions(data=str(corpus / "dev.jsonl"), to=to, model=str(ctc_model), device="cpu")
     prepare_words(options)
     before = to.stat().st_mtime_ns
     capsys.readouterr()
@@ -173,7 +173,7 @@ def test_data_that_changed_are_aligned_again(corpus, ctc_model, tmp_path):
     data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
     records = [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / "dev.jsonl")]
     data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    options = WordsOptions(str(data), to, model=str(ctc_model), device="cpu")
+    options = WordsOptions(data=str(data), to=to, model=str(ctc_model), device="cpu")
     prepare_words(options)
     records[1]["text"] = "six six"
     data.write_text("".join(json.dumps(r) + "\n" for r in records))
@@ -187,7 +187,7 @@ def test_a_part_of_another_command_is_refused(corpus, ctc_model, tmp_path):
     with pytest.raises(
         ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'"
     ) as raised:
-        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu"))
+        prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), to=to, model=str(ctc_model), device="cpu"))
     assert "engine was 'whisper' and is 'ctc'" in str(raised.value)
     assert "delete the file to start anew" in str(raised.value)
 
@@ -208,7 +208,7 @@ def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_p
         good[2] | {"id": "unknown", "text": "日本 ж"},
     ]
     data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    prepare_words(WordsOptions(str(data), to, model=str(ctc_model), device="cpu"))
+    prepare_words(WordsOptions(data=str(data), to=to, model=str(ctc_model), device="cpu"))
     facts = summary(to)
     assert {k: v["count"] for k, v in facts["dropped"].items()} == {"too_long_text": 2, "empty_text": 1, "no_words": 1}
     assert facts["dropped"]["too_long_text"]["first"] == [
@@ -224,7 +224,9 @@ def test_max_wer_drops_what_the_model_hears_otherwise(corpus, ctc_model, tmp_pat
     """The model of the tests hears nothing that makes sense: every record differs."""
     to = tmp_path / "a.jsonl"
     with pytest.raises(DataError, match="No record got word times"):
-        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), to, model=str(ctc_model), device="cpu", max_wer=0.3))
+        prepare_words(
+            WordsOptions(data=str(corpus / "dev.jsonl"), to=to, model=str(ctc_model), device="cpu", max_wer=0.3)
+        )
     dropped = summary(to)["dropped"]
     assert dropped["wer"]["count"] == 4
     assert dropped["wer"]["first"][0].startswith("dev0: WER 100%: one / heard: ")
@@ -264,7 +266,7 @@ def test_the_built_in_voice_knows_its_words_exactly(tmp_path, cli):
 
 def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
     with pytest.raises(DataError, match="No record got word times"):
-        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), tmp_path / "a.jsonl", engine="voice"))
+        prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), to=tmp_path / "a.jsonl", engine="voice"))
     assert summary(tmp_path / "a.jsonl")["dropped"]["not_voice"]["count"] == 4
 
 
@@ -280,5 +282,5 @@ def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
 )
 def test_wrong_options(corpus, tmp_path, options, message):
     with pytest.raises(ConfigError) as raised:
-        prepare_words(WordsOptions(str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
+        prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
     assert message in str(raised.value)

@@ -252,12 +252,12 @@ def test_limit_takes_the_first_records(says, copies, tmp_path):
     [
         (["--board", "german"], 2, "there is no board 'german'; known are: english, multilingual, long_form."),
         (["--board", "english:ami"], 2, "english has no set 'ami'; it has: ami_cleaned,"),
-        (["--board", "english", "--task", "words"], 2, "--board does not know --task"),
-        (["--board", "english", "--scoring", "open_asr"], 2, "does not go with --board"),
+        (["--board", "english", "--task", "words"], 2, "--task is for the task of a model, not for --board"),
+        (["--board", "english", "--scoring", "open_asr"], 2, "--scoring is for the task of a model, not for --board"),
         (["--board", "english:spgispeech"], 3, "spgispeech"),
         (["--data", "x.jsonl", "--scoring", "sclite"], 2, "there is no such scoring; known are: levenshtein,"),
-        (["--data", "x.jsonl", "--limit", "3"], 2, "it is for --board"),
-        ([], 2, "give the data"),
+        (["--data", "x.jsonl", "--limit", "3"], 2, "--limit is for --board, not for the task of a model"),
+        ([], 2, "give it with --data"),
     ],
 )
 def test_wrong_options(whisper, copies, more, code, message, capsys):

@@ -97,11 +97,11 @@ def test_three_columns(evaluate, recognizer, tmp_path):
 def test_the_real_column_is_what_the_recogniser_hears(evaluate, recognizer, data):
     """The figure beside the synthetic one is that of `stentor evaluate RECOGNISER` itself."""
     _, scores, _ = evaluate("--recognizer", recognizer)
-    from stentor.cli.train import EvaluateOptions
     from stentor.commands.evaluate import evaluate as score
+    from stentor.commands.evaluate_options import EvaluateOptions
 
     out = data.parent / "alone.json"
-    score(EvaluateOptions(str(data), str(recognizer), json=out))
+    score(EvaluateOptions(data=str(data), model=str(recognizer), json=out))
     alone = json.loads(out.read_text())["eval"]["wer"]
     assert scores["eval"]["wer_real"]["errors"] == alone["errors"]
     assert scores["eval"]["wer_real"]["total"] == alone["total"]
@@ -203,7 +203,7 @@ def test_a_recogniser_that_is_not_there_is_an_error_before_anything_is_spoken(mo
 
 def test_options_of_models_that_speak(recognizer, data, capsys):
     assert main(["evaluate", str(recognizer), "--data", str(data), "--embedder", "cepstra"]) == 2
-    assert "--embedder is for models that speak" in capsys.readouterr().err
+    assert "--embedder is for the task speak and --audio-from, not for the task transcribe" in capsys.readouterr().err
 
 
 def test_a_model_without_a_codec(model, data, tmp_path, capsys):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.cli.prepare import CorpusOptions
 from stentor.commands.prepare.corpus import prepare_corpus
+from stentor.commands.prepare_options import CorpusOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, segments_of, uem_of
 from stentor.data.load_audio import load_audio
@@ -73,7 +73,9 @@ def test_ami_by_microphone_split_and_partition(ami):
 
 
 def test_prepared_manifests_keep_the_segments(ami, tmp_path):
-    prepare_corpus(CorpusOptions("ami", tmp_path / "to", ami, "dev", recordings=True, option=["mic=sdm"]))
+    prepare_corpus(
+        CorpusOptions(name="ami", to=tmp_path / "to", source=ami, split="dev", recordings=True, option=["mic=sdm"])
+    )
     prepared = {c.id: c for c in parse_source(str(tmp_path / "to" / "dev.jsonl")).cuts()}
     there = listed(f"name=ami,from={ami},split=dev,options={{mic: sdm}}")
     assert {k: segments_of(v) for k, v in prepared.items()} == {k: segments_of(v) for k, v in there.items()}

@@ -1,17 +1,19 @@
-"""Command line: each module in this folder adds its verbs to `app`; no logic lives here."""
+"""Command line: Typer commands of all verbs, which the modules `*_options.py` of `commands/` declare."""
 
 import functools
 import importlib
 import io
-import pkgutil
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from stentor.cli.typer_options import add_verb
 from stentor.engine.signals import stop_at_once
 from stentor.errors import FULL, DataError, StentorError, without_secrets
+from stentor.inference.declarations import GROUPS, VERBS
 
 DEBUG = "--debug"
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -44,18 +46,18 @@ def root(
         raise typer.Exit()
 
 
-def verb_group(name: str, help: str, parent: typer.Typer = app) -> typer.Typer:
-    """A verb with verbs of its own, such as `stentor prepare ...`."""
-    group = typer.Typer(name=name, help=help, **SETTINGS)
-    parent.add_typer(group)
-    return group
-
-
 @functools.cache
 def build() -> Any:
-    """The command tree of all modules in this folder, as click has it."""
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        importlib.import_module(f"{__name__}.{module}")
+    """The command tree of all verbs, as click has it."""
+    for path in sorted((Path(__file__).parents[1] / "commands").glob("*_options.py")):
+        importlib.import_module(f"stentor.commands.{path.stem}")
+    groups = {"": app}
+    for name, help in GROUPS.items():
+        parent, _, last = name.rpartition(" ")
+        groups[name] = typer.Typer(name=last, help=help, **SETTINGS)
+        groups[parent].add_typer(groups[name])
+    for verb in VERBS:
+        add_verb(groups[verb.group], verb)
     return typer.main.get_command(app)
 
 

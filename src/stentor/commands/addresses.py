@@ -6,17 +6,15 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stentor.data.storage import as_path, copy_files, files_below, is_remote, name_of
 from stentor.data.storage_cache import local_copy, local_folder, work_place
 from stentor.errors import DataError, MissingData
+from stentor.inference.declarations import declarations
 from stentor.section import Section
 
-BROUGHT = {"audio_from", "card", "plugin", "recognizer", "reference", "voice"}
-"""Options whose readers take local files alone."""
 AnySection = TypeVar("AnySection")
 
 
@@ -24,13 +22,14 @@ AnySection = TypeVar("AnySection")
 def with_local_files(options: Any) -> Iterator[None]:
     """While a verb runs, its options name local files in the place of addresses. Its outputs are uploaded after it."""
     with contextlib.ExitStack() as stack:
-        for declared in fields(options):
-            value = getattr(options, declared.name)
-            if declared.metadata.get("output") and is_remote(value):
-                local = stack.enter_context(staged(as_path(value), getattr(options, "skip_existing", False)))
-                setattr(options, declared.name, local if isinstance(as_path(value), type(value)) else str(local))
-            elif declared.name in BROUGHT:
-                setattr(options, declared.name, brought(value))
+        values = vars(options)
+        for field, declared in declarations(options):
+            value = values[field.name]
+            if declared.output and is_remote(value):
+                local = stack.enter_context(staged(as_path(value), values.get("skip_existing", False)))
+                values[field.name] = local if isinstance(as_path(value), type(value)) else str(local)
+            elif declared.local:
+                values[field.name] = brought(value)
         yield
 
 

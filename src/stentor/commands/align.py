@@ -6,20 +6,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.commands.recording_options import ONE
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.align.engines import clip_of, open_aligner
+from stentor.inference.declarations import refuse_unused
 from stentor.inference.formats import SUFFIXES, WRITERS
-from stentor.inference.inputs import label, open_recording
+from stentor.inference.recording import label, open_recording
 from stentor.pipeline.file_progress import make_folder, parse_formats, require_folder
 
 if TYPE_CHECKING:
-    from stentor.cli.align import AlignOptions
-
-
-MANY = ("skip_existing", "ray", "jobs", "gpus_per_worker")
-"""Options that are for many recordings."""
+    from stentor.commands.recording_options import AlignOptions
 
 
 def align(options: AlignOptions) -> None:
@@ -30,8 +28,7 @@ def align(options: AlignOptions) -> None:
 
         align_many(options)
         return
-    if useless := [name for name in MANY if getattr(options, name)]:
-        raise ConfigError(f"--{useless[0].replace('_', '-')} is for many recordings: leave it out, or TEXT.")
+    refuse_unused(options, ONE)
     align_file(options)
 
 

@@ -17,7 +17,7 @@ from stentor.errors import AudioError, ConfigError
 from stentor.inference.align.base import Aligned, Clip
 from stentor.inference.align.engines import engine_of
 from stentor.inference.formats import SUFFIXES, WRITERS, record_names
-from stentor.inference.inputs import STDIN
+from stentor.inference.recording import STDIN
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.file_progress import check_failed, has_outputs, make_folder, parse_formats, write_outputs
 from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
@@ -25,7 +25,7 @@ from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.align import AlignOptions
+    from stentor.commands.recording_options import AlignOptions
 
 NAMED = 20
 """Records that could not be aligned that the error at the end names."""

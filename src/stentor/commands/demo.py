@@ -15,7 +15,7 @@ from stentor.errors import ConfigError
 from stentor.publish.space import build_page
 
 if TYPE_CHECKING:
-    from stentor.cli.demo import DemoOptions
+    from stentor.commands.server_options import DemoOptions
 
 HOST = "127.0.0.1"
 

@@ -12,7 +12,7 @@ from stentor.inference.recording import Recording
 from stentor.pipeline.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 
 if TYPE_CHECKING:
-    from stentor.cli.diarize import DiarizeOptions
+    from stentor.commands.recording_options import DiarizeOptions
 
 FORMATS = ("rttm", "json")
 
@@ -36,6 +36,8 @@ def diarize_files(options: DiarizeOptions) -> None:
 class DiarizeWorker(FilesWorker):
     """Files to who speaks when in them, in the formats."""
 
+    options: DiarizeOptions
+
     def __init__(self, options: DiarizeOptions, formats: list[str]):
         self.options, self.formats = options, formats
 
@@ -44,8 +46,7 @@ class DiarizeWorker(FilesWorker):
 
         options = self.options
         self.model = load(options.model, device)
-        diarization = self.model.for_diarization()
-        self.task = with_speakers(diarization, options.speakers, options.min_speakers, options.max_speakers)
+        self.task = with_speakers(self.model.for_diarization(), options)
         self.rate = self.model.bundle.processor.sample_rate
 
     def results(

@@ -18,7 +18,7 @@ from stentor.tasks.base import Task
 from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
-    from stentor.cli.models import Filters, ShowOptions
+    from stentor.commands.begin_options import ModelsOptions, ShowOptions
 
 CAN = ("words", "speakers", "streaming", "translation")
 HOURS = 10.0
@@ -78,7 +78,7 @@ def memory(model: KnownModel, method: str) -> float | None:
     return standing(stored * frozen + 4 * trained, trained, config.optim, config.train).total
 
 
-def show_table(filters: Filters, as_json: bool) -> None:
+def show_table(filters: ModelsOptions) -> None:
     """Print the models that pass all filters. Raises ConfigError for a task or an ability that there is not."""
     for option, value, known in (("task", filters.task, sorted(Task.choices())), ("can", filters.can, CAN)):
         if value is not None and value not in known:
@@ -86,7 +86,7 @@ def show_table(filters: Filters, as_json: bool) -> None:
     models = [model for model in known_models().values() if _passes(model, filters)]
     rows = [_facts(model) for model in models]
     rows = [row for row in rows if filters.gpu is None or _fits(row, filters.gpu)]
-    if as_json:
+    if filters.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     if not rows:
@@ -129,7 +129,7 @@ def find(name: str) -> KnownModel:
     )
 
 
-def _passes(model: KnownModel, filters: Filters) -> bool:
+def _passes(model: KnownModel, filters: ModelsOptions) -> bool:
     if filters.task is not None and filters.task not in model.tasks:
         return False
     listed = model.languages if isinstance(model.languages, tuple) else ()  # a number: its card lists none

@@ -16,7 +16,12 @@ from stentor.publish import dataset, model, space
 from stentor.publish.hub import Kind, Target, benchmark_task, licence_of, publish
 
 if TYPE_CHECKING:
-    from stentor.cli.publish import LicensedOptions, PublishDatasetOptions, PublishDemoOptions, PublishModelOptions
+    from stentor.commands.publish_options import (
+        LicensedOptions,
+        PublishDatasetOptions,
+        PublishDemoOptions,
+        PublishModelOptions,
+    )
 
 
 def publish_model(options: PublishModelOptions) -> str:

@@ -1,11 +1,16 @@
 """The embedded default: from nothing to a trained recogniser, offline, on a CPU, in minutes."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stentor.commands.begin_options import QuickstartOptions
 
 CONFIGS = {
     "transducer": Path(__file__).with_name("quickstart.yaml"),
@@ -21,11 +26,12 @@ PROCESSES = 2
 """The config's batches are for two processes of one thread: on small tensors they do more than one with two threads."""
 
 
-def quickstart(out: Path, model: str) -> int:
-    """Train the embedded config of a model into `out`, transcribe a fresh sample and say where everything is; the exit
-    code. Raises ConfigError for a model that there is no config of."""
+def quickstart(options: QuickstartOptions) -> int:
+    """Train the embedded config of a model, transcribe a fresh sample and say where everything is; the exit code.
+    Raises ConfigError for a model that there is no config of."""
     from stentor.engine.launch import launch, launched, usable_cores
 
+    out, model = options.out, options.model
     if model not in CONFIGS:
         raise ConfigError(f"Unknown --model {model}; known: {', '.join(CONFIGS)}.")
     if is_remote(out):

@@ -13,20 +13,21 @@ from stentor.audio.io import WRITTEN
 from stentor.audio.writer import PIPED, open_writer
 from stentor.commands.speak_lines import read_lines
 from stentor.commands.speak_many import open_speaker, speak_many, timing
+from stentor.commands.speak_options import LINES, PIPE, TEXT, VOICE
 from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError
+from stentor.inference.declarations import refuse_unused
+from stentor.inference.options import SPOKEN
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Utterance
 from stentor.inference.speak.voice import load_voice, save_voice, voice_file
 from stentor.pipeline.file_progress import make_folder
 
 if TYPE_CHECKING:
-    from stentor.cli.speak import SpeakOptions
+    from stentor.commands.speak_options import SpeakOptions
 
-PIPE = "-"
+STDOUT = "-"
 """Standard output, as `--out`."""
-SHARED = ("text", "voice", "language", "instruct", "duration", "speed", "seed", "reference", "reference_text")
-"""Fields of an utterance that are options of the command."""
 
 
 def speak_files(options: SpeakOptions) -> None:
@@ -54,10 +55,11 @@ def _check(options: SpeakOptions) -> None:
         )
     if options.save_voice is not None and options.reference is None and options.voice is None:
         raise ConfigError("--save-voice keeps the voice of a reference: give --reference.")
-    _check_sharing(options)
-    if options.stream and options.text is None:
-        raise ConfigError("--stream is for one TEXT: --from speaks many at a time.")
-    known = PIPED if options.text is not None and options.out == PIPE else tuple(WRITTEN)
+    if options.text is not None:
+        refuse_unused(options, SPOKEN, *([PIPE] if options.out == STDOUT else []), TEXT)
+    else:
+        refuse_unused(options, *((VOICE,) if options.from_ is None else (SPOKEN, LINES)))
+    known = PIPED if options.text is not None and options.out == STDOUT else tuple(WRITTEN)
     if options.format not in known:
         raise ConfigError(f"Unknown --format {options.format}; known: {', '.join(known)}.")
     if options.text == "-":
@@ -68,13 +70,6 @@ def _check(options: SpeakOptions) -> None:
         _check_out(options)
     if options.save_voice is not None:
         _check_new(voice_file(options.save_voice), "--save-voice", options.force)
-
-
-def _check_sharing(options: SpeakOptions) -> None:
-    if options.from_ is None and (options.processes or 1) > 1:
-        raise ConfigError("--processes share the lines of a file: give one with --from.")
-    if options.from_ is None and options.ray is not None:
-        raise ConfigError("--ray shares the lines of a file: give one with --from.")
 
 
 def _check_new(path: Path, option: str, force: bool) -> None:
@@ -88,7 +83,7 @@ def _check_out(options: SpeakOptions) -> None:
         where = "a folder" if options.from_ is not None else "a file, such as --out speech.wav"
         raise ConfigError(f"Say where the speech goes: {where}{' with --out' if options.from_ else ''}.")
     out = Path(options.out)
-    if options.text is not None and options.out == PIPE:
+    if options.text is not None and options.out == STDOUT:
         if sys.stdout.isatty():
             raise ConfigError("--out - writes audio to a pipe, and this is a terminal: add `| ffplay -nodisp -i -`.")
         return
@@ -112,16 +107,15 @@ def _save_voice(options: SpeakOptions, speaker: Speaker) -> None:
     if options.reference is not None:
         voice = speaker.voice(options.reference, options.reference_text, language=options.language)
     else:  # such as one of OmniVoice's
-        voice = load_voice(options.voice or "", speaker.codec, speaker.voices)
+        voice = load_voice(str(options.voice), speaker.codec, speaker.voices)
     path = save_voice(voice, options.save_voice, speaker.codec)
     line = f"{path}: a voice of {voice.frames / speaker.codec.frame_rate:.1f} s, for --voice {options.save_voice}"
-    print(line, file=sys.stderr if options.out == PIPE else sys.stdout)
+    print(line, file=sys.stderr if options.out == STDOUT else sys.stdout)
 
 
 def _one(options: SpeakOptions, speaker: Speaker) -> None:
     assert options.out is not None
-    shared = {name: getattr(options, name) for name in SHARED if getattr(options, name) is not None}
-    utterance = speaker.prepare(Utterance(**shared))
+    utterance = speaker.prepare(Utterance.of(options.text or "", options))
     began, first, samples = time.perf_counter(), 0.0, 0
     rate = speaker.codec.sample_rate
     with _destination(options) as (path, kind), open_writer(path, rate, kind) as write:
@@ -131,15 +125,15 @@ def _one(options: SpeakOptions, speaker: Speaker) -> None:
             samples += len(piece.audio)
     line = timing(options.out, samples / rate, time.perf_counter() - began)
     line += f", the first after {first:.2f} s" if options.stream else ""
-    print(line, file=sys.stderr if options.out == PIPE else sys.stdout)
+    print(line, file=sys.stderr if options.out == STDOUT else sys.stdout)
 
 
 @contextmanager
 def _destination(options: SpeakOptions) -> Iterator[tuple[str | Path, str]]:
     """Where one text goes and in which format. A file appears when it is complete; streamed, it grows in its place."""
     assert options.out is not None
-    if options.out == PIPE:
-        yield PIPE, options.format
+    if options.out == STDOUT:
+        yield STDOUT, options.format
         return
     path = Path(options.out)
     with nullcontext(path) if options.stream else atomic_path(path) as place:

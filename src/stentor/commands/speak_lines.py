@@ -11,6 +11,8 @@ from typing import Any
 from stentor.data.jsonl import open_text, parse_object
 from stentor.data.storage import as_path
 from stentor.errors import ConfigError, DataError
+from stentor.inference.declarations import declarations
+from stentor.inference.options import SpeechOptions
 from stentor.sources.speech_list import REFERENCE_ALIASES
 
 
@@ -27,17 +29,11 @@ class TextLine:
         return str(self.record.get("id", f"line{self.number:05d}"))
 
 
+KINDS: dict[Any, tuple[type, ...]] = {str | None: (str,), int | None: (int,), float | None: (int, float)}
 TYPES: dict[str, tuple[type, ...]] = {
     "id": (str, int),
     "text": (str,),
-    "reference": (str,),
-    "reference_text": (str,),
-    "voice": (str,),
-    "instruct": (str,),
-    "language": (str,),
-    "duration": (int, float),
-    "speed": (int, float),
-    "seed": (int,),
+    **{field.name: KINDS[declared.read_as or field.type] for field, declared in declarations(SpeechOptions)},
 }
 """Keys of a line that mean something here; null is as if the key were not there."""
 ALIASES = REFERENCE_ALIASES | {"language_id": "language"}

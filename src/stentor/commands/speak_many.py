@@ -19,12 +19,13 @@ from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import voice_names
 from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.file_progress import FileProgress, check_failed
+from stentor.pipeline.options import Workers
 from stentor.pipeline.worker import RecordWorker
 from stentor.sources.speech_list import beside_or_here
 from stentor.tasks.speak.task import seed_of
 
 if TYPE_CHECKING:
-    from stentor.cli.speak import SpeakOptions
+    from stentor.commands.speak_options import SpeakOptions
     from stentor.inference.speak.reference import Remark
 
 MANIFEST = "speech.jsonl"
@@ -36,12 +37,8 @@ def open_speaker(options: SpeakOptions, device: str, remark: Remark) -> Speaker:
     """The model of the command with its settings. Raises ConfigError."""
     from stentor.inference.load import load
 
-    settings = ("steps", "guidance", "chunk_duration", "chunk_threshold")
-    changes = {**{key: getattr(options, key) for key in settings}, "compile": options.compile or None}
-    generation = {key: value for key, value in changes.items() if value is not None}
-    return load(options.model, device).speaker(
-        generation, options.recognizer, options.normalize, options.denoise, remark
-    )
+    model = load(options.model, device)
+    return model.speaker(options.generation, options.recognizer, options.normalize, options.denoise, remark)
 
 
 def timing(what: str, seconds: float, took: float) -> str:
@@ -106,8 +103,8 @@ class LinesWorker(RecordWorker):
     def join(self, results: Sequence[Any]) -> SpokenLines:
         spoken = SpokenLines()
         for part in results:
-            for name in ("records", "files"):
-                getattr(spoken, name).update(getattr(part, name))
+            spoken.records |= part.records
+            spoken.files |= part.files
             spoken.failed += part.failed
             spoken.messages += part.messages
             spoken.seconds, spoken.took = spoken.seconds + part.seconds, spoken.took + part.took
@@ -136,14 +133,14 @@ class LinesWorker(RecordWorker):
         return self.speaker.prepare(
             Utterance(
                 record["text"],
-                voice,
-                record.get("language", options.language),
-                record.get("instruct", options.instruct),
-                duration,
-                1.0 if speed is None else float(speed),
-                record.get("seed", seed_of(self.seed, line.id)),
-                reference,
-                reference_text,
+                voice=voice,
+                language=record.get("language", options.language),
+                instruct=record.get("instruct", options.instruct),
+                duration=duration,
+                speed=1.0 if speed is None else float(speed),
+                seed=record.get("seed", seed_of(self.seed, line.id)),
+                reference=reference,
+                reference_text=reference_text,
             )
         )
 
@@ -176,7 +173,14 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
         size = min(BATCH, -(-len(todo) // processes)) or 1
         local = processes > 1 and options.ray is None
         devices = device_names(options.device) if local else [options.device]
-        executor = make_executor(options, devices, jobs=options.processes or (None if options.ray else 1))
+        cluster = Workers(
+            ray=options.ray,
+            jobs=options.processes or (None if options.ray else 1),
+            gpus_per_worker=options.gpus_per_worker,
+            device=options.device,
+            plugin=options.plugin,
+        )
+        executor = make_executor(cluster, devices)
         groups = [todo[i : i + size] for i in range(0, len(todo), size)]
         for group, spoken in zip(groups, executor.map(LinesWorker(options), groups, lambda: False)):
             for message in dict.fromkeys(m for m in spoken.messages if m not in printed):

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.transcribe_live import transcribe_live
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.declarations import refuse_unused
 from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
+from stentor.inference.options import FILES
 from stentor.inference.recording import Recording
-from stentor.inference.transcribe import Transcriber, Transcript
+from stentor.inference.transcribe import Transcript
 from stentor.pipeline.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
 
 if TYPE_CHECKING:
-    from stentor.cli.transcribe import TranscribeOptions
+    from stentor.commands.recording_options import TranscribeOptions
 
 
 def transcribe_files(options: TranscribeOptions) -> None:
@@ -27,8 +28,7 @@ def transcribe_files(options: TranscribeOptions) -> None:
     if options.stream:
         transcribe_live(options)
         return
-    if options.delay is not None or options.rate is not None:
-        raise ConfigError("--delay and --rate go with --stream.")
+    refuse_unused(options, FILES)
     formats = _formats(options)
     suffixes = [SUFFIXES[format] for format in formats]
     files = Files(options.audio, options.out, "transcribing", suffixes if options.skip_existing else ())
@@ -49,6 +49,8 @@ def transcribe_files(options: TranscribeOptions) -> None:
 class TranscribeWorker(FilesWorker):
     """Files to transcripts in the formats; `several`: the printed ones name their file."""
 
+    options: TranscribeOptions
+
     def __init__(self, options: TranscribeOptions, formats: list[str], several: bool):
         self.options, self.formats, self.several = options, formats, several
 
@@ -56,23 +58,18 @@ class TranscribeWorker(FilesWorker):
         from stentor.inference.load import load
 
         options = self.options
-        self.model = load(options.model, device)
-        self.diarizer = load(options.diarizer, device) if options.diarizer is not None else None
-        self.rate = self.model.bundle.processor.sample_rate
+        model = load(options.model, device)
+        diarizer = load(options.diarizer, device) if options.diarizer is not None else None
+        self.rate = model.bundle.processor.sample_rate
         self.warnings: list[str] = []
+        self.transcriber = model.transcriber(
+            options, diarizer, on_warning=lambda sentence: self.warnings.append(f"stentor: warning: {sentence}")
+        )
 
     def results(
         self, recordings: Iterable[Recording], on_error: Callable[[str, AudioError], None]
     ) -> Iterator[Transcript]:
-        names = ({f.name for f in fields(self.options)} & {f.name for f in fields(Transcriber)}) - {"model", "diarizer"}
-        return self.model.transcribe_many(
-            recordings,
-            diarizer=self.diarizer,
-            on_error=on_error,
-            on_window=self.on_audio,
-            on_warning=lambda sentence: self.warnings.append(f"stentor: warning: {sentence}"),
-            **{name: getattr(self.options, name) for name in names},
-        )
+        return self.transcriber.transcribe(recordings, on_error, self.on_audio)
 
     def outcome(self, transcript: Transcript, name: str) -> FileOutcome:
         messages, self.warnings = self.warnings, []

@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from stentor.audio.channels import to_mono
-from stentor.commands.useless_options import refuse_useless
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.inputs import STDIN, label, open_recording
+from stentor.inference.declarations import refuse_unused
+from stentor.inference.options import STREAM
+from stentor.inference.recording import STDIN, label, open_recording
 from stentor.text.written_words import joined, spaced
 
 if TYPE_CHECKING:
-    from stentor.cli.transcribe import TranscribeOptions
+    from stentor.commands.recording_options import TranscribeOptions
 
 READ = 0.02
 """Seconds of audio that are read at a time."""
-OPTIONS = (
-    *("model", "audio", "format", "out", "stream", "delay", "rate", "diarizer", "language", "channel", "device"),
-    *("vad", "vad_threshold", "plugin"),
-)
-"""Those of `stentor transcribe` that --stream knows."""
 FORMATS = {(1, 8): "<u1", (1, 16): "<i2", (1, 24): "<u1", (1, 32): "<i4", (3, 32): "<f4", (3, 64): "<f8"}
 """Of the samples in a WAV, by its code and their bits; 24 bits are read byte by byte."""
 EXTENSIBLE, UNKNOWN = 0xFFFE, 0x7F000000
@@ -44,7 +40,7 @@ def transcribe_live(options: TranscribeOptions) -> None:
             "--stream is for one recording, as --format txt or json on standard output: `arecord -f S16_LE -r 16000 | "
             "stentor transcribe runs/x - --stream`."
         )
-    refuse_useless(options, "--stream", OPTIONS)
+    refuse_unused(options, STREAM)
     if options.rate is not None and options.audio != [STDIN]:
         raise ConfigError("--rate is of bare samples on standard input (-): a file says its own, leave it out.")
     from stentor.inference.load import load

@@ -15,7 +15,7 @@ from stentor.metrics.format import text_table
 from stentor.pipeline.file_progress import check_failed
 
 if TYPE_CHECKING:
-    from stentor.cli.voices import VoicesOptions
+    from stentor.commands.speak_options import VoicesOptions
 
 HEAD = ("voice", "seconds", "language", "codec", "text")
 LONGEST_TEXT = 60

@@ -19,7 +19,7 @@ from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.inference.load import Model
+    from stentor.inference.model import Model
 
 BATCH_SECONDS = 120.0
 """Padded seconds of audio in a batch of a recogniser."""

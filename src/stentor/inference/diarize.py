@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from stentor.data.rttm import format_rttm
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.options import SpeakerCount
 from stentor.inference.recording import Recording
 from stentor.models.base import Bundle
 from stentor.tasks.diarize.task import Diarize
@@ -111,20 +112,18 @@ def require_speakers(task: Diarize, name: str) -> None:
         raise ConfigError(f"{name} labels {' and '.join(task.labels.names)}, not speakers: give another diarizer.")
 
 
-def with_speakers(
-    task: Diarize, speakers: int | None = None, least: int | None = None, most: int | None = None
-) -> Diarize:
+def with_speakers(task: Diarize, count: SpeakerCount) -> Diarize:
     """The task with what is known of the number of speakers in each recording, in the place of its own settings.
 
     Raises ConfigError when that cannot be.
     """
-    if speakers is None and least is None and most is None:
+    known = {"speakers": count.speakers, "min_speakers": count.min_speakers, "max_speakers": count.max_speakers}
+    if set(known.values()) == {None}:
         return task
     if not task.labels.permutes:
         raise ConfigError(
             f"This model labels {' and '.join(task.labels.names)}, not speakers: leave out the number of speakers."
         )
-    known = {"speakers": speakers, "min_speakers": least, "max_speakers": most}
     try:
         windows = type(task.windows).model_validate({**task.windows.model_dump(by_alias=True), **known})
     except ValidationError as error:

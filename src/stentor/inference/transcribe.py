@@ -5,13 +5,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from stentor.data.batch import Example
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.decoding_options import hints, with_hotwords, with_language_model, with_search, with_translation
+from stentor.inference.options import DecodingOptions
 from stentor.inference.recording import Recording
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
@@ -28,6 +28,8 @@ LONGEST = 30.0
 """Seconds of audio in a window, unless the model's encoder takes less or its training clips were shorter."""
 POOL = 16
 """Batches that are gathered before windows are sorted by length: less padding, later first results."""
+
+OnError = Callable[[str, AudioError], None]
 
 _OF_SEGMENTS = ("failed", "no_speech_prob", "temperature", "tokens")
 """What segments have of a window's output where it is there and not 0."""
@@ -56,7 +58,7 @@ class Transcript(dict[str, Any]):
 
     @property
     def failed(self) -> list[dict[str, Any]]:
-        """`{"start", "end", "text", "reason"}` of what was left out; see `Transcriber.keep_failed`."""
+        """`{"start", "end", "text", "reason"}` of what was left out; see `DecodingOptions.keep_failed`."""
         return self.get("failed", [])
 
 
@@ -84,71 +86,25 @@ class Transcriber:
 
     bundle: Bundle
     task: Transcribe
-    language: str | None = None
-    context: str | None = None
-    """What the recordings are about, for models that read a context. None: the task's."""
-    prompt: str | None = None
-    """Text that is said to come before each window, for Whisper models: its style is taken up."""
-    hotwords: str | Sequence[str] | None = None
-    """Names and terms that may occur; they become part of the context or of the prompt, where the model reads one, and
-    are favoured token by token where not."""
-    hotword_strength: float | None = None
-    """Favour them token by token whatever the model reads, this much each (see the task's `hotword_strength`)."""
-    language_model: str | Path | None = None
-    """Path of texts, one sentence a line, whose n-grams have a say while decoding. None: the task's."""
-    language_model_weight: float | None = None
-    """How much (see the task's `language_model_weight`)."""
-    translate: bool | None = None
-    """Write a translation, with models that translate. None: as the model was trained."""
-    beams: int | None = None
-    """Hypotheses kept while decoding. None: the task's `beams`."""
-    temperature: float | Sequence[float] | None = None
-    """In the place of the lowest of the task's `checks.temperatures`, or all of them."""
-    batch_seconds: float = 120.0
-    """Most padded audio of a batch."""
-    detector: Detector | None = None
-    """Finds speech and pauses, in the place of `vad` and `vad_threshold`."""
-    vad: str = "energy"
-    """The kind of detector: `energy`, `silero` or the path of a `silero_vad.onnx`."""
-    vad_threshold: float | None = None
-    """Decibels above the noise floor (energy, 6) or a probability (Silero, 0.5) from which on there is speech."""
-    min_speech: float = 0.0
-    """Seconds; shorter speech between silences is left out."""
-    min_silence: float | None = None
-    """Seconds; longer silence is not given to the model. None: 2, and recordings shorter than a window stay as they
-    are."""
-    speech_pad: float | None = None
-    """Seconds of such silence that stay on either side of speech. None: 0.15."""
-    no_speech_threshold: float | None = None
-    """In the place of the task's `checks.no_speech`."""
-    log_prob_threshold: float | None = None
-    """In the place of the task's `checks.mean_log_prob`."""
-    compression_ratio_threshold: float | None = None
-    """In the place of the task's `checks.compression_ratio`."""
-    keep_failed: bool = False
-    """Leave text that failed the checks in the transcript, as segments with `failed`. Otherwise it is listed under the
-    transcript's `failed` alone."""
+    options: DecodingOptions = field(default_factory=DecodingOptions)
     model: str = ""
     """The model's name, for the transcripts and messages."""
-    words: bool = False
-    """Add word times; needs the task `words`, or a model that times its tokens."""
-    tokens: bool = False
-    """Add `tokens` to segments: what the model wrote, as `{"token", "logprob"}`."""
-    on_error: Callable[[str, AudioError], None] | None = None
-    """Called with the name and the error of an unreadable recording, which is then left out. None: raise it."""
-    on_window: Callable[[float], None] | None = None
-    """Called with the seconds of each window that is done."""
-    on_warning: Callable[[str], None] = log.warning
-    """Called with a sentence about an option that has no effect."""
     diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None
     """Who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see
     `stentor.inference.diarize.segments_by`). Words then have a `speaker`, and a segment is what one speaker says. A
     model that knows word times computes them for it; for another, windows are also cut where one speaker follows
     another."""
+    tokens: bool = False
+    """Add `tokens` to segments: what the model wrote, as `{"token", "logprob"}`."""
+    detector: Detector | None = None
+    """Finds speech and pauses, in the place of `vad` and `vad_threshold`."""
+    on_warning: Callable[[str], None] = log.warning
+    """Called with a sentence about an option that has no effect."""
 
     def __post_init__(self) -> None:
         knows_times = isinstance(self.task, (Words, WhoSaidWhat)) or self.bundle.capabilities.times_tokens
-        if self.words and not knows_times:
+        o, family = self.options, self.bundle.family
+        if o.words and not knows_times:
             raise ConfigError(
                 f"{self.model or 'This model'} gives no word times: it was trained for the task {self.task.type}. "
                 "Train it further with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text "
@@ -157,16 +113,15 @@ class Transcriber:
         if isinstance(self.task, WhoSaidWhat) and self.diarizer is not None:
             raise ConfigError(f"{self.model or 'This model'} says itself who speaks: leave out --diarizer.")
         self.task = self._with_thresholds()
-        family = self.bundle.family
-        self.task = with_translation(self.task, family, self.translate)
-        self.task = with_search(self.task, family, self.beams, self.temperature)
-        self.task, names = with_hotwords(self.task, family, self.hotwords, self.hotword_strength)
-        self.task = with_language_model(self.task, family, self.language_model, self.language_model_weight)
-        context, self.prompt = hints(family, self.context, self.prompt, names, self.on_warning)
+        self.task = with_translation(self.task, family, o.translate)
+        self.task = with_search(self.task, family, o.beams, o.temperature)
+        self.task, names = with_hotwords(self.task, family, o.hotwords, o.hotword_strength)
+        self.task = with_language_model(self.task, family, o.language_model, o.language_model_weight)
+        context, self.prompt = hints(family, o.context, o.prompt, names, self.on_warning)
         self.context = context or self.task.context
-        self.vad_detector = self.detector or open_detector(self.vad, self.vad_threshold)
+        self.vad_detector = self.detector or open_detector(o.vad, o.vad_threshold)
         self.says_who = isinstance(self.task, WhoSaidWhat)
-        self.timed = knows_times and not self.says_who and (self.words or self.diarizer is not None)
+        self.timed = knows_times and not self.says_who and (o.words or self.diarizer is not None)
         processor = self.bundle.processor
         self.rate = processor.sample_rate
         self.trained = self.bundle.traits.trained_speech or TrainedSpeech()
@@ -177,9 +132,9 @@ class Transcriber:
     def _with_thresholds(self) -> Transcribe:
         """The task with the thresholds of this call. Raises ConfigError for one that is impossible."""
         thresholds = {
-            "no_speech": self.no_speech_threshold,
-            "mean_log_prob": self.log_prob_threshold,
-            "compression_ratio": self.compression_ratio_threshold,
+            "no_speech": self.options.no_speech_threshold,
+            "mean_log_prob": self.options.log_prob_threshold,
+            "compression_ratio": self.options.compression_ratio_threshold,
         }
         limits = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
         if "no_speech" in limits and not self.bundle.capabilities.no_speech:
@@ -189,21 +144,30 @@ class Transcriber:
             )
         return self.task.model_copy(update={"checks": self.task.checks.with_limits(limits)}) if limits else self.task
 
-    def transcribe(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
+    def transcribe(
+        self,
+        recordings: Iterable[Recording],
+        on_error: OnError | None = None,
+        on_window: Callable[[float], None] | None = None,
+    ) -> Iterator[Transcript]:
         """A transcript (the JSON contract) for each recording, in their order. Segments carry `log_prob`; what failed
-        the checks in every attempt is listed apart, or carries `failed` (see `keep_failed`)."""
+        the checks in every attempt is listed apart, or carries `failed` (see `keep_failed`).
+
+        `on_error` is called with the name and the error of an unreadable recording, which is then left out; without,
+        its error is raised. `on_window` is called with the seconds of each window that is done.
+        """
         plans: list[RecordingPlan] = []
         pooled = 0.0
         for recording in recordings:
             plans.append(self.plan(recording))
             # Silence and what cannot be read count as well: all that is gathered waits for the first one's transcript.
             pooled += max(1.0, plans[-1].samples / self.rate)
-            if pooled >= POOL * self.batch_seconds:
-                self._decode(plans)
+            if pooled >= POOL * self.options.batch_seconds:
+                self._decode(plans, on_window)
                 pooled = 0.0
-            yield from self._finished(plans)
-        self._decode(plans)
-        yield from self._finished(plans)
+            yield from self._finished(plans, on_error)
+        self._decode(plans, on_window)
+        yield from self._finished(plans, on_error)
 
     def plan(self, recording: Recording) -> RecordingPlan:
         """The windows of a recording, which is read once for it. What is wrong with its audio is in the plan's
@@ -220,13 +184,14 @@ class Transcriber:
             self._check_length(plan)
             plan.windows = cut(activity, self.rate, self.longest)
             return plan
+        pad, silence = self.options.speech_pad, self.options.min_silence
         plan.windows = cut(
             activity,
             self.rate,
             self.longest,
-            padding=self.trained.room if self.speech_pad is None else self.speech_pad,
-            silence=self.trained.pause_limit if self.min_silence is None else self.min_silence,
-            shortest=self.min_speech,
+            padding=self.trained.room if pad is None else pad,
+            silence=self.trained.pause_limit if silence is None else silence,
+            shortest=self.options.min_speech,
         )
         if plan.turns is not None and not self.timed:
             plan.windows = divide_at_turns(plan.windows, plan.turns, self.rate)
@@ -241,25 +206,25 @@ class Transcriber:
                 "too_long",
             )
 
-    def _finished(self, plans: list[RecordingPlan]) -> Iterator[Transcript]:
+    def _finished(self, plans: list[RecordingPlan], on_error: OnError | None) -> Iterator[Transcript]:
         """Transcripts of the first plans, as far as they are done; takes them off the list."""
         while plans and plans[0].done:
             plan = plans.pop(0)
             if plan.error is None:
                 yield self.transcript(plan)
-            elif self.on_error is None:
+            elif on_error is None:
                 raise plan.error
             else:
-                self.on_error(plan.recording.name, plan.error)
+                on_error(plan.recording.name, plan.error)
 
-    def _decode(self, plans: list[RecordingPlan]) -> None:
+    def _decode(self, plans: list[RecordingPlan], on_window: Callable[[float], None] | None) -> None:
         pool = [(plan, i) for plan in plans if not plan.done for i in range(len(plan.windows)) if i not in plan.outputs]
 
         def samples(item: tuple[RecordingPlan, int]) -> int:
             window = item[0].windows[item[1]]
             return window.end - window.start
 
-        for batch in batches(pool, samples, round(self.batch_seconds * self.rate)):
+        for batch in batches(pool, samples, round(self.options.batch_seconds * self.rate)):
             ready, examples = [], []
             for plan, i in batch:
                 if plan.error is not None:  # another window of the same file could not be read
@@ -274,8 +239,8 @@ class Transcriber:
                 continue
             for (plan, i), output, example in zip(ready, self.predict(examples), examples, strict=True):
                 plan.outputs[i] = output
-                if self.on_window:
-                    self.on_window(seconds_of(example, self.rate))
+                if on_window:
+                    on_window(seconds_of(example, self.rate))
 
     def example(self, plan: RecordingPlan, i: int) -> Example:
         """Window `i` with its audio, as `predict` takes it. Raises AudioError."""
@@ -284,7 +249,7 @@ class Transcriber:
         asked = {"prompt": self.prompt, "translate": self.task.translate, "tokens": self.tokens}
         extra = {name: value for name, value in asked.items() if value}
         name = f"{plan.recording.name}@{window.start / self.rate:.2f}"
-        return Example(name, audio, language=self.language, context=self.context, extra=extra)
+        return Example(name, audio, language=self.options.language, context=self.context, extra=extra)
 
     @property
     def decoding(self) -> tuple[str, bool]:
@@ -294,15 +259,15 @@ class Transcriber:
 
     def predict(self, examples: Sequence[Example], bundle: Bundle | None = None) -> list[dict[str, Any]]:
         """The model's output for each example, whatever the others are. `bundle`: a copy of the model."""
-        options = {"words": self.timed} if isinstance(self.task, Words) else {}
-        return self.task.predict(bundle or self.bundle, examples, checked=self.task.checks.on, **options)
+        words = {"words": self.timed} if isinstance(self.task, Words) else {}
+        return self.task.predict(bundle or self.bundle, examples, checked=self.task.checks.on, **words)
 
     def transcript(self, plan: RecordingPlan, count: int | None = None) -> Transcript:
         """The transcript of a recording whose windows are all done, or of its first `count` windows."""
         windows = plan.windows[:count]
         segments: list[dict[str, Any]] = []
         failed: list[dict[str, Any]] = []
-        language = self.language or _detected_language(windows, plan.outputs)
+        language = self.options.language or _detected_language(windows, plan.outputs)
         words = list(self._words(windows, plan.outputs)) if self.timed else []
         turns = plan.turns if plan.turns is not None and plan.turns.names else None
         if turns is not None:
@@ -341,7 +306,7 @@ class Transcriber:
             duration=round(plan.samples / self.rate, 3),
             language=language,
             text=space.join(s["text"] for s in segments),
-            **({"words": [word for _, word in words]} if self.words else {}),
+            **({"words": [word for _, word in words]} if self.options.words else {}),
             segments=segments,
             **({"failed": failed} if failed else {}),
             **({"warning": UNREAD} if any(plan.outputs[i].get("unread") for i in range(len(windows))) else {}),
@@ -351,7 +316,7 @@ class Transcriber:
 
     def _reasons_to_leave_out(self, output: dict[str, Any]) -> list[str]:
         """The checks for which a window's text is left out: of `no_room` only the word times are wrong."""
-        return [] if self.keep_failed else [name for name in output["failed"] if name != "no_room"]
+        return [] if self.options.keep_failed else [name for name in output["failed"] if name != "no_room"]
 
     def _words(
         self, windows: Sequence[Window], outputs: dict[int, dict[str, Any]]
@@ -376,13 +341,6 @@ def _detected_language(windows: Sequence[Window], outputs: dict[int, dict[str, A
         if outputs[i]["text"] and (code := outputs[i].get("language")):
             seconds[code] = seconds.get(code, 0) + window.speech_end - window.speech_start
     return max(seconds, key=lambda code: seconds[code], default=None)
-
-
-def transcribe(
-    bundle: Bundle, task: Transcribe, recordings: Iterable[Recording], **options: Any
-) -> Iterator[Transcript]:
-    """A transcript for each recording, in their order; `options` are the fields of `Transcriber`."""
-    return Transcriber(bundle, task, **options).transcribe(recordings)
 
 
 def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterator[list[Any]]:

@@ -1,36 +1,37 @@
 """Executor of a verb: processes of this machine or a cluster, as its options say."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from stentor.errors import ConfigError
 from stentor.pipeline.local_executor import LocalExecutor
+from stentor.pipeline.options import Cluster, GpuCluster, Workers
 from stentor.pipeline.worker import Executor
 
 
-def make_executor(options: Any, devices: Sequence[str] = (), fork: bool = False, jobs: int | None = None) -> Executor:
-    """Where the work of a verb is done, by its options `ray`, `gpus_per_worker`, `jobs` and `plugin`: on a cluster, or
-    in processes of this machine, one for each of `devices` unless `jobs` says otherwise. Without `devices` no GPU is
-    needed; `fork` is as `LocalExecutor` takes it. Raises ConfigError."""
-    jobs = jobs or getattr(options, "jobs", None)
-    gpus = getattr(options, "gpus_per_worker", None)
+def make_executor(
+    options: Cluster, devices: Sequence[str] = (), fork: bool = False, jobs: int | None = None
+) -> Executor:
+    """Where the work of a verb is done: on a cluster, or in processes of this machine, one for each of `devices` unless
+    `jobs` says otherwise. Without `devices` no GPU is needed; `fork` is as `LocalExecutor` takes it. Raises
+    ConfigError."""
+    jobs = jobs or options.jobs
     if options.ray is not None:
         from stentor.pipeline.ray_executor import RayExecutor
 
-        device, gpus = (getattr(options, "device", "auto"), gpus) if devices else ("cpu", 0.0)
+        device, gpus = ("auto", None) if devices else ("cpu", 0.0)
+        if devices and isinstance(options, GpuCluster):
+            gpus = options.gpus_per_worker
+        if devices and isinstance(options, Workers):
+            device = options.device
         return RayExecutor(options.ray, jobs, gpus, device, options.plugin)
-    if gpus is not None:
-        raise ConfigError("--gpus-per-worker goes with --ray.")
     return LocalExecutor(jobs or len(devices) or 1, devices or ("cpu",), options.plugin, fork)
 
 
-def check_device(options: Any) -> None:
+def check_device(given: str | Sequence[str], ray: str | None = None) -> None:
     """Raise ConfigError for a device that is not there, also where nothing will be loaded on it. Of a cluster only its
     machines know what they have."""
-    given = getattr(options, "device", "auto")
     for device in [given] if isinstance(given, str) else given:
         if device != "auto":
-            device_names(device, here=getattr(options, "ray", None) is None)
+            device_names(device, here=ray is None)
 
 
 def device_names(device: str, here: bool = True) -> list[str]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stentor.commands.recording_options import AudioFiles
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
-from stentor.inference.inputs import STDIN, expand, label, open_recording
-from stentor.inference.recording import Recording
+from stentor.inference.recording import STDIN, Recording, expand, label, open_recording
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.runner import Stop
 from stentor.pipeline.worker import RecordWorker
@@ -146,7 +146,7 @@ class Files(FileProgress):
     standard output; `failed`: files that could not be read or whose output could not be written.
 
     With `existing`, suffixes of outputs, files that have them all are left out. Raises ConfigError when the folder
-    `out` cannot be made or written to, and as `stentor.inference.inputs.expand` does.
+    `out` cannot be made or written to, and as `stentor.inference.recording.expand` does.
     """
 
     def __init__(self, audio: Sequence[str], out: str | None, doing: str, existing: Sequence[str] = ()):
@@ -219,7 +219,7 @@ class FilesWorker(RecordWorker):
     """The work of a verb on audio files: subclasses load the model in `setup`, and say what `results` and outputs
     are."""
 
-    options: Any
+    options: AudioFiles
     rate: int
     """Hz of the model, known after `setup`."""
 
@@ -273,14 +273,11 @@ class FilesWorker(RecordWorker):
         return [FileOutcome(error=reject.id, messages=[f"stentor: {reject.message}"])]
 
 
-def work_on_files(files: Files, worker: FilesWorker, options: Any) -> Iterator[FileOutcome]:
+def work_on_files(files: Files, worker: FilesWorker, options: AudioFiles) -> Iterator[FileOutcome]:
     """What becomes of the files, in their order: in this process, or by the workers of the cluster `options.ray`.
     Raises ConfigError, and `Stopped` after a signal when what was begun is done."""
     items = list(zip(files.inputs, files.names))
-    executor = make_executor(options, (options.device,))
     if options.ray is None:
-        if options.jobs is not None:
-            raise ConfigError("--jobs goes with --ray.")
         worker.setup(options.device)
         worker.on_audio = files.add_seconds  # type: ignore[method-assign]
         yield from worker.outcomes(items)
@@ -291,6 +288,7 @@ def work_on_files(files: Files, worker: FilesWorker, options: Any) -> Iterator[F
     groups = [items[i : i + size] for i in range(0, len(items), size)]
     saved = f"the outputs of {{}} of {len(items):,} files are in {files.folder}, and --skip-existing leaves these out"
     with Stop(lambda: saved.format(f"{files.done:,}"), gently=True) as stop:
+        executor = make_executor(options, (options.device,))
         with closing(executor.map(worker, groups, lambda: stop.signal is not None)) as results:
             for outcome in (outcome for result in results for outcome in result):
                 files.add_seconds(outcome.seconds)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json
 
+from stentor.inference.options import DecodingOptions
 from stentor.inference.transcribe import Transcriber
 from stentor.serve.errors import ApiError, blaming
 from stentor.serve.registry import ServedModel
@@ -130,24 +131,29 @@ def transcriber(
     """What transcribes as a form asks. Raises ApiError for what the model cannot do."""
     form.check(served, service)
     places = served.model.bundle.family.decoding_options()
-    prompted = "context" if "context" in places and "prompt" not in places else "prompt"
+    as_context = "context" in places and "prompt" not in places
     vad = form.chunking_strategy if isinstance(form.chunking_strategy, ServerVad) else ServerVad(type="server_vad")
-    options: dict[str, Any] = {
-        "language": form.language or next(iter(form.languages), None),
-        "hotwords": form.keywords,
-        prompted: form.prompt,
-        "temperature": form.temperature or None,
-        "min_silence": None if vad.silence_duration_ms is None else vad.silence_duration_ms / 1000,
-        "speech_pad": None if vad.prefix_padding_ms is None else vad.prefix_padding_ms / 1000,
-        "tokens": bool(form.include),
-        "translate": translate or None,
-        "words": form.words,
-        "detector": service.detector if vad.threshold is None else service.detector_at(vad.threshold),
-        "diarizer": diarizer,
-        "model": served.name,
-        "on_warning": lambda sentence: None,  # it may quote the request
-    }
+    options = DecodingOptions(
+        language=form.language or next(iter(form.languages), None),
+        words=form.words,
+        translate=translate or None,
+        context=form.prompt if as_context else None,
+        prompt=None if as_context else form.prompt,
+        hotwords=form.keywords,
+        temperature=form.temperature or None,
+        min_silence=None if vad.silence_duration_ms is None else vad.silence_duration_ms / 1000,
+        speech_pad=None if vad.prefix_padding_ms is None else vad.prefix_padding_ms / 1000,
+    )
+    sent = {"temperature": options.temperature, "hotwords": options.hotwords, "prompt": options.prompt}
     fields = {"temperature": "temperature", "hotwords": "keywords", "prompt": "prompt"}
-    with blaming(None, {option: field for option, field in fields.items() if options.get(option)}):
-        result = Transcriber(served.model.bundle, served.model.for_transcription(), **options)
-    return result
+    with blaming(None, {option: field for option, field in fields.items() if sent[option]}):
+        return Transcriber(
+            served.model.bundle,
+            served.model.for_transcription(),
+            options,
+            served.name,
+            diarizer,
+            tokens=bool(form.include),
+            detector=service.detector if vad.threshold is None else service.detector_at(vad.threshold),
+            on_warning=lambda sentence: None,  # it may quote the request
+        )

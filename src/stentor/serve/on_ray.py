@@ -15,7 +15,7 @@ from stentor.version import __version__
 from stentor.web.origins import shown
 
 if TYPE_CHECKING:
-    from stentor.cli.serve import ServeOptions
+    from stentor.commands.server_options import ServeOptions
 
 NAME = "stentor"
 """Of the application in the cluster."""

@@ -19,7 +19,8 @@ from stentor.data.storage import as_path, is_remote
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligner
 from stentor.inference.align.engines import aligner_of
-from stentor.inference.load import Model, load
+from stentor.inference.load import load
+from stentor.inference.model import Model
 from stentor.inference.recording import Recording
 from stentor.serve.scheduler import JobQueue, Policy
 from stentor.serve.worker import Worker

@@ -16,7 +16,7 @@ from stentor.web.origins import listen, shown
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from stentor.cli.serve import ServeOptions
+    from stentor.commands.server_options import ServeOptions
     from stentor.serve.service import Service
 
 PACKAGES = ("fastapi", "uvicorn", "websockets", "python_multipart", "prometheus_client")
@@ -44,8 +44,6 @@ def serve(options: ServeOptions) -> None:
 
         serve_on_ray(options, keys)
         return
-    if options.max_replicas is not None or options.gpus_per_worker is not None:
-        raise ConfigError("--max-replicas and --gpus-per-worker go with --ray.")
     opened = listen(options.host, options.port, "server")
     app = build_app(options, keys)
     service = app.state.service

@@ -75,8 +75,14 @@ class SpeechForm(Fields):
         if words and not saved and self.instructions:
             raise ApiError(400, "Describe the voice in `voice` or in `instructions`, not in both.", "instructions")
         instruct = name if words and not saved else self.instructions or None
-        style = {"language": self.language or None, "speed": self.speed, "seed": self.seed}
-        return Utterance(self.input, name if saved else None, instruct=instruct, **style)  # type: ignore[arg-type]
+        return Utterance(
+            self.input,
+            voice=name if saved else None,
+            instruct=instruct,
+            language=self.language or None,
+            speed=self.speed,
+            seed=self.seed,
+        )
 
 
 async def planned(service: Service, served: ServedModel, form: SpeechForm) -> SpeechPlan:

@@ -5,33 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 
 from stentor.data.batch import Example
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Utterance
 from stentor.inference.stream.base import Recogniser
-from stentor.inference.stream.recognisers import open_recogniser
-from stentor.inference.vad import Detector
+from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.serve.errors import report
 from stentor.serve.scheduler import JobQueue, Piece, QueuedJob
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
-
-
-class StreamOptions(NamedTuple):
-    """How a session's audio is heard; those of sessions that ask for the same are heard together."""
-
-    language: str | None = None
-    delay: float | None = None
-    prompt: str | None = None
-    hotwords: tuple[str, ...] = ()
-    detector: Detector | None = None
 
 
 class Worker:
@@ -47,9 +36,7 @@ class Worker:
         """The model has answered."""
         self.turn = threading.Lock()
         """Whoever has it may touch the model: for what is not in the queue (see `ServedModel.taking_turns`)."""
-        self.recogniser: Callable[[StreamOptions], Recogniser] = lru_cache(64)(
-            lambda options: open_recogniser(model, **options._asdict())
-        )
+        self.recogniser: Callable[[StreamOptions], Recogniser] = lru_cache(64)(partial(open_recogniser, model))
         """For streams. Raises ConfigError."""
         self.thread = threading.Thread(target=self._run, name=f"stentor-{name}", daemon=True)
 

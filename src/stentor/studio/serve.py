@@ -1,10 +1,12 @@
 """Starts the studio: one server of one process."""
 
+from __future__ import annotations
+
 import importlib.util
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError
@@ -17,39 +19,35 @@ from stentor.web.origins import is_local, listen, shown
 ROUTES = [*recorder.ROUTES, *receiving.ROUTES, *review.ROUTES, *routes.ROUTES]
 """All of the studio's own, which the server serves beside Gradio."""
 
+if TYPE_CHECKING:
+    from stentor.commands.server_options import StudioOptions
 
-def serve(
-    host: str,
-    port: int,
-    folder: Path,
-    password_env: str | None = None,
-    models: tuple[Path, ...] = (),
-    publish: bool = False,
-    more_runs: tuple[Path, ...] = (),
-) -> None:
+
+def serve(options: StudioOptions) -> None:
     """Open the studio and stay until it is interrupted.
 
     Raises ConfigError for a missing password, an address that is taken, a folder that cannot be used, and without
     Gradio.
     """
-    words = passwords(host, password_env)
-    if password_env is not None:  # runs inherit the environment, and need no password
-        os.environ.pop(password_env, None)
+    folder = options.folder
+    words = passwords(options.host, options.password_env)
+    if options.password_env is not None:  # runs inherit the environment, and need no password
+        os.environ.pop(options.password_env, None)
     if importlib.util.find_spec("gradio") is None:
         raise ConfigError("The studio needs Gradio: pip install 'stentor[studio]'.")
     if is_remote(folder):
         raise ConfigError(f"--folder {name_of(folder)}: the studio keeps its data in a folder on this machine.")
-    for option, paths in (("--models", models), ("--runs", more_runs)):
+    for option, paths in (("--models", options.models), ("--runs", options.runs)):
         if missing := [path for path in paths if is_remote(path) or not path.is_dir()]:
             raise ConfigError(f"{option} {name_of(missing[0])} is no folder on this machine.")
-    resolved = [tuple(path.resolve() for path in paths) for paths in (models, more_runs)]
-    accounts = Accounts(folder, words, resolved[0], publish, resolved[1])
+    models, runs = (tuple(path.resolve() for path in paths) for paths in (options.models, options.runs))
+    accounts = Accounts(folder, words, models, options.publish, runs)
     # Uploads on their way go through here, and nothing is told to anybody.
     place = Path(folder).expanduser().resolve() / "tmp" / "page"
     os.environ["GRADIO_TEMP_DIR"] = str(place)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    door = make_server(accounts, host, port)
-    opened = listen(host, port, "studio")
+    door = make_server(accounts, options.host, options.port)
+    opened = listen(options.host, options.port, "studio")
     import uvicorn
 
     server = uvicorn.Server(
@@ -64,8 +62,8 @@ def serve(
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     token = f"?token={accounts.token}" if accounts.token else ""
     print(
-        f"The studio is open: http://{shown(host)}:{opened.getsockname()[1]}/{token} (folder {place.parents[1]}; "
-        "Ctrl-C closes it, runs go on).",
+        f"The studio is open: http://{shown(options.host)}:{opened.getsockname()[1]}/{token} "
+        f"(folder {place.parents[1]}; Ctrl-C closes it, runs go on).",
         flush=True,
     )
     server.run(sockets=[opened])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
+from stentor.commands.evaluate_options import TASK
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.dataloading.batch_sampler import BatchSampler
@@ -20,7 +21,8 @@ from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, breakdown
 from stentor.engine.evaluate import evaluate as score
 from stentor.engine.section import Train
 from stentor.errors import AudioError, ConfigError, without_secrets
-from stentor.inference.load import Model
+from stentor.inference.declarations import refuse_unused
+from stentor.inference.model import Model
 from stentor.metrics.format import MINOR, figure, interval
 from stentor.metrics.score import Score
 from stentor.pipeline.journal import remove_journal
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from lhotse.cut import Cut
 
-    from stentor.cli.train import EvaluateOptions
+    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def evaluate(options: EvaluateOptions) -> str:
@@ -47,8 +49,6 @@ def evaluate(options: EvaluateOptions) -> str:
 
     speech.check_options(options)
     source = parse_source(options.data)
-    if options.ray is None and (options.jobs is not None or options.gpus_per_worker is not None):
-        raise ConfigError("--jobs and --gpus-per-worker go with --ray.")
     if options.model is None:
         return _evaluate_speech(None, source, accelerator(Train()), options, Speak())
     loaded = load(options.model)
@@ -57,8 +57,7 @@ def evaluate(options: EvaluateOptions) -> str:
         task = scored_as(task, options.scoring)
     if isinstance(task, Speak):
         return _evaluate_speech(loaded, source, placed(loaded), options, loaded.for_speech())
-    if speech_options := speech.speech_options(options):
-        raise ConfigError(f"{speech_options[0]} is for models that speak; {options.model} is one for {task.type}.")
+    refuse_unused(options, TASK, f"the task {task.type}")
     if isinstance(source, SpeechList):
         raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.evaluate import left_out, placed, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
-from stentor.commands.useless_options import refuse_useless
 from stentor.config.yaml_writer import dump
 from stentor.data.batch import Prediction
 from stentor.data.cut import UnusableRecord, language_of, record_from_cut, text_of
@@ -25,9 +24,11 @@ from stentor.data.load_audio import load_audio
 from stentor.dataloading.mixing import DropCounter, filter_cuts
 from stentor.dataloading.section import Data
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.inference.load import Model, load
+from stentor.inference.load import load
+from stentor.inference.model import Model
+from stentor.inference.options import DecodingOptions
 from stentor.inference.recording import ArrayRecording
-from stentor.inference.transcribe import batches, transcribe
+from stentor.inference.transcribe import Transcriber, batches
 from stentor.metrics.format import figure, interval, text_table
 from stentor.metrics.score import Score
 from stentor.sources.hub import USUAL, Columns, Hub
@@ -39,10 +40,8 @@ from stentor.text.normalize import normalize
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.train import EvaluateOptions
+    from stentor.commands.evaluate_options import EvaluateOptions
 
-OPTIONS = ("model", "board", "copies", "json", "batch_tokens", "limit", "plugin")
-"""Those of `stentor evaluate` that --board knows."""
 SCORING = "open_asr"
 IGNORED = ("", "ignore time segment in scoring")
 """Normalised references that the board leaves out."""
@@ -53,7 +52,6 @@ RESULTS = "hf-audio/open-asr-leaderboard"
 def evaluate_board(options: EvaluateOptions) -> str:
     """Score a model on the sets of a board; answers the board's table as text. Raises ConfigError for a board or set
     that is not known, and as the sources do."""
-    refuse_useless(options, "--board", OPTIONS)
     tests = chosen(str(options.board))
     loaded = load(str(options.model))
     task = scored_as(loaded.for_transcription(), SCORING)
@@ -205,8 +203,8 @@ def _timed(
         if audio is not None:
             recording = ArrayRecording(audio, processor.sample_rate, processor.sample_rate, cut.id)
             began = time.perf_counter()
-            options = {"language": language_of(cut), "model": loaded.name}
-            (transcript,) = transcribe(loaded.bundle, task, [recording], **options)
+            decoding = DecodingOptions(language=language_of(cut))
+            (transcript,) = Transcriber(loaded.bundle, task, decoding, loaded.name).transcribe([recording])
             yield _prediction(task, cut, {"text": transcript.text}), time.perf_counter() - began
 
 

@@ -25,7 +25,7 @@ from stentor.tasks.base import Task
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.train import EvaluateOptions
+    from stentor.commands.evaluate_options import EvaluateOptions
 
 GROUP_BATCHES = 8
 """Batches that a worker is given at a time."""

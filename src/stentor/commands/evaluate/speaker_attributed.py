@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.commands.evaluate import left_out, readable_audio, records, write_figures
 from stentor.config.load import parse_source
 from stentor.data.cut import language_of, segments_of, uem_of
 from stentor.errors import DataError
+from stentor.inference.options import DecodingOptions
 from stentor.inference.recording import ArrayRecording, Recording
-from stentor.inference.transcribe import transcribe
+from stentor.inference.transcribe import Transcriber
 from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
 from stentor.metrics.diarization import DiarizedRecording, der
 from stentor.metrics.format import figure
@@ -18,14 +18,17 @@ from stentor.metrics.format import figure
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
+    from stentor.commands.evaluate_options import EvaluateOptions
 
-def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
+
+def attributed(options: EvaluateOptions) -> str:
     """Transcribe whole recordings with speakers and score them: cpWER, tcpWER, and the DER of the diarizer.
 
-    Returns the scores as text and writes them to `out` (JSON) when given, with `NAME.predictions.jsonl` beside it.
+    Returns the scores as text and writes them to `--json` when given, with `NAME.predictions.jsonl` beside it.
     """
     from stentor.inference.load import load
 
+    model, diarizer, data, out = str(options.model), str(options.diarizer), options.data, options.json
     source = parse_source(data)
     recogniser, second = load(model), load(diarizer)
     task = recogniser.for_transcription()
@@ -38,12 +41,10 @@ def attributed(model: str, diarizer: str, data: str, out: Path | None) -> str:
         spoken.append(hear(recording))
         return spoken[-1]
 
-    transcripts = []
     rate = recogniser.bundle.processor.sample_rate
     recordings = (ArrayRecording(audio, rate, rate, cuts[-1].id) for audio in readable_audio(plan, rate, cuts, dropped))
-    options = {"model": model, "words": recogniser.knows_times, "diarizer": listened, "keep_failed": True}
-    for transcript in transcribe(recogniser.bundle, task, recordings, **options):
-        transcripts.append(transcript)
+    decoding = DecodingOptions(words=recogniser.knows_times, keep_failed=True)
+    transcripts = list(Transcriber(recogniser.bundle, task, decoding, model, listened).transcribe(recordings))
     dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
     if not cuts:
         raise DataError(f"{data}: no record could be scored.")

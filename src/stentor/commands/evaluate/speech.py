@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch.distributed as dist
@@ -26,7 +26,7 @@ from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.mixing import DropCounter
 from stentor.engine.device import Communicator
 from stentor.errors import ConfigError, DataError
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.metrics.format import figure
 from stentor.metrics.score import Score
 from stentor.metrics.speech import mean, real_time_factor
@@ -42,14 +42,10 @@ from stentor.text.normalize import Normalizer
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from stentor.cli.train import EvaluateOptions
+    from stentor.commands.evaluate_options import EvaluateOptions
 
 VOICES = ("auto", "reference", "instruct", "none")
 LENGTHS = ("auto", "recorded", "rule")
-SPEECH_OPTIONS = ("recognizer", "embedder", "judge", "voice", "length", "generation", "denoise", "normalizer", "audio")
-"""Options of `stentor evaluate` that are for models that speak."""
-MODEL_OPTIONS = ("voice", "length", "generation", "denoise", "audio", "task")
-"""... of which these mean nothing for speech that is there already."""
 APART = ("loss", "real_time_factor")
 """Scores that are no row of the table."""
 
@@ -67,25 +63,21 @@ class SpeechResult:
     """Scores some of the predictions, for a breakdown."""
 
 
-def speech_options(options: EvaluateOptions, names: Sequence[str] = SPEECH_OPTIONS) -> list[str]:
-    """The options of these names that differ from their defaults, as `--NAME`."""
-    declared = {field.name: field for field in fields(options)}
-    return [f"--{name}" for name in names if getattr(options, name) not in (declared[name].default, [])]
-
-
 def check_options(options: EvaluateOptions) -> None:
     """Raises ConfigError for unknown values of the options for models that speak, and for options that do not go
     together."""
-    known = {"voice": VOICES, "length": LENGTHS, "normalizer": ("auto", *get_args(Normalizer))}
-    for name, values in known.items():
-        if getattr(options, name) not in values:
-            raise ConfigError(f"Unknown --{name} {getattr(options, name)}; known: {', '.join(values)}.")
+    normalizers = ("auto", *get_args(Normalizer))
+    for name, value, values in (
+        ("voice", options.voice, VOICES),
+        ("length", options.length, LENGTHS),
+        ("normalizer", options.normalizer, normalizers),
+    ):
+        if value not in values:
+            raise ConfigError(f"Unknown --{name} {value}; known: {', '.join(values)}.")
     if options.audio_from is None and options.model is None:
         raise ConfigError("Give the MODEL to score, or the folder of speech that is there already with --audio-from.")
     if options.audio_from is not None and options.model is not None:
         raise ConfigError("--audio-from scores speech that is there already: leave out the MODEL.")
-    if options.audio_from is not None and (useless := speech_options(options, MODEL_OPTIONS)):
-        raise ConfigError(f"{useless[0]} is for models; --audio-from scores speech that is there already.")
 
 
 def evaluate(

@@ -20,7 +20,7 @@ from stentor.data.load_audio import load_audio
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.inference.speak.reference import check_length, levelled
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Utterance

@@ -22,7 +22,7 @@ from stentor.tasks.speak.evaluator_scores import evaluate_items
 from stentor.tasks.speak.task import Speak
 
 if TYPE_CHECKING:
-    from stentor.cli.train import EvaluateOptions
+    from stentor.commands.evaluate_options import EvaluateOptions
 
 TOGETHER = 64
 """Records that are handed to the model at once; it makes batches of them."""

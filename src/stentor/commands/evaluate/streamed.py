@@ -12,14 +12,14 @@ import numpy as np
 from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
 from stentor.commands.evaluate.instances import write_instances
 from stentor.commands.evaluate.streamed_speakers import speaker_scores
-from stentor.commands.useless_options import refuse_useless
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, words_of
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError, DataError
-from stentor.inference.load import Model, load
-from stentor.inference.stream.recognisers import open_recogniser
+from stentor.inference.load import load
+from stentor.inference.model import Model
+from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.format import figure, label, text_table
@@ -32,11 +32,9 @@ from stentor.text.written_words import joined
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.train import EvaluateOptions
+    from stentor.commands.evaluate_options import EvaluateOptions
     from stentor.inference.stream.base import Recogniser
 
-OPTIONS = ("data", "model", "json", "batch_tokens", "diarizer", "stream", "report", "plugin")
-"""Those of `stentor evaluate` that --stream knows."""
 STEP = 0.02
 """Seconds of audio that are fed at a time."""
 
@@ -44,14 +42,13 @@ STEP = 0.02
 def evaluate_streams(options: EvaluateOptions) -> str:
     """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json` (beside it
     NAME.DELAY.instances.jsonl), and for the report of the run."""
-    refuse_useless(options, "--stream", OPTIONS)
     run = _run_folder(options)
     loaded = load(options.model or "")
     task = loaded.for_transcription()
     diarizer = load(options.diarizer) if options.diarizer is not None else None
     asked, delays = _delays(options.stream or "")
     for delay in delays:  # with the error of one that it was not trained for
-        policy = open_recogniser(loaded, None, delay, asked).policy
+        policy = open_recogniser(loaded, StreamOptions(None, delay, asked)).policy
     source = parse_source(options.data)
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
     placed(loaded)
@@ -64,7 +61,9 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     offline = diarizer is not None and [diarizer.diarize(samples, rate).segments for samples in audio]
     rows: dict[str, Any] = {}
     for delay in delays:
-        recognisers = {tag: open_recogniser(loaded, tag, delay, asked) for tag in set(map(language_of, cuts))}
+        recognisers = {
+            tag: open_recogniser(loaded, StreamOptions(tag, delay, asked)) for tag in set(map(language_of, cuts))
+        }
         opened = (recognisers[language_of(cut)] for cut in cuts)
         recordings = [_stream(*parts, diarizer) for parts in zip(opened, cuts, audio, strict=True)]
         predictions = [

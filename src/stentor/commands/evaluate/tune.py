@@ -25,15 +25,18 @@ from stentor.tasks.diarize.windows import Windows
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
+    from stentor.commands.evaluate_options import EvaluateOptions
 
-def tune(model: str, data: str, out: Path | None) -> str:
+
+def tune(options: EvaluateOptions) -> str:
     """Search the settings with the least DER on one data source and write them to the model's training_config.json.
 
-    The model runs once over each recording. Returns what was found, as text, and writes it to `out` (JSON) when given.
+    The model runs once over each recording. Returns what was found, as text, and writes it to `--json` when given.
     Raises ConfigError for a model on the Hub, one of an unfinished run, or of another task.
     """
     from stentor.inference.load import load
 
+    model, data, out = str(options.model), options.data, options.json
     source = parse_source(data)
     folder = _tunable_export(model)
     loaded = load(model)

@@ -1,11 +1,14 @@
 """`stentor export`: a copy of a finished model for others, compared with the original before it is handed over."""
 
+from __future__ import annotations
+
 import filecmp
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stentor.commands.export import quantize_onnx, verify_ct2, verify_onnx
 from stentor.commands.export.agreement import COARSE, FULL, HALF, Different
@@ -24,9 +27,20 @@ from stentor.inference.load import find_export, load
 from stentor.inference.speak.voice import VOICES
 from stentor.publish.onnx import add_usage
 
+if TYPE_CHECKING:
+    from stentor.commands.train_options import ExportOptions
+
 FORMATS = ("hf", "onnx", "ct2")
 FACTS = ("training_config.json", "train_results.json", "eval_results.json", "README.md")
 """What an export says of its training."""
+
+
+def export_model(options: ExportOptions) -> None:
+    """Export by the options of the verb. Raises as `export`, and ConfigError for options that do not go together."""
+    if options.onnx and options.format not in ("hf", "onnx"):
+        raise ConfigError("--onnx is short for --format onnx: leave out one of them.")
+    format = "onnx" if options.onnx else options.format
+    print(export(options.model, options.to, options.merge, format, options.quantization))
 
 
 def export(model: str, to: Path, merge: bool, format: str, quantization: str | None = None) -> str:

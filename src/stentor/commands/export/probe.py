@@ -19,7 +19,7 @@ from stentor.data.cut import UnusableRecord
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
 from stentor.errors import StentorError
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.losses.base import Loss, expanded
 from stentor.metrics.format import figure, is_rate, label
 from stentor.metrics.wer import score

@@ -20,7 +20,8 @@ from stentor.commands.export.agreement import FULL, HALF, Agreement, Different
 from stentor.commands.export.probe import ModelOutputs, Probe, losses_of, make_probe, records, spread
 from stentor.engine.evaluate import EvalSet
 from stentor.engine.trainer import Trainer
-from stentor.inference.load import Model, load
+from stentor.inference.load import load
+from stentor.inference.model import Model
 from stentor.losses.base import measured
 from stentor.models.base import Bundle
 from stentor.tasks.base import Task

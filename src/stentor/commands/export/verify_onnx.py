@@ -9,7 +9,8 @@ from stentor.commands.export.agreement import COARSE, HALF, Agreement, Different
 from stentor.commands.export.probe import ModelOutputs
 from stentor.commands.export.verify import probe_model
 from stentor.data.batch import Example
-from stentor.inference.load import Model, load
+from stentor.inference.load import load
+from stentor.inference.model import Model
 from stentor.models.speech_llm.onnx import CONFIG
 from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.words import Words

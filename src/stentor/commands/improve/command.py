@@ -54,7 +54,7 @@ from stentor.tasks.speak.evaluator import SpeechEvaluator
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.improve import ImproveOptions
+    from stentor.commands.train_options import ImproveOptions
 
 BEST = "best"
 """What stands for the best model so far where a step takes a model."""
@@ -352,7 +352,7 @@ def _refuse_missing_models(section: Improve) -> None:
     """Raise ConfigError where a model that labels, speaks or listens or its device is not there, before round 0."""
     for step in (section.labels, section.speech):
         if step is not None:
-            check_device(step)
+            check_device(step.device, step.ray)
     models = {f"improve.labels.models.{number}": model for number, model in enumerate(section.labels.models)}
     if section.speech is not None:
         models |= {f"improve.speech.{key}": getattr(section.speech, key) for key in ("model", "recognizer")}

@@ -23,7 +23,7 @@ from stentor.report.check import render
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import CheckOptions
+    from stentor.commands.prepare_options import CheckOptions
 
 CHUNK = 16
 """Recordings that a process takes at a time."""

@@ -28,7 +28,7 @@ from stentor.pipeline.worker import Worker
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import CodecOptions
+    from stentor.commands.prepare_options import CodecOptions
 
 HELD_OUT = 20
 """Records (at most a tenth of all) that the codec is not fitted on: they are encoded and decoded for the report."""

@@ -12,7 +12,7 @@ from stentor.pipeline.runner import first_of
 from stentor.sources.corpus import Corpus
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import CorpusOptions
+    from stentor.commands.prepare_options import CorpusOptions
 
 
 def prepare_corpus(options: CorpusOptions) -> None:

@@ -21,7 +21,7 @@ from stentor.pipeline.worker import RecordWorker, Worker
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import FeaturesOptions
+    from stentor.commands.prepare_options import FeaturesOptions
 
 GROUP_ITEMS = 8
 """Records that a process takes at a time."""

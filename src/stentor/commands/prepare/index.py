@@ -12,7 +12,7 @@ from stentor.sources.jsonl import Jsonl
 from stentor.sources.shards import Shards
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import IndexOptions
+    from stentor.commands.prepare_options import IndexOptions
 
 MB = 10**6
 

@@ -28,7 +28,7 @@ from stentor.sources.base import Source
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import MixturesOptions
+    from stentor.commands.prepare_options import MixturesOptions
 
 FOLDER_ITEMS = 1000
 """Audio files in one folder."""

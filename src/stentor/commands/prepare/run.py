@@ -4,18 +4,21 @@ A step is done when its `marker` holds its settings and what it makes is there; 
 stopped, by its own journal.
 """
 
-import importlib
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from stentor.commands.addresses import staged
-from stentor.config.prepare.base import Preparation, options_of
+from stentor.commands.prepare_options import PREPARE, RunOptions
+from stentor.config.load import load
+from stentor.config.prepare.base import Place, Preparation, options_of
+from stentor.inference.declarations import VERBS, refuse_missing
 from stentor.pipeline.executor import check_device
 from stentor.pipeline.journal import write_json
+from stentor.pipeline.options import Cluster
 
 PLACE_ALONE = {"jobs", "device", "ray", "gpus_per_worker"}
 """Keys that change nothing in what is made."""
@@ -31,6 +34,14 @@ def listing(steps: Sequence[Preparation]) -> list[str]:
     return [f"{'prepared' if _is_done(step) else 'to be prepared'}: {step.to} ({_text(step)})" for step in steps]
 
 
+def prepare_for_run(options: RunOptions) -> None:
+    """Do the steps of a run file, and list them. Raises as `prepare_run` does."""
+    steps = load(options.config, options.overrides).config.prepare
+    prepare_run(steps, options.plugin, options.ray)
+    for line in listing(steps):
+        print(line)
+
+
 def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = (), ray: str | None = None) -> None:
     """Do what is not done, on the cluster `ray` unless a step names another.
 
@@ -40,13 +51,16 @@ def prepare_run(steps: Sequence[Preparation], plugins: Sequence[Path] = (), ray:
         if _is_done(step):
             continue
         print(f"Preparing {step.to} ({step.type}, {number} of {len(steps)}).", flush=True)
-        verb = getattr(importlib.import_module(f"stentor.commands.prepare.{step.type}"), f"prepare_{step.type}")
-        options = step.options() | {"plugin": list(plugins)}
-        options["ray"] = options.get("ray") or ray
-        check_device(SimpleNamespace(**options))
+        (verb,) = (verb for verb in VERBS if (verb.group, verb.name) == (PREPARE, step.type))
+        options = verb.options(**step.options())
+        if isinstance(options, Cluster):
+            options = replace(options, ray=options.ray or ray, plugin=list(plugins))
+        refuse_missing(options)
+        if isinstance(step, Place):
+            check_device(step.device, options.ray if isinstance(options, Cluster) else None)
         # Shards go to an address one by one.
         with nullcontext(step.to) if step.type == "tokens" else staged(step.to) as to:
-            verb(SimpleNamespace(**options | {"to": to}))
+            verb.call(replace(options, to=to))
             write_json(step.model_copy(update={"to": to}).marker, _settings(step))
 
 

@@ -1,7 +1,7 @@
 """Base of the steps of `prepare:`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -13,6 +13,9 @@ class Preparation(Choice):
     """One step of `prepare:`, as the verb of the same name: made before the run, in the order of the list, unless it
     was made before."""
 
+    option_names: ClassVar[dict[str, str]] = {}
+    """Keys that are called otherwise on the command line."""
+
     to: StoragePath
     """What is made: a manifest (.jsonl) for `words`, otherwise a folder."""
 
@@ -23,7 +26,8 @@ class Preparation(Choice):
 
     def options(self) -> dict[str, Any]:
         """The options of the verb, by name; sections and lists of them as they are written on the command line."""
-        return {name: _option(getattr(self, name)) for name in type(self).model_fields if name != "type"}
+        values = ((name, getattr(self, name)) for name in type(self).model_fields if name != "type")
+        return {self.option_names.get(name, name): _option(value) for name, value in values}
 
 
 class Place(Section):

@@ -2,7 +2,7 @@
 options of the verbs."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny
 
@@ -34,6 +34,7 @@ class CorpusStep(Preparation):
     """Whole recordings with segments, for diarization."""
     settings: dict[str, Any] = {}
     """Other options of the lhotse recipe."""
+    option_names: ClassVar = {"from_": "source", "settings": "option"}
 
     @property
     def marker(self) -> Path:
@@ -42,8 +43,7 @@ class CorpusStep(Preparation):
     def options(self) -> dict[str, Any]:
         from stentor.config.yaml_writer import inline
 
-        option = [f"{key}={inline(value)}" for key, value in self.settings.items()]
-        return {**super().options(), "source": self.from_, "option": option}
+        return super().options() | {"option": [f"{key}={inline(value)}" for key, value in self.settings.items()]}
 
 
 class DataStep(Place, Preparation):
@@ -65,10 +65,7 @@ class SegmentsStep(ClusterStep):
     """What is done to the recordings, in order."""
     audio: bool = False
     """Write each segment as a FLAC file. False: records point into the recordings."""
-
-    def options(self) -> dict[str, Any]:
-        options = super().options()
-        return {**options, "stage": options["stages"]}
+    option_names: ClassVar = {"stages": "stage"}
 
 
 class LabelKeys(ClusterPlace):
@@ -105,6 +102,7 @@ class LabelsStep(LabelKeys, ClusterStep):
     """Recognisers, the best one first: run folders, exports or Hub ids."""
     round: int = Field(1, ge=0)
     """Which time it is that this data is labelled; a key of the records."""
+    option_names: ClassVar = {"models": "model", "decodings": "decoding", "stages": "stage", "filters": "filter"}
 
     def options(self) -> dict[str, Any]:
         from stentor.config.yaml_writer import inline
@@ -112,10 +110,9 @@ class LabelsStep(LabelKeys, ClusterStep):
         options = super().options()
         decodings = [d.model_dump(mode="json", exclude_none=True) for d in self.decodings]
         return options | {
-            "model": self.models,
             "decoding": [",".join(f"{key}={inline(value)}" for key, value in keys.items()) for keys in decodings],
-            "stage": options["stages"] or ["none"],
-            "filter": options["filters"] or ["none"],
+            "stage": options["stage"] or ["none"],
+            "filter": options["filter"] or ["none"],
         }
 
 
@@ -167,7 +164,3 @@ class TokensStep(ClusterStep):
     """Make the beginning of each utterance noisy."""
     seed: int = 0
     """Order of the samples."""
-
-    def options(self) -> dict[str, Any]:
-        rest: dict[str, Any] = {"noise": [], "reverb": [], "rate": None}
-        return {**super().options(), **rest}

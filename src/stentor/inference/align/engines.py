@@ -10,7 +10,8 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip, Word
 from stentor.inference.align.long_audio import by_windows
-from stentor.inference.load import CONFIG, TRAINING_CONFIG, Model, find_export, load, pick_device
+from stentor.inference.load import CONFIG, TRAINING_CONFIG, find_export, load, pick_device
+from stentor.inference.model import Model
 from stentor.inference.recording import Recording
 from stentor.inference.vad import Window
 from stentor.models.base import Bundle, Family

@@ -12,7 +12,7 @@ from stentor.section import Choice
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.inference.load import Model
+    from stentor.inference.model import Model
     from stentor.inference.recording import Recording
 
 SPEECH_RATE = 16000

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from stentor.data.storage import StoragePath
 from stentor.inference.labels.consensus import HypothesisWord, align, vote
+from stentor.inference.options import DecodingOptions
 from stentor.inference.segments.agreement import difference
 from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
 from stentor.inference.segments.transcribe import by_language, transcribed
@@ -37,10 +38,14 @@ class Decoding(Section):
     language_model_weight: float | None = Field(None, gt=0)
     """How much. Null: as the model's task has it."""
 
-    def options(self) -> dict[str, Any]:
-        """As `transcribed` takes them."""
-        temperature = None if self.temperature is None else [self.temperature]
-        return {**self.model_dump(), "temperature": temperature}
+    def options(self) -> DecodingOptions:
+        """As recognisers take them."""
+        return DecodingOptions(
+            beams=self.beams,
+            temperature=None if self.temperature is None else [self.temperature],
+            language_model=self.language_model,
+            language_model_weight=self.language_model_weight,
+        )
 
 
 class LabelStage(Stage):
@@ -96,8 +101,9 @@ class LabelStage(Stage):
         for model in self.models:
             with loaded(model, self._device).bundle.cache_encoder():
                 for decoding in self.decodings:
-                    options = decoding.options()
-                    transcripts = transcribed(model, self._device, work, self.batch_seconds, tokens=True, **options)
+                    transcripts = transcribed(
+                        model, self._device, work, self.batch_seconds, decoding.speed, decoding.options(), tokens=True
+                    )
                     columns.append([_hypothesis(model, decoding, t) for t in transcripts])
         return zip(*columns, strict=True)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from stentor.inference.options import DecodingOptions
 from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
 
 if TYPE_CHECKING:
@@ -40,22 +42,29 @@ class TranscribingStage(Stage):
 
 
 def transcribed(
-    name: str, device: str, work: Sequence[OpenWork], batch_seconds: float, speed: float = 1.0, **options: Any
+    name: str,
+    device: str,
+    work: Sequence[OpenWork],
+    batch_seconds: float,
+    speed: float = 1.0,
+    decoding: DecodingOptions | None = None,
+    tokens: bool = False,
 ) -> list[Transcript]:
     """Transcripts of all segments of several recordings, in their order, in the `language` of each where it is known.
-    The audio is played `speed` times as fast, as on a tape. `options`: see `stentor.inference.transcribe.Transcriber`.
-    Raises ConfigError for options that the model does not know."""
+    The audio is played `speed` times as fast, as on a tape. Raises
+    ConfigError for options that the model does not know."""
     from stentor.inference.recording import ArrayRecording
 
     model = loaded(name, device)
     rate = model.bundle.processor.sample_rate
     pairs = [(recording, segment) for recording, segments in work for segment in segments]
-    options |= {"words": False, "keep_failed": True, "batch_seconds": batch_seconds}
+    decoding = replace(decoding or DecodingOptions(), keep_failed=True, batch_seconds=batch_seconds)
     results: dict[int, Transcript] = {}
     for language, chosen in by_language(segment for _, segment in pairs).items():
         audio = (pairs[i][1].audio(pairs[i][0], rate) for i in chosen)
         clips = (ArrayRecording(clip, round(rate * speed), rate) for clip in audio)
-        results |= zip(chosen, model.transcribe_many(clips, language=language, **options), strict=True)
+        transcriber = model.transcriber(decoding, tokens=tokens, language=language)
+        results |= zip(chosen, transcriber.transcribe(clips), strict=True)
     return [results[i] for i in range(len(pairs))]
 
 

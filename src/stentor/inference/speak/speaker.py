@@ -25,6 +25,8 @@ from stentor.text.verbalize import check_installed, normalize
 log = logging.getLogger("stentor")
 LONGEST_INSTRUCT = 500
 """Characters."""
+OF_CALLS = frozenset({"compile", "batch_tokens"})
+"""Keyword arguments of a model's `speak` that may stand among generation settings."""
 
 
 class Speaker:
@@ -53,14 +55,12 @@ class Speaker:
             remark: called with sentences for a person; the default is the log.
         """
         settings = dict(generation or {})
-        if bundle.codebooks is None and (unused := sorted(settings.keys() - OF_TEXTS - {"compile", "batch_tokens"})):
+        if bundle.codebooks is None and (unused := sorted(settings.keys() - OF_TEXTS - OF_CALLS)):
             raise ConfigError(
                 f"{unused[0]}: this model makes one frame after the other and has no such setting; `model.generation` "
                 "has those that it has."
             )
-        self.options: dict[str, Any] = {
-            key: settings.pop(key) for key in ("compile", "batch_tokens") if key in settings
-        }
+        self.options: dict[str, Any] = {key: settings.pop(key) for key in OF_CALLS & settings.keys()}
         self.bundle, self.task = bundle, task
         self.codec = bundle.processor.codec  # type: ignore[attr-defined]
         self.generation: Generation = _generation(task.generation, settings)

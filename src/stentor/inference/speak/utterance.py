@@ -1,13 +1,12 @@
 """Utterances: what is to be spoken and how, checked against what a model can write; and synthetic speech."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 
 from stentor.errors import ConfigError, DataError
-from stentor.inference.speak.voice import Voice
+from stentor.inference.options import SpeechOptions
 from stentor.models.base import Bundle
 
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
@@ -16,30 +15,31 @@ LONGEST_DURATION = 3600.0
 
 
 @dataclass
-class Utterance:
+class Utterance(SpeechOptions):
     """A text to speak, and how."""
 
     text: str
-    voice: Voice | str | Path | None = None
-    """A voice, or the path of a saved one. None: that of `reference`, what `instruct` says, or the model's choice."""
-    language: str | None = None
-    instruct: str | None = None
-    """The voice in words."""
-    duration: float | None = None
-    """Seconds. None: by the duration rule."""
-    speed: float = 1.0
-    """How many times as fast as the duration rule has it."""
-    seed: int | None = None
-    """None: that of the generation settings."""
-    reference: str | Path | np.ndarray | None = None
-    """A recording of the voice, a file or an array; `Speaker.prepare` makes `voice` of it."""
-    reference_text: str | None = None
-    """What is said in it. None: it is transcribed."""
-    reference_rate: int | None = None
-    """Hz of the array."""
-    follows: bool = True
+    speed: float = field(default=1.0, kw_only=True)
+    reference_rate: int | None = field(default=None, kw_only=True)
+    """Hz of the reference, where it is an array."""
+    follows: bool = field(default=True, kw_only=True)
     """Without a voice: whether the first piece of a long text is the voice of the others. False for models that have
     learned no recording beside an instruct."""
+
+    @classmethod
+    def of(cls, text: str, options: SpeechOptions) -> Self:
+        """A text, spoken as the options say."""
+        return cls(
+            text,
+            reference=options.reference,
+            reference_text=options.reference_text,
+            voice=options.voice,
+            instruct=options.instruct,
+            language=options.language,
+            duration=options.duration,
+            speed=1.0 if options.speed is None else options.speed,
+            seed=options.seed,
+        )
 
 
 @dataclass

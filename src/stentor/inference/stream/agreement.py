@@ -157,6 +157,8 @@ class AgreementRecogniser(Recogniser):
         for hypothesis in hypotheses:
             prompt = joined([*filter(None, [t.prompt]), *hypothesis.before]) if prompted else None
             extra: dict[str, Any] = {"prompt": prompt} if prompt else {}
-            examples.append(Example("stream", hypothesis.buffer, language=t.language, context=t.context, extra=extra))
+            examples.append(
+                Example("stream", hypothesis.buffer, language=t.options.language, context=t.context, extra=extra)
+            )
         for hypothesis, output in zip(hypotheses, t.predict(examples), strict=True):
             hypothesis.read(output)

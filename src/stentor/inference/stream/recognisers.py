@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from stentor.errors import ConfigError
+from stentor.inference.options import DecodingOptions
 from stentor.models.encoders.streaming.chunks import TINY
 
 if TYPE_CHECKING:
-    from stentor.inference.load import Model
+    from stentor.inference.model import Model
     from stentor.inference.stream.base import Recogniser
     from stentor.inference.stream.chunked import ChunkedRecogniser
     from stentor.inference.vad import Detector
@@ -19,37 +19,34 @@ DELAY = 1.0
 """Seconds from one answer to the next of LocalAgreement, where nothing else is asked for."""
 
 
-def open_recogniser(
-    model: Model,
-    language: str | None = None,
-    delay: float | None = None,
-    policy: Literal["agreement", "ctc"] | None = None,
-    prompt: str | None = None,
-    hotwords: Sequence[str] = (),
-    detector: Detector | None = None,
-) -> Recogniser:
-    """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
-    after it was said, for others LocalAgreement, and for all with the policy `agreement`. `ctc`: its CTC head alone.
+class StreamOptions(NamedTuple):
+    """How audio is heard while it comes; streams of one model for which this is the same can be heard together."""
 
-    `delay`: seconds of a chunk, or that delay; with LocalAgreement from one answer to the next. `prompt` and `hotwords`
-    are for models that LocalAgreement asks, as `Transcriber` takes them; `detector`: what finds speech and its end
-    (None: its energy). Raises ConfigError for a model of another task, for a delay that it was not trained with, and
-    for what it cannot take.
-    """
-    recogniser = _recogniser(model, language, delay, policy, prompt, hotwords)
-    if detector is not None:
-        recogniser.detector = detector
+    language: str | None = None
+    delay: float | None = None
+    """Seconds of a chunk, or after which a model on the frame grid writes; with LocalAgreement from one answer to the
+    next."""
+    policy: Literal["agreement", "ctc"] | None = None
+    """LocalAgreement, or the CTC head alone. None: as the model was trained to hear."""
+    prompt: str | None = None
+    """As `Transcriber` takes it, for models that LocalAgreement asks."""
+    hotwords: tuple[str, ...] = ()
+    """The same."""
+    detector: Detector | None = None
+    """What finds speech and its end. None: its energy."""
+
+
+def open_recogniser(model: Model, options: StreamOptions) -> Recogniser:
+    """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
+    after it was said, for others LocalAgreement. Raises ConfigError for a model of another task, for a delay that it
+    was not trained with, and for what it cannot take."""
+    recogniser = _recogniser(model, options)
+    if options.detector is not None:
+        recogniser.detector = options.detector
     return recogniser
 
 
-def _recogniser(
-    model: Model,
-    language: str | None,
-    delay: float | None,
-    policy: Literal["agreement", "ctc"] | None,
-    prompt: str | None,
-    hotwords: Sequence[str],
-) -> Recogniser:
+def _recogniser(model: Model, options: StreamOptions) -> Recogniser:
     from stentor.inference.stream.agreement import AgreementRecogniser
     from stentor.inference.stream.ctc import CTCHeadRecogniser, CTCRecogniser
     from stentor.inference.stream.delayed import DelayedRecogniser
@@ -57,11 +54,12 @@ def _recogniser(
     from stentor.inference.transcribe import Transcriber
 
     task, bundle = model.for_transcription(), model.bundle
+    delay, policy, asked_for = options.delay, options.policy, bool(options.prompt or options.hotwords)
     if delay is not None and not 0 < delay < math.inf:
         raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
     refused = f"{model.name} takes no prompt and no hotwords while one speaks: leave them out."
     if policy is None and DelayedRecogniser.serves(bundle):
-        if prompt or hotwords:
+        if asked_for:
             raise ConfigError(refused)
         return DelayedRecogniser(bundle, delay)
     streaming = bundle.traits.streaming
@@ -78,10 +76,16 @@ def _recogniser(
                 f"LocalAgreement asks {model.name} each {least:g} to {most:g} s, and {delay:g} s is none."
             )
         places = bundle.family.decoding_options()
-        place = "context" if "context" in places and "prompt" not in places else "prompt"
-        options: dict[str, Any] = {place: prompt, "hotwords": hotwords, "words": model.knows_times, "model": model.name}
-        return AgreementRecogniser(Transcriber(bundle, task, language, **options), delay or DELAY)
-    if prompt or hotwords:
+        as_context = "context" in places and "prompt" not in places
+        asked = DecodingOptions(
+            language=options.language,
+            words=model.knows_times,
+            context=options.prompt if as_context else None,
+            prompt=None if as_context else options.prompt,
+            hotwords=options.hotwords,
+        )
+        return AgreementRecogniser(Transcriber(bundle, task, asked, model.name), delay or DELAY)
+    if asked_for:
         raise ConfigError(refused)
     chunk = streaming.nearest(streaming.usual if delay is None else delay)
     if delay is not None and abs(delay - chunk) > TINY:

@@ -14,13 +14,14 @@ import numpy as np
 
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event, Hypothesis
+from stentor.inference.stream.recognisers import StreamOptions
 from stentor.inference.stream.stream import Stream
 from stentor.serve.errors import ApiError, api_error, report
 from stentor.serve.realtime.settings import DELAYS, LOGPROBS, Settings
 from stentor.serve.registry import ServedModel
 from stentor.serve.scheduler import QueuedJob
 from stentor.serve.service import Service
-from stentor.serve.worker import StreamOptions, Worker
+from stentor.serve.worker import Worker
 from stentor.text.written_words import spaced
 
 DELTA = "conversation.item.input_audio_transcription.delta"
@@ -51,8 +52,12 @@ class Hearing:
         if asked is None or not asked.model:
             return None
         served = service.model(asked.model, "transcribe")
-        hints = asked.language or None, None, asked.prompt or None, tuple(asked.keywords)
-        options = StreamOptions(*hints, service.detector)
+        options = StreamOptions(
+            language=asked.language or None,
+            prompt=asked.prompt or None,
+            hotwords=tuple(asked.keywords),
+            detector=service.detector,
+        )
         worker, delay = secrets.choice(served.workers), asked.delay
         try:
             usual = worker.recogniser(options)

@@ -14,6 +14,7 @@ from stentor.commands.align import describe_problem, transcript
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.engines import clip_of
 from stentor.inference.diarize import diarize, with_speakers
+from stentor.inference.options import SpeakerCount
 from stentor.serve.errors import ApiError, blaming
 from stentor.serve.forms import Fields, ModelName
 from stentor.serve.openapi import form_schema
@@ -36,6 +37,10 @@ class DiarizationForm(Fields):
     num_speakers: int | None = Field(None, ge=1)
     min_speakers: int | None = Field(None, ge=1)
     max_speakers: int | None = Field(None, ge=1)
+
+    @property
+    def count(self) -> SpeakerCount:
+        return SpeakerCount(speakers=self.num_speakers, min_speakers=self.min_speakers, max_speakers=self.max_speakers)
 
 
 class AlignmentForm(Fields):
@@ -85,7 +90,7 @@ def _diarization(service: Service, values: dict[str, Any]) -> Work:
         raise ApiError(400, "Name a model: this server has no diarizer (`--diarizer RUN`).", "model")
     served = service.model(name, "diarize")
     with blaming("num_speakers"):
-        task = with_speakers(served.model.for_diarization(), form.num_speakers, form.min_speakers, form.max_speakers)
+        task = with_speakers(served.model.for_diarization(), form.count)
 
     def work(recording: Any) -> Response:
         (result,) = diarize(served.model.bundle, task, [recording], served.name)

@@ -8,7 +8,7 @@ import numpy as np
 
 from stentor.audio.activity import EnergyDetector
 from stentor.errors import AudioError
-from stentor.inference.load import Model
+from stentor.inference.model import Model
 from stentor.inference.recording import FileRecording
 from stentor.inference.vad import Detector, cut
 from stentor.studio.dataset_folder import DataSet

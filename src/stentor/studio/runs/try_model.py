@@ -18,7 +18,8 @@ import numpy as np
 from stentor.audio import io
 from stentor.errors import ConfigError, DataError, StentorError, without_secrets
 from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
-from stentor.inference.load import TRAINING_CONFIG, Model, find_export
+from stentor.inference.load import TRAINING_CONFIG, find_export
+from stentor.inference.model import Model
 from stentor.metrics.format import figure
 from stentor.report import drawings
 from stentor.studio.files import read_json

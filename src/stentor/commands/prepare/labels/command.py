@@ -20,7 +20,7 @@ from stentor.inference.segments.select import SelectStage
 from stentor.pipeline.journal import made_before
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import LabelsOptions
+    from stentor.commands.prepare_options import LabelsOptions
 
 NONE = "none"
 """A `--stage` or `--filter` that stands for none at all."""

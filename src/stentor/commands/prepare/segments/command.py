@@ -33,7 +33,7 @@ from stentor.report.corpus import render
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import SegmentsOptions
+    from stentor.commands.prepare_options import SegmentsOptions
 
 FOR_STAGES = ("id", "digest", "fingerprint", "signs")
 """Measures that stages hand on to others, which no record has."""

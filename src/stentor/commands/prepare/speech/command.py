@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.commands.prepare.speech.texts import Text, allowed, held_out, read_texts, reasons_of, written_texts
 from stentor.commands.prepare.speech.voices import Spoken, assign
-from stentor.commands.prepare.speech.worker import SpeechWorker, speaking_options
+from stentor.commands.prepare.speech.worker import SpeechWorker
 from stentor.commands.speak_many import LinesWorker
+from stentor.commands.speak_options import SpeakOptions
 from stentor.config.load import parse_section, parse_source
 from stentor.config.prepare.speech import SpeechAugment
 from stentor.data.cut import UnusableRecord
@@ -34,7 +35,7 @@ from stentor.pipeline.runner import format_table, refuse_rejects, run_journaled
 from stentor.sources.synth import Synth
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import SpeechOptions
+    from stentor.commands.prepare_options import SpeechOptions
 
 GROUP_ITEMS = 16
 """Utterances that a process takes at a time."""
@@ -101,8 +102,6 @@ def _plan(options: SpeechOptions) -> Plan:
     if (options.data is None) == (options.language_model is None):
         both = "" if options.data is None else " Both are given: leave one out."
         raise ConfigError(f"Say whose texts are spoken: DATA, or a model that writes them with --language-model.{both}")
-    if options.max_wer is not None and options.recognizer is None:
-        raise ConfigError("--max-wer is the error of a recogniser: give one with --recognizer.")
     augment = parse_section(options.augment, SpeechAugment, "--augment") if options.augment else SpeechAugment()
     if augment.spec_augment is not None:
         raise ConfigError("--augment: `spec_augment` changes no audio; set it in `data.augment` of the run.")
@@ -126,7 +125,14 @@ def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal
     lines = None
     if options.model is not None:
         labels["labelled_by"] = [options.model]
-        lines = LinesWorker(speaking_options(options))  # type: ignore[arg-type]
+        speaking = SpeakOptions(
+            model=options.model,
+            steps=options.steps,
+            guidance=options.guidance,
+            normalize=options.normalize,
+            seed=options.seed,
+        )
+        lines = LinesWorker(speaking)
     max_wer = MAX_WER if options.max_wer is None else options.max_wer
     worker = SpeechWorker(options.to, plan.augment, lines, options.recognizer, max_wer, labels, options.seed)
     loads = options.model is not None or options.recognizer is not None

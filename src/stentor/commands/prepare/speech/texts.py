@@ -20,7 +20,7 @@ from stentor.tasks.speak.task import seed_of
 from stentor.text.normalize import plain_text
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import SpeechOptions
+    from stentor.commands.prepare_options import SpeechOptions
 
 TOGETHER = 64
 """Texts that a language model writes at once."""

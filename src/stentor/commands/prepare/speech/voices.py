@@ -22,12 +22,10 @@ from stentor.sources.synth import dealt
 from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import SpeechOptions
+    from stentor.commands.prepare_options import SpeechOptions
 
 REFERENCE_RATE = 24000
 """Hz of the references that are stored."""
-OF_MODEL = ("references", "instruct", "steps", "guidance", "normalize")
-"""Options that the built-in voices do not have."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,6 @@ def assign(texts: Sequence[Text], options: SpeechOptions) -> list[Spoken]:
     chosen = list(texts) if options.count is None else dealt(texts, options.count, rng)
     if options.model is not None:
         voices = dealt(_of_model(options, len(chosen)), len(chosen), rng)
-    elif wrong := next((name for name in OF_MODEL if getattr(options, name)), None):
-        raise ConfigError(f"--{wrong} is for a model that speaks: give one with --model.")
     elif not options.voice and options.voices is None and all(text.request for text in chosen):
         voices = [_built_in(text.request or {}) for text in chosen]
     else:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -148,16 +147,6 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
 def _line(spoken: Spoken) -> TextLine:
     record = {"id": spoken.id, "text": spoken.text, "language": spoken.language, **spoken.voice.call}
     return TextLine(spoken.index, {key: value for key, value in record.items() if value is not None})
-
-
-def speaking_options(options: Any) -> SimpleNamespace:
-    """The options of `stentor speak` that say how the model of these options speaks."""
-    unset = [
-        *("chunk_duration", "chunk_threshold", "recognizer", "denoise", "from_", "voice", "reference"),
-        *("reference_text", "instruct", "duration", "speed", "language"),
-    ]
-    named = {name: getattr(options, name) for name in ("model", "steps", "guidance", "normalize", "seed")}
-    return SimpleNamespace(**dict.fromkeys(unset), **named, compile=False, raw=False)
 
 
 def error_rate(text: str, recognized: str, language: str | None) -> float:

@@ -16,8 +16,8 @@ from stentor.errors import AudioError
 from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import TokensOptions
     from stentor.commands.prepare.tokens.plan import ShardPlan
+    from stentor.commands.prepare_options import TokensOptions
 
 FITTED_ON = 3600.0
 """Seconds of audio that a codec is fitted on."""

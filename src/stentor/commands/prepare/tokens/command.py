@@ -25,7 +25,7 @@ from stentor.pipeline.journal import Journal, remove_journal, write_json
 from stentor.pipeline.runner import Pipeline, Stop
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import TokensOptions
+    from stentor.commands.prepare_options import TokensOptions
 
 RAW = "none"
 """As --codec: no codec, audio is packed as it is."""

@@ -14,8 +14,8 @@ from stentor.pipeline.runner import format_table, refuse_rejects
 from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import TokensOptions
     from stentor.commands.prepare.tokens.plan import SampleGroup, ShardPlan
+    from stentor.commands.prepare_options import TokensOptions
 
 ShardFacts = dict[str, Any]
 """Of a shard: `shard` (its number), `samples`, `seconds`, `tokens`, `languages` (seconds of each) and `errors`."""

@@ -16,7 +16,7 @@ from stentor.data.augment import Noise, Reverb, list_audio
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
-    from stentor.cli.prepare import TokensOptions
+    from stentor.commands.prepare_options import TokensOptions
 
 SHARE = (0.1, 0.3)
 """Part of an utterance that is noisy, drawn evenly."""

@@ -24,7 +24,7 @@ from stentor.sources.shards import GENERATION_KEYS
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import TokensOptions
+    from stentor.commands.prepare_options import TokensOptions
 
 GROUP_ITEMS, GROUP_SECONDS = 64, 600.0
 """Most records and most audio that a process is given at a time: what a kill can cost."""

@@ -24,8 +24,8 @@ from stentor.pipeline.worker import RecordWorker
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import TokensOptions
     from stentor.commands.prepare.tokens.plan import Sample, SampleGroup
+    from stentor.commands.prepare_options import TokensOptions
 
 RAW_RATE = 24000
 """Hz of audio that is packed as it is, unless --rate names another."""

@@ -26,7 +26,7 @@ from stentor.pipeline.runner import first_of, format_table, run_journaled, summa
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.cli.prepare import WordsOptions
+    from stentor.commands.prepare_options import WordsOptions
 
 REASONS = {
     "empty_text": "no text",

@@ -1,46 +1,40 @@
-"""`stentor prepare ...`: make data ready for training, and look at it."""
+"""Options of `stentor prepare ...`: make data ready for training, and look at it."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
+from stentor.commands.shared_options import LAG
+from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, verb, verb_group
+from stentor.pipeline.options import DEVICE, RAY, Cluster, Workers
 
-from stentor.cli import verb_group
-from stentor.cli.options import (
-    DEVICE,
-    GPUS_PER_WORKER,
-    JOBS,
-    LAG,
-    RAY,
-    REQUIRED,
-    Argument,
-    Flag,
-    Option,
-    takes_options,
-    verb,
-)
-
-prepare = verb_group("prepare", "Make data ready for training, and look at it.")
+PREPARE = verb_group("prepare", "Make data ready for training, and look at it.")
 DATA = "A manifest path, or type=...,key=value: records with texts."
 PLUGINS = "A Python file whose classes extend Stentor. May be repeated."
 
 
-@verb(prepare, "corpus", "stentor.commands.prepare.corpus:prepare_corpus")
-@dataclass
+@dataclass(kw_only=True)
+class AllGpus(Workers):
+    """Options of verbs that use all GPUs of this machine."""
+
+    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
+
+
+@verb("corpus", "stentor.commands.prepare.corpus:prepare_corpus", PREPARE)
+@dataclass(kw_only=True)
 class CorpusOptions:
     """Write manifests of a known corpus, on disk or downloaded."""
 
     name: str = Argument("Name of the lhotse recipe, such as librispeech or commonvoice.")
     to: Path = Option("Folder for the manifests: one PART.jsonl for each part.", REQUIRED, output=True)
-    source: Path | None = Option("Folder of the corpus as it was unpacked.", None, "--from")
+    source: Path | None = Option("Folder of the corpus as it was unpacked.", flags="--from")
     split: str | None = Option("Only this part, such as dev-clean. Default: all.")
     download: bool = Flag("Download what is missing (into TO/download).")
     recordings: bool = Flag("Whole recordings with segments, for diarization.")
     option: list[str] = Option("KEY=VALUE for the recipe. May be given several times.", [])
 
 
-@verb(prepare, "index", "stentor.commands.prepare.index:prepare_index")
-@dataclass
+@verb("index", "stentor.commands.prepare.index:prepare_index", PREPARE)
+@dataclass(kw_only=True)
 class IndexOptions:
     """Index manifests of many records, so that training holds none of them in memory and starts in seconds."""
 
@@ -48,25 +42,23 @@ class IndexOptions:
         "Manifests (.jsonl), with the keys of a source that selects records, such as FILE,limit=1000: the index of "
         "each is written beside it, as MANIFEST.index."
     )
-    plugin: list[Path] = Option(PLUGINS, [])
+    plugin: list[Path] = Option(PLUGINS, [], local=True)
 
 
-@verb(prepare, "check", "stentor.commands.prepare.check:check_data")
-@dataclass
-class CheckOptions:
+@verb("check", "stentor.commands.prepare.check:check_data", PREPARE)
+@dataclass(kw_only=True)
+class CheckOptions(Cluster):
     """Decode and inspect all records; write a page with what there is and what looks wrong."""
 
     data: list[str] = Argument("Manifest paths, or type=...,key=value. Several are compared.")
     model: str | None = Option("Compare the texts with this model's tokenizer.")
     to: Path = Option("Folder for check.html and check.json.", Path("data-check"), output=True)
     jobs: int | None = Option("Processes that decode audio. Default: all cores.", min=1)
-    ray: str | None = Option(RAY)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@verb(prepare, "segments", "stentor.commands.prepare.segments:prepare_segments")
-@dataclass
-class SegmentsOptions:
+@verb("segments", "stentor.commands.prepare.segments:prepare_segments", PREPARE)
+@dataclass(kw_only=True)
+class SegmentsOptions(AllGpus):
     """Turn long recordings into training records, with a page of what was kept and why. The same command goes on after
     a kill."""
 
@@ -76,16 +68,11 @@ class SegmentsOptions:
         "TYPE,KEY=VALUE,...: what is done, in order, such as vad, speakers,model=RUN or duplicates. Repeat it.", []
     )
     audio: bool = Flag("Write each segment as a FLAC file. Otherwise records point into the recordings.")
-    jobs: int | None = Option(JOBS, min=1)
-    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
-    ray: str | None = Option(RAY)
-    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@verb(prepare, "speech", "stentor.commands.prepare.speech:prepare_speech")
-@dataclass
-class SpeechOptions:
+@verb("speech", "stentor.commands.prepare.speech:prepare_speech", PREPARE)
+@dataclass(kw_only=True)
+class SpeechOptions(AllGpus):
     """Speak texts, by a model or the built-in voices, and keep what a recogniser understands, as records for training
     one. The same command goes on after a kill."""
 
@@ -96,37 +83,38 @@ class SpeechOptions:
         None,
     )
     language_model: str | None = Option("Run folder of a model for the task language that makes the texts.")
-    temperature: float = Option("Of the language model: below 1 it writes what is likelier.", 1.0)
+    temperature: float = Option(
+        "Of the language model: below 1 it writes what is likelier.", 1.0, needs="language_model"
+    )
     count: int | None = Option("Utterances; texts and voices are used equally often. Default: each text once.", min=1)
     exclude: list[str] = Option("Records, such as a test set, whose texts are not spoken. May be repeated.", [])
     model: str | None = Option("What speaks: run folder, export or Hub id. Default: the built-in voices.")
-    voice: list[str] = Option("A saved voice of the model, or a built-in one such as en-us+f3. May be repeated.", [])
-    references: str | None = Option("Records with texts, in whose voices the model speaks.")
-    instruct: list[str] = Option("The voice in words, as the model was trained. May be repeated.", [])
+    voice: list[str] = Option(
+        "A saved voice of the model, or a built-in one such as en-us+f3. May be repeated.", [], local=True
+    )
+    references: str | None = Option("Records with texts, in whose voices the model speaks.", needs="model")
+    instruct: list[str] = Option("The voice in words, as the model was trained. May be repeated.", [], needs="model")
     voices: str | None = Option("A choice of built-in voices, as count=50,part=train,accents=[de].")
     language: str | None = Option("Language of texts that name none, as a code such as en.")
-    steps: int | None = Option("Passes through the speaking model.", min=1)
-    guidance: float | None = Option("How closely the speaking model follows text and voice.", min=0.0)
-    normalize: bool = Flag("Write numbers in words before the model speaks them (needs stentor[speak]).")
+    steps: int | None = Option("Passes through the speaking model.", min=1, needs="model")
+    guidance: float | None = Option("How closely the speaking model follows text and voice.", min=0.0, needs="model")
+    normalize: bool = Flag("Write numbers in words before the model speaks them (needs stentor[speak]).", needs="model")
     augment: str | None = Option(
         "KEY=VALUE,... of `data.augment`, and silence: silence=[0.1,0.5],noise.builtin=[pink],noise.snr=[5,20]."
     )
-    recognizer: str | None = Option("A recogniser that listens to each utterance: run folder, export or Hub id.")
+    recognizer: str | None = Option(
+        "A recogniser that listens to each utterance: run folder, export or Hub id.", local=True
+    )
     max_wer: float | None = Option(
-        "Reject what the recogniser gets wrong by more than this word error rate (0.3).", min=0.0
+        "Reject what the recogniser gets wrong by more than this word error rate (0.3).", min=0.0, needs="recognizer"
     )
     round: int = Option("Round of training that the speech is made for.", 0, min=0)
     seed: int = Option("Draws texts, voices and changes.", 0)
-    jobs: int | None = Option(JOBS, min=1)
-    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
-    ray: str | None = Option(RAY)
-    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@verb(prepare, "labels", "stentor.commands.prepare.labels:prepare_labels")
-@dataclass
-class LabelsOptions:
+@verb("labels", "stentor.commands.prepare.labels:prepare_labels", PREPARE)
+@dataclass(kw_only=True)
+class LabelsOptions(AllGpus):
     """Write down audio by recognisers, and keep what is likely right, as training records. The same command goes on
     after a kill."""
 
@@ -156,16 +144,11 @@ class LabelsOptions:
     )
     audio: bool = Flag("Write each segment as a FLAC file. Otherwise records point into the recordings.")
     seed: int = Option("Of what is drawn by lot.", 0)
-    jobs: int | None = Option(JOBS, min=1)
-    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
-    ray: str | None = Option(RAY)
-    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@verb(prepare, "words", "stentor.commands.prepare.words:prepare_words")
-@dataclass
-class WordsOptions:
+@verb("words", "stentor.commands.prepare.words:prepare_words", PREPARE)
+@dataclass(kw_only=True)
+class WordsOptions(Workers):
     """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
 
     data: str = Argument(DATA)
@@ -174,18 +157,13 @@ class WordsOptions:
         "aligner, transducer, ctc, whisper or voice (built-in). Default: what the model is for."
     )
     model: str | None = Option("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
-    jobs: int | None = Option(JOBS, min=1)
     max_wer: float | None = Option("Drop records whose free transcription has a higher word error rate (0.3).", min=0.0)
-    device: str = Option(DEVICE, "auto")
     lag: float | None = Option(LAG)
-    ray: str | None = Option(RAY)
-    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@verb(prepare, "features", "stentor.commands.prepare.features:prepare_features")
-@dataclass
-class FeaturesOptions:
+@verb("features", "stentor.commands.prepare.features:prepare_features", PREPARE)
+@dataclass(kw_only=True)
+class FeaturesOptions(Cluster):
     """Compute the features of a data set and store them for training. The same command goes on after a kill."""
 
     to: Path = Option("Folder to fill; train with `model.features.store: TO`.", REQUIRED, output=True)
@@ -196,13 +174,10 @@ class FeaturesOptions:
     option: list[str] = Option(
         "KEY=VALUE of `model.features`, such as num_mel_bins=40. May be given several times.", []
     )
-    jobs: int | None = Option(JOBS, min=1)
-    ray: str | None = Option(RAY)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@verb(prepare, "codec", "stentor.commands.prepare.codec:prepare_codec")
-@dataclass
+@verb("codec", "stentor.commands.prepare.codec:prepare_codec", PREPARE)
+@dataclass(kw_only=True)
 class CodecOptions:
     """Fit an audio codec on a data set (or take a published one), and report what speech loses in it."""
 
@@ -215,12 +190,12 @@ class CodecOptions:
     hours: float = Option("Most hours of audio that are read for fitting.", 2.0, min=0.0)
     seed: int = Option("Of the fit, and of the records that are kept out of it.", 0)
     device: str = Option(DEVICE, "auto")
-    plugin: list[Path] = Option(PLUGINS, [])
+    plugin: list[Path] = Option(PLUGINS, [], local=True)
 
 
-@verb(prepare, "tokens", "stentor.commands.prepare.tokens:prepare_tokens")
-@dataclass
-class TokensOptions:
+@verb("tokens", "stentor.commands.prepare.tokens:prepare_tokens", PREPARE)
+@dataclass(kw_only=True)
+class TokensOptions(AllGpus):
     """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""
 
     data: str = Argument(DATA)
@@ -237,46 +212,29 @@ class TokensOptions:
     min_shards: int = Option("Least shards: as many as GPUs times data workers in training.", 32, min=1)
     min_seconds: float | None = Option("Leave out shorter records.", min=0.0)
     max_seconds: float | None = Option("Leave out longer records.", min=0.0)
-    device: str = Option("auto (all GPUs), cpu, cuda:N, several as cuda:0,1, or mps.", "auto")
     seed: int = Option("Order of the samples, and what is drawn for noisy prompts.", 0)
     noisy_prompts: bool = Flag("Make the beginning of each utterance noisy, with made noise.")
     noise: list[Path] = Option("Noisy prompts with these noises: a folder, manifest or file. May be repeated.", [])
     reverb: list[Path] = Option("Noisy prompts in these rooms (impulse responses): as --noise. May be repeated.", [])
     rate: int | None = Option("Hz, with --codec none. Default: 24000.", min=1000)
-    ray: str | None = Option(RAY)
-    gpus_per_worker: float | None = Option(GPUS_PER_WORKER, min=0.0)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@verb(prepare, "mixtures", "stentor.commands.prepare.mixtures:prepare_mixtures")
-@dataclass
-class MixturesOptions:
+@verb("mixtures", "stentor.commands.prepare.mixtures:prepare_mixtures", PREPARE)
+@dataclass(kw_only=True)
+class MixturesOptions(Cluster):
     """Store simulated conversations with who speaks when. The same command goes on after a kill."""
 
     data: str | None = Argument("What to mix, as type=conversation,source.type=...,count=1000.", None)
     to: Path = Option("Folder for manifest.jsonl, reference.rttm and the audio.", Path("mixtures"), output=True)
     config: Path | None = Option("A YAML file with the keys of the source, instead of the argument.")
-    jobs: int | None = Option(JOBS, min=1)
-    ray: str | None = Option(RAY)
-    plugin: list[Path] = Option(PLUGINS, [])
 
 
-@dataclass
+@verb("run", "stentor.commands.prepare.run:prepare_for_run", PREPARE)
+@dataclass(kw_only=True)
 class RunOptions:
+    """Do what a run's section `prepare:` asks for, as `stentor train` does first."""
+
     config: Path = Argument("The YAML (or JSON) file of the run.")
     overrides: list[str] = Argument("Overrides, such as prepare.0.jobs=4.", [], metavar="[KEY=VALUE]...")
     ray: str | None = Option(RAY)
-    plugin: list[Path] = Option(PLUGINS, [])
-
-
-@prepare.command("run")
-@takes_options
-def prepare_for_run(options: RunOptions) -> None:
-    """Do what a run's section `prepare:` asks for, as `stentor train` does first."""
-    from stentor.commands.prepare.run import listing, prepare_run
-    from stentor.config.load import load
-
-    steps = load(options.config, options.overrides).config.prepare
-    prepare_run(steps, options.plugin, options.ray)
-    for line in listing(steps):
-        typer.echo(line)
+    plugin: list[Path] = Option(PLUGINS, [], local=True)

@@ -1,12 +1,12 @@
-"""`stentor publish ...`: a model, a data set or a demo on the Hugging Face Hub."""
+"""Options of `stentor publish ...`: a model, a data set or a demo on the Hugging Face Hub."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.cli import verb_group
-from stentor.cli.options import Argument, Flag, Option, verb
+from stentor.commands.shared_options import DEMO_TASK
+from stentor.inference.declarations import Argument, Flag, Option, verb, verb_group
 
-publish = verb_group(
+PUBLISH = verb_group(
     "publish",
     "Put a model, a data set or a demo on the Hugging Face Hub. The token comes from HF_TOKEN or the Hub's own login "
     "(`hf auth login`). After a broken connection the same command goes on.",
@@ -20,7 +20,7 @@ class PublishOptions:
 
     to: str | None = Option("Repository on the Hub: USER/REPO. Made when there is none.")
     private: bool | None = Option(
-        "Who can see it. Default: private; --public makes it for everybody.", None, "--private/--public"
+        "Who can see it. Default: private; --public makes it for everybody.", flags="--private/--public"
     )
     dry_run: Path | None = Option("Write everything that would be sent into this folder; send nothing.", output=True)
     message: str | None = Option("First line of the commit.")
@@ -31,10 +31,10 @@ class LicensedOptions(PublishOptions):
     """Shared by models and data sets."""
 
     license: str | None = Option("The licence, as the Hub spells it: apache-2.0, cc-by-4.0, cc0-1.0 ...")
-    card: Path | None = Option(CARD)
+    card: Path | None = Option(CARD, local=True)
 
 
-@verb(publish, "model", "stentor.commands.publish:publish_model")
+@verb("model", "stentor.commands.publish:publish_model", PUBLISH)
 @dataclass(kw_only=True)
 class PublishModelOptions(LicensedOptions):
     """Publish a model with its card: results, usage, limits, licences and how to repeat it."""
@@ -43,7 +43,7 @@ class PublishModelOptions(LicensedOptions):
     merge: bool = Flag("The whole model, with adapters folded in: it needs no base.")
 
 
-@verb(publish, "dataset", "stentor.commands.publish:publish_dataset")
+@verb("dataset", "stentor.commands.publish:publish_dataset", PUBLISH)
 @dataclass(kw_only=True)
 class PublishDatasetOptions(LicensedOptions):
     """Publish a data set: audio and transcripts as the Hub's viewer plays them, with a data card."""
@@ -53,16 +53,16 @@ class PublishDatasetOptions(LicensedOptions):
     flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 
 
-@verb(publish, "demo", "stentor.commands.publish:publish_demo")
+@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH)
 @dataclass(kw_only=True)
 class PublishDemoOptions(PublishOptions):
     """Publish a demo of a model as a Gradio Space."""
 
     model: str = Argument("Run folder, export folder or Hub id.")
     title: str | None = Option("Title of its page. Default: the model's name.")
-    task: str | None = Option("transcribe, words, diarize or speak. Default: found out.")
+    task: str | None = Option(DEMO_TASK)
     hardware: str = Option("The Hub's name of the machine it is made for.", "cpu-basic")
     secret: list[str] = Option(
         "Name of an environment variable that becomes a secret of the Space. May be repeated.", []
     )
-    card: Path | None = Option(CARD)
+    card: Path | None = Option(CARD, local=True)

@@ -1,0 +1,139 @@
+"""Options of `stentor evaluate`, and the way of scoring that they choose."""
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stentor.commands.shared_options import FINISHED_MODEL, PARTS_PLUGINS
+from stentor.errors import ConfigError
+from stentor.inference.declarations import Argument, Flag, Option, command_line, given, refuse_unused, verb
+from stentor.pipeline.options import RAY, WORKERS, GpuCluster
+
+TASK, SPEAK = "the task of a model", "the task speak"
+BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM = "--board", "--tune", "--stream", "--diarizer", "--audio-from"
+"""Ways of scoring: `refuse_unused` names them."""
+FUNCTIONS = {
+    TASK: ("", "evaluate"),
+    AUDIO_FROM: ("", "evaluate"),
+    BOARD: (".board", "evaluate_board"),
+    TUNE: (".tune", "tune"),
+    STREAM: (".streamed", "evaluate_streams"),
+    DIARIZER: (".speaker_attributed", "attributed"),
+}
+"""Module and function of each."""
+OF_SPEAKERS, OF_STREAMS = "Of the tasks transcribe and diarize: speakers", "Of the task transcribe: streams"
+"""Headings in the help."""
+
+BOARDS: dict[str, Any] = {"panel": "Of the task transcribe: boards", "ways": (BOARD,)}
+SPEECH: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK,)}
+JUDGES: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK, AUDIO_FROM)}
+
+
+@verb("evaluate")
+@dataclass(kw_only=True)
+class EvaluateOptions(GpuCluster):
+    """Score a model on data."""
+
+    data: str = Option(
+        "A manifest or evaluation list, or type=...,key=value of one data source.",
+        "",
+        ways=(TASK, TUNE, STREAM, DIARIZER, AUDIO_FROM),
+    )
+    model: str | None = Argument(f"{FINISHED_MODEL} None with --audio-from.", None)
+    task: str | None = Option("Task type. Default: the one the model was trained for.", ways=(TASK,))
+    scoring: str | None = Option(
+        "Of transcripts: open_asr, normalised and counted as the Open ASR Leaderboard does.", ways=(TASK,)
+    )
+    board: str | None = Option(
+        "In the place of --data: a board of the Open ASR Leaderboard (english, multilingual, long_form), or sets of it "
+        "as BOARD:SET,SET.",
+        panel="Of the task transcribe: boards",
+    )
+    copies: Path | None = Option("With --board: folder with copies of its data sets, as COPIES/OWNER/NAME.", **BOARDS)
+    limit: int | None = Option(
+        "With --board: only the first so many recordings of each set, for a trial.", min=1, **BOARDS
+    )
+    json: Path | None = Option("Write the scores (and predictions beside it) to this file.", output=True)
+    batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1, ways=(TASK, BOARD, STREAM))
+    tune: bool = Flag(
+        "Diarization: search the thresholds with the least errors on the data and store them.", panel=OF_SPEAKERS
+    )
+    diarizer: str | None = Option(
+        "A second model, that says who speaks: score text and speakers (cpWER).",
+        ways=(STREAM, DIARIZER),
+        panel=OF_SPEAKERS,
+    )
+    stream: str | None = Option(
+        "Score answers while one speaks, at this delay in seconds or several: 0.16,0.32,1.28.", panel=OF_STREAMS
+    )
+    report: Path | None = Option(
+        "With --stream: the run whose report shows the figures. Default: MODEL, if it is one.",
+        ways=(STREAM,),
+        panel=OF_STREAMS,
+    )
+    recognizer: str | None = Option(
+        "Of models that speak: one that writes down their speech (WER), also of transformers.", local=True, **JUDGES
+    )
+    embedder: str | None = Option(
+        "Of models that speak: one that embeds voices (similarity), or cepstra (built in).", **JUDGES
+    )
+    judge: list[str] = Option(
+        "Of models that speak: another judge as type=...,key=value, such as a plug-in's.", [], **JUDGES
+    )
+    voice: str = Option("Of models that speak: take it from a reference, an instruct, none, or auto.", "auto", **SPEECH)
+    length: str = Option(
+        "Of models that speak: as long as recorded, by the rule, or auto (the rule for evaluation lists).",
+        "auto",
+        **SPEECH,
+    )
+    generation: str | None = Option("Of models that speak: settings such as steps=16,guidance=0.", **SPEECH)
+    denoise: bool | None = Option(
+        "Of models that speak: ask for clean speech after noisy references.", flags="--denoise/--no-denoise", **SPEECH
+    )
+    normalizer: str = Option(
+        "Of speech: whisper_basic, whisper_english, none, seed_tts, librispeech_pc, minimax, fleurs, or auto: that of "
+        "the evaluation list.",
+        "auto",
+        **JUDGES,
+    )
+    audio: Path | None = Option("Of models that speak: write their speech to this folder.", output=True, **SPEECH)
+    audio_from: Path | None = Option(
+        "Without a MODEL: score the speech in this folder, files ID.wav.", local=True, panel="Of the task speak"
+    )
+    processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1, ways=(TASK, AUDIO_FROM))
+    ray: str | None = Option(RAY, ways=(TASK,))
+    jobs: int | None = Option(WORKERS, min=1, needs="ray")
+    plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
+
+    @property
+    def way(self) -> str:
+        """The way of scoring. Raises ConfigError where two of them are asked for."""
+        names = {field.name for field, _ in given(self)}
+        chosen = [way for way in (BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM) if way[2:].replace("-", "_") in names]
+        if chosen == [STREAM, DIARIZER]:
+            return STREAM
+        if len(chosen) > 1:
+            raise ConfigError(f"{chosen[0]} and {chosen[1]} do not go together: leave out one of them.")
+        return chosen[0] if chosen else TASK
+
+    def __call__(self) -> int | None:
+        """Score in the way that the options choose, and print the scores. Raises ConfigError for options that do not go
+        together, or are not for this way."""
+        way = self.way
+        # What a task of the model does not use is refused when the model is known.
+        refuse_unused(self, *((SPEAK, TASK) if way == TASK else (way,)))
+        if self.model is None and way not in (TASK, AUDIO_FROM):
+            raise ConfigError(f"{way} scores a model: name the MODEL.")
+        if not self.data and way != BOARD:
+            raise ConfigError("There is nothing to score on: give it with --data.")
+        if way in (TASK, AUDIO_FROM):
+            from stentor.engine.launch import launch, launched
+
+            if self.ray is not None and self.processes > 1:
+                raise ConfigError("--ray and --processes do not go together: leave out one of them.")
+            if not launched(self.processes) and self.processes > 1:
+                return launch(self.processes, ["evaluate", *command_line(self)])
+        module, function = FUNCTIONS[way]
+        print(vars(importlib.import_module(f"stentor.commands.evaluate{module}"))[function](self))
+        return None

@@ -1,0 +1,83 @@
+"""Options of verbs that work on recordings: `stentor transcribe`, `stentor diarize` and `stentor align`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stentor.commands.shared_options import LAG
+from stentor.inference.declarations import Argument, Flag, Option, verb
+from stentor.inference.options import FILES, LANGUAGE, STREAM, DecodingOptions, SpeakerCount
+from stentor.pipeline.options import JOBS, MODEL_PLUGINS, RAY, FileWorkers, Workers
+
+CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
+TRANSCRIPT_FORMATS = (
+    "json, txt, srt, vtt, ctm, textgrid, rttm, stm or seglst; several with commas, or all, together with --out."
+)
+ONE, MANY = "one recording with its TEXT", "many recordings"
+"""Ways of aligning: `refuse_unused` names them."""
+
+
+@dataclass(kw_only=True)
+class AudioFiles(FileWorkers):
+    """Audio files that a model works on, and where the outputs go."""
+
+    model: str = Argument("Run folder, export folder or Hub id.")
+    audio: list[str] = Argument(
+        "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), addresses (s3://, gs://, hf://, "
+        "https://), or - for standard input."
+    )
+    out: str | None = Option("Folder for the files (made when missing). Without: standard output.", output=True)
+    skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.", ways=(FILES,))
+    channel: int | None = Option(CHANNEL, min=0)
+
+
+@verb("transcribe", "stentor.commands.transcribe:transcribe_files")
+@dataclass(kw_only=True)
+class TranscribeOptions(DecodingOptions, AudioFiles):
+    """Write down what is said in audio files, as text, JSON or subtitles."""
+
+    format: str = Option(TRANSCRIPT_FORMATS, "txt")
+    stream: bool = Flag("Write words as they are said: of standard input (-), or of a file as if it came just now.")
+    delay: float | None = Option(
+        "Seconds of audio that --stream waits for at a time; short: early, long: better.", ways=(STREAM,)
+    )
+    rate: int | None = Option(
+        "Hz of bare 16-bit samples on standard input (default: the model's).", min=1, ways=(STREAM,)
+    )
+    diarizer: str | None = Option("A second model, that says who speaks.")
+    cues: str = Option(
+        "What a subtitle holds: lines (to be read) or words (one each, needs --words).", "lines", ways=(FILES,)
+    )
+
+
+@verb("diarize", "stentor.commands.diarize:diarize_files")
+@dataclass(kw_only=True)
+class DiarizeOptions(SpeakerCount, AudioFiles):
+    """Say who speaks when in audio files, as RTTM or JSON."""
+
+    format: str = Option("rttm or json; both with a comma, or all, together with --out.", "rttm")
+    plugin: list[Path] = Option("A Python file with your own model family or labels.", [], local=True)
+
+
+@verb("align", "stentor.commands.align:align")
+@dataclass(kw_only=True)
+class AlignOptions(Workers):
+    """Find out when each word of known texts is said: in a recording, or without TEXT in each record of a data set."""
+
+    model: str = Argument("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
+    audio: str = Argument(
+        "Audio file of any length, an address, or - for standard input. Without TEXT: a folder of recordings with a "
+        ".lab or .txt beside each, a manifest, or type=...,key=value of one data source."
+    )
+    text: str | None = Argument("What is said in it: the text itself, or a text file.", None)
+    format: str = Option(TRANSCRIPT_FORMATS, "json")
+    out: str | None = Option("Folder for the files. Without: standard output.", output=True)
+    skip_existing: bool = Flag(
+        "Without TEXT: leave out records whose outputs are in the folder --out already.", ways=(MANY,)
+    )
+    engine: str | None = Option("aligner, transducer, ctc or whisper. Default: what the model is for.")
+    language: str | None = Option(LANGUAGE)
+    channel: int | None = Option(CHANNEL, min=0)
+    lag: float | None = Option(LAG)
+    jobs: int | None = Option(JOBS, min=1, ways=(MANY,))
+    ray: str | None = Option(RAY, ways=(MANY,))
+    plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)

@@ -1,0 +1,101 @@
+"""Options of verbs that make a model: `stentor train`, `improve` and `export`; and what comes before a training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stentor.commands.shared_options import FINISHED_MODEL, PARTS_PLUGINS
+from stentor.errors import ConfigError
+from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, command_line, verb
+
+
+@verb("train")
+@dataclass(kw_only=True)
+class TrainOptions:
+    """Train from a YAML file; the same command again goes on where it stopped."""
+
+    config: Path = Argument("The YAML (or JSON) file of the run.")
+    overrides: list[str] = Argument("Overrides, such as optim.lr=3e-4.", [], metavar="[KEY=VALUE]...")
+    plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
+    plan_only: bool = Flag("Show parameters, batches and memory, and stop.")
+    processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1)
+    json: Path | None = Option(
+        "With --plan-only: write the plan of each stage to this file.", output=True, needs="plan_only"
+    )
+
+    def __call__(self) -> int | None:
+        """Plan or train a run file, by as many processes as asked for. Raises ConfigError, and what is raised in it."""
+        from stentor.commands.prepare.run import listing, pending, prepare_run
+        from stentor.config.load import load, resolved, stage_configs
+        from stentor.config.missing_data import located
+
+        loaded = load(self.config, self.overrides)
+        steps = loaded.config.prepare
+        if self.plan_only:
+            for line in listing(steps):
+                print(line)
+            if pending(steps):
+                rest = f"The plan comes from what is prepared: `stentor prepare run {self.config}` first."
+                if self.json is not None:
+                    raise ConfigError(rest)
+                print(rest)
+                return None
+            from stentor.commands.plan.plan import show
+
+            with located(loaded.root):
+                print(show(stage_configs(loaded), self.processes, self.json))
+            return None
+        if loaded.config.improve is not None:
+            raise ConfigError(
+                f"{self.config} has a section `improve`: `stentor improve {self.config}` trains it in rounds, and "
+                "with improve.rounds=0 the supervised model alone."
+            )
+        from stentor.engine.launch import launch, launched
+
+        if not launched(self.processes):
+            prepare_run(steps, self.plugin)
+        elif pending(steps):
+            raise ConfigError(f"The launcher comes too early: `stentor prepare run {self.config}` first, once.")
+        if not launched(self.processes) and self.processes > 1:
+            return launch(self.processes, ["train", *command_line(self)])
+        from stentor.commands.remote_run import local_run
+        from stentor.commands.train import train as train_stages
+        from stentor.data.storage import as_path
+
+        run_folder = as_path(loaded.config.output) / loaded.config.name
+        with located(loaded.root), local_run(run_folder) as folder:
+            train_stages(
+                stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
+            )
+        return None
+
+
+@verb("improve", "stentor.commands.improve:improve")
+@dataclass(kw_only=True)
+class ImproveOptions:
+    """Train in rounds, each on labels that the best model made and on synthetic speech, as the section `improve:` of a
+    run file says; the same command again goes on where it stopped."""
+
+    config: Path = Argument("The YAML (or JSON) file of the run.")
+    overrides: list[str] = Argument("Overrides, such as improve.rounds=3.", [], metavar="[KEY=VALUE]...")
+    more: int = Option("So many rounds more than there are, whatever `rounds` and `patience` say.", 0, min=0)
+    processes: int = Option("Processes of each training on this machine: one for each GPU.", 1, min=1)
+    plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
+
+
+@verb("export", "stentor.commands.export:export_model")
+@dataclass(kw_only=True)
+class ExportOptions:
+    """Write a self-contained copy of a model that others can load."""
+
+    model: str = Argument(FINISHED_MODEL)
+    to: Path = Option("Folder to write.", REQUIRED, output=True)
+    merge: bool = Flag("Fold adapters into the weights and write them whole.")
+    format: str = Option(
+        "hf: safetensors and JSON in the Hub's layout. onnx: graphs. ct2: CTranslate2 (Whisper). Several with commas.",
+        "hf",
+    )
+    onnx: bool = Flag("Short for --format onnx: graphs, checked with onnxruntime.")
+    quantization: str | None = Option(
+        "Of onnx: int8, float16. Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
+    )
+    plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)

@@ -30,14 +30,13 @@ def few(folder) -> bool:
 def test_one_family(real_family, together, same_run):
     """All weights in shards, and adapters beside a frozen tower with copies; activations recomputed."""
     runs = real_family.runs
-    family, half = "qwen3_asr", {"dtype": "bfloat16"}  # of whatever is frozen
     two = [
-        ["train", real_family("full-fsdp", family, **LOW), SHARD],
-        ["train", real_family("lora-ddp", family, True, **half, **LOW)],
+        ["train", real_family("full-fsdp", "qwen3_asr", **LOW), SHARD],
+        ["train", real_family("lora-ddp", "voxtral", True, **LOW)],
     ]
     one = [
-        ["train", real_family("full-one", family), "train.accumulate=4"],
-        ["train", real_family("lora-one", family, True, **half), "train.accumulate=4"],
+        ["train", real_family("full-one", "qwen3_asr"), "train.accumulate=4"],
+        ["train", real_family("lora-one", "voxtral", True), "train.accumulate=4"],
     ]
     together(two, processes=2)
     together(one, processes=1)

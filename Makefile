@@ -5,6 +5,9 @@ VENV ?= .venv
 OUT ?= runs/quickstart
 BIN := $(VENV)/bin
 
+# Asserts that pytest has rewritten are kept for the next run, whose collection takes half of the time then.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: install quickstart test test-long test-commit test-browser test-gpu test-all lint docs clean
 
 install: $(VENV)/installed

@@ -28,12 +28,17 @@ DRAWS = {
     "transducer": {"predictor": {"hidden": 48, "dropout": 0.1}},
 }
 """Keys with which more is drawn at random in training."""
-FAMILIES = list({(kind.keys.get("type"), kind.from_base): name for name, kind in KINDS.items()}.values())
-"""A kind of each family."""
+FAMILIES = (
+    *("qwen3_asr", "voxtral_realtime", "moonshine", "ctc_wav2vec2", "ctc_parakeet", "parakeet_tdt", "transducer"),
+    *("transformer", "transformer_decoder", "speech_llm", "pocket_tts", "omnivoice"),
+)
+"""Kinds that stand for their families; those of the others, which share their code, are long tests."""
 BASED = [name for name, kind in KINDS.items() if kind.lora is not None and kind.from_base]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.long] * (name not in FAMILIES)) for name in KINDS]
+)
 def name(request):
     return request.param
 

@@ -1,11 +1,14 @@
-# make quickstart | test | test-long | test-browser | test-gpu | lint | install | docs. Each makes the environment first, once.
+# make quickstart | test | test-long | test-commit | test-browser | test-gpu | lint | install | docs. Each makes the environment first, once.
 
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= runs/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-long test-browser test-gpu test-all lint docs clean
+# Asserts that pytest has rewritten are kept for the next run, whose collection takes half of the time then.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: install quickstart test test-long test-commit test-browser test-gpu test-all lint docs clean
 
 install: $(VENV)/installed
 
@@ -29,9 +32,14 @@ test: install
 test-long: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not browser and not gpu"
 
+# Both in one run, which imports and collects once for them and shares what they make.
+test-commit: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser and not gpu"
+
 # The studio in a real browser; skipped, with a message, where there is no Chromium.
+BROWSER = $(sort $(dir $(shell grep -rlE "mark\.browser" tests --include=*.py)))
 test-browser: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser $(BROWSER)
 
 # On a machine with a CUDA GPU, under ten minutes; without one each test is skipped with a sentence.
 test-gpu: install

@@ -25,6 +25,12 @@ def four(corpus, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def two(corpus, tmp_path_factory):
+    """A manifest with two clips of the tiny corpus, one without a language."""
+    return manifest(corpus, tmp_path_factory.mktemp("two"), [None, "en"])
+
+
+@pytest.fixture(scope="session")
 def eight(corpus, tmp_path_factory):
     """A manifest with eight clips of the tiny corpus, all of a known language."""
     return manifest(corpus, tmp_path_factory.mktemp("eight"), 8 * ["en"])
@@ -33,12 +39,13 @@ def eight(corpus, tmp_path_factory):
 @pytest.fixture(scope="session")
 def onnx_export(tmp_path_factory):
     """The folder of a model of the task `words`, and its ONNX export as the command writes it, which takes long."""
-    from tiny_speech_llm import spoken_for
+    from tiny_speech_llm import ENCODERS, spoken_for
 
     from stentor.cli import main
 
     folder = tmp_path_factory.mktemp("export")
-    bundle = spoken_for("whisper", "qwen2", ctc={"units": "characters"})
+    encoder = {"config": {**ENCODERS["whisper"], "encoder_layers": 1}}
+    bundle = spoken_for(encoder, "qwen2", ctc={"units": "characters"})
     bundle.family.save_merged(bundle, folder / "model")
     facts = {"task": {"type": "words", "checks": {"on": False}}, "data": {"eval": {}}}
     (folder / "model" / "training_config.json").write_text(json.dumps(facts))

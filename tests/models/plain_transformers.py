@@ -15,6 +15,7 @@ CLASSES = {"voxtral": "Voxtral", "qwen3_asr": "Qwen3ASR"}
 CLASSES |= {"glmasr": "GlmAsr", "granite_speech": "GraniteSpeech", "fun_asr_nano": "FunAsrNano"}
 CLASSES |= {"voxtral_realtime": "VoxtralRealtime", "kyutai_speech_to_text": "KyutaiSpeechToText"}
 CLASSES |= {"moss_transcribe_diarize": "MossTranscribeDiarize", "vibevoice_asr": "VibeVoiceAsr"}
+AUTO = {f"parakeet_{kind}": f"AutoModelFor{kind.upper()}" for kind in ("tdt", "rnnt", "ctc")}
 RATES = {"vibevoice_asr": 24000}
 
 # Whose processors need torchaudio; what they would make comes with the records.
@@ -24,8 +25,8 @@ PREPARED = ("granite_speech", "fun_asr_nano")
 def load(family, folder):
     if family in SEQ2SEQ:
         return load_seq2seq(folder)
-    if family in ("tdt", "rnnt"):
-        auto = getattr(transformers, f"AutoModelFor{family.upper()}")
+    if family in AUTO:
+        auto = getattr(transformers, AUTO[family])
         return load_adapted(auto, folder), transformers.AutoProcessor.from_pretrained(folder)
     model_class = getattr(transformers, f"{CLASSES[family]}ForConditionalGeneration")
     reader = transformers.AutoTokenizer if family in PREPARED else getattr(transformers, f"{CLASSES[family]}Processor")
@@ -120,29 +121,38 @@ def vibevoice_asr(model, processor, audio, language):
     return moss_transcribe_diarize(model, processor, audio, language, sample=False)
 
 
-def transducer(model, processor, audio, language):
+def parakeet_tdt(model, processor, audio, language):
     (ids,) = model.generate(**processor([audio], sampling_rate=16000), max_length=500).sequences
     return processor.decode(ids, skip_special_tokens=True).strip(), ids
 
 
-tdt = rnnt = transducer
+parakeet_rnnt = parakeet_tdt
 
 
-def main(family, folder):
-    torch.set_num_threads(1)
+def parakeet_ctc(model, processor, audio, language):
+    (ids,) = model(**processor(audio, sampling_rate=16000, return_tensors="pt")).logits.argmax(-1)
+    return processor.decode(ids), ids
+
+
+def answers(family, folder, records):
     model, processor = load(family, folder)
-    answers = []
-    for line in sys.stdin:
-        record = json.loads(line)
+    written = []
+    for record in records:
         if family in PREPARED:
             text, ids = prepared(model, processor, record["inputs"])
         else:
             audio, rate = soundfile.read(record["audio_path"], dtype="float32")
             assert rate == RATES.get(family, 16000)
             text, ids = globals()[family](model, processor, audio, record.get("language"))
-        answers.append([text, ids.tolist()])
+        written.append([text, ids.tolist()])
+    return written
+
+
+def main(family, folder):
+    torch.set_num_threads(1)
+    written = answers(family, folder, map(json.loads, sys.stdin))
     assert "stentor" not in sys.modules
-    print(json.dumps(answers))
+    print(json.dumps(written))
 
 
 if __name__ == "__main__":

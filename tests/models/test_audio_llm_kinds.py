@@ -4,8 +4,9 @@ that come with a model, translation."""
 import numpy as np
 import pytest
 import torch
-from tiny_audio_llm import LORA, examples, export, loss, plain, shake
+from tiny_audio_llm import LORA, examples, loss, plain
 from tiny_audio_llms import TINY
+from tiny_families import save, shake
 
 from stentor.errors import ConfigError
 
@@ -80,7 +81,7 @@ def test_adapters_that_a_model_comes_with_are_folded_into_it(build, tmp_path):
     again = TINY["granite_speech"].build(None, **{"from": str(tmp_path / "shipped")})
     assert loss(again, examples((1.0,))) == pytest.approx(expected, abs=1e-3)
     further = TINY["granite_speech"].build(None, **{"from": str(tmp_path / "shipped")}, lora=LORA)
-    folder = export(further, tmp_path / "export")  # whole: its base alone would lack what was folded in
+    folder = save(further, tmp_path / "export")  # whole: its base alone would lack what was folded in
     assert (folder / "model.safetensors").exists() and not (folder / "adapter_model.safetensors").exists()
 
 

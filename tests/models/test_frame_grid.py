@@ -3,27 +3,19 @@ read and written, through the command line and beside transformers."""
 
 import itertools
 import json
-import pickle
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_frame_grid
 import torch
-from safetensors.torch import load_file
-from tiny_frame_grid import REALTIME, write_kyutai, write_tekken
-from tiny_runs import records_of, run, write_records
+from tiny_frame_grid import ITEMS, REALTIME, item, write_kyutai, write_tekken
 
-from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.decoding.frame_grid import SECONDS_A_TOKEN, FrameGrid, timed_pieces
-from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
 
@@ -31,14 +23,6 @@ P, W = 0, 1  # pause, word start
 ENDS = FrameGrid(12.5, P, W)
 BEGINS = FrameGrid(12.5, P, W, at_end=False, shift=0.5)
 MODELS = ("voxtral_realtime", "kyutai_speech_to_text")
-FULL = {"voxtral_realtime": {"steps": 110, "lr": 5e-3}, "kyutai_speech_to_text": {"steps": 40, "lr": 5e-3}}
-LORA = {"rank": 8, "alpha": 16, "dropout": 0.0}
-ADAPTED = {
-    "voxtral_realtime": {**LORA, "targets": ["language_model.*_proj"]},
-    "kyutai_speech_to_text": {**LORA, "targets": ["language_model.*_proj.linear", "language_model.*.fc?"]},
-}
-
-
 # Where tokens stand
 
 
@@ -126,19 +110,6 @@ def bundle(kind, origins):
     return build(origins[kind])
 
 
-def item(name, seconds, text):
-    """Noise of which each word of the text has an even share; as 16 bits hold it, as which it reaches transformers."""
-    rng = np.random.default_rng(len(text))
-    audio = (rng.integers(-3000, 3000, round(seconds * 16000)) / 32768).astype(np.float32)
-    words = text.split()
-    share = seconds / max(len(words), 1)
-    times = [{"word": w, "start": share * i, "end": share * (i + 0.8)} for i, w in enumerate(words)]
-    return Example(name, audio, text, "en", extra={"times": times})
-
-
-ITEMS = [item("a", 2.0, "zero one two"), item("b", 3.33, "five six seven eight nine"), item("c", 0.5, "four")]
-
-
 def summed(model, batch):
     with torch.no_grad():
         return Loss.model_validate("cross_entropy").sum(**model(**batch.inputs)["text"]).item()
@@ -152,18 +123,6 @@ def plain(bundle):
     names = bundle.processor.names
     model.load_state_dict({transformers_name(n, names): t for n, t in bundle.model.state_dict().items()})
     return model.eval()
-
-
-def test_a_batch_is_its_items(bundle):
-    processor = pickle.loads(pickle.dumps(bundle.processor))
-    batch = processor.collate(ITEMS)
-    assert not batch.dropped and batch.counts == {"text": sum(len(processor.learnt(e)) for e in ITEMS)}
-    alone = [summed(bundle.model, processor.collate([e])) for e in ITEMS]
-    assert summed(bundle.model, batch) == pytest.approx(sum(alone), abs=1e-4)
-    together = Task.model_validate("transcribe").predict(bundle, ITEMS)
-    for example, output in zip(ITEMS, together):
-        (again,) = Task.model_validate("transcribe").predict(bundle, [example])
-        assert again["text"] == output["text"] and again["log_prob"] == pytest.approx(output["log_prob"], abs=1e-3)
 
 
 def test_the_inputs_are_those_of_transformers(kind, bundle):
@@ -292,93 +251,6 @@ def test_adapters_are_in_the_attention_unless_configured_otherwise(kind, origins
     ours = build(origins[kind], lora={"rank": 2})
     trained = {name for name, p in ours.model.named_parameters() if p.requires_grad}
     assert len(trained) == 2 * 4 * 2 and all(".self_attn." in n and n.startswith("language_model.") for n in trained)
-
-
-# Through the command line
-
-
-@pytest.fixture(scope="module")
-def eight(corpus, tmp_path_factory):
-    records = records_of(corpus / "train.jsonl")[:8]
-    records = [{**r, "audio_path": str(corpus / r["audio_path"]), "language": "en"} for r in records]
-    return write_records(tmp_path_factory.mktemp("eight") / "train.jsonl", records)
-
-
-@pytest.fixture(scope="module")
-def learnt(kind, origins, eight, tmp_path_factory):
-    """The run in which all weights learnt the eight clips."""
-    folder = tmp_path_factory.mktemp("learnt")
-    model = {"type": "audio_llm", **origins[kind]}
-    return run(folder, "full", model, eight, **FULL[kind], **{"data.max_items": 8, "data.batch_tokens": 4000})
-
-
-def check_learnt(kind, folder, data):
-    """No error, and transformers alone writes the same from the export."""
-    predictions = records_of(folder / "predictions" / "same.jsonl")
-    texts = {p["id"]: p["output"]["text"] for p in predictions}
-    assert texts == {p["id"]: p["reference"]["text"] for p in predictions} and len(texts) == 8
-    script = Path(__file__).with_name("plain_transformers.py")
-    command = [sys.executable, str(script), kind, str(folder / "export")]
-    done = subprocess.run(command, input=data.read_text(), capture_output=True, text=True)
-    assert not done.returncode, done.stderr[-2000:]
-    answers = json.loads(done.stdout.splitlines()[-1])
-    assert [text.strip() for text, _ in answers] == [texts[record["id"]] for record in records_of(data)]
-
-
-@pytest.mark.parametrize("kind", ["voxtral_realtime", "kyutai_speech_to_text"], indirect=True)
-@pytest.mark.slow
-def test_all_weights_learn_eight_clips(kind, learnt, eight, tmp_path):
-    check_learnt(kind, learnt, eight)
-    from stentor.cli import main
-
-    for record in records_of(eight)[:3]:
-        out = tmp_path / record["id"]
-        command = ["transcribe", str(learnt / "export"), record["audio_path"], "--words", "--format", "json"]
-        assert not main([*command, "--out", str(out)])
-        (file,) = out.glob("*.json")
-        words = json.loads(file.read_text())["words"]
-        assert [w["word"] for w in words] == record["text"].split()
-        side = "end" if kind == "voxtral_realtime" else "start"
-        assert all(abs(w[side] - known[side]) < 0.17 for w, known in zip(words, record["words"]))
-
-
-@pytest.mark.slow
-def test_adapters_learn_eight_clips(kind, learnt, eight, tmp_path):
-    """Each word another one, on the model that learnt the first ones."""
-    names = ["one", "two", "three", "four", "five", "six"]
-    other = dict(zip(names, [*names[1:], names[0]]))
-    records = records_of(eight)
-    for record in records:
-        record["text"] = " ".join(other[w] for w in record["text"].split())
-        record["words"] = [{**w, "word": other[w["word"]]} for w in record["words"]]
-    data = write_records(tmp_path / "other.jsonl", records)
-    model = {"type": "audio_llm", "from": str(learnt / "export"), "lora": ADAPTED[kind]}
-    options = {"data.max_items": 8, "data.batch_tokens": 4000}
-    steps = 60 if kind == "voxtral_realtime" else 35
-    folder = run(tmp_path, "lora", model, data, steps=steps, lr=1e-2, **options)
-    assert {p.name for p in (folder / "export").glob("*.safetensors")} == {"adapter_model.safetensors"}
-    check_learnt(kind, folder, data)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lora", [False, True])
-def test_a_run_goes_on_as_if_it_had_not_stopped(kind, lora, origins, eight, tmp_path, rows):
-    model = {"type": "audio_llm", **origins[kind]} | ({"lora": {**ADAPTED[kind], "dropout": 0.1}} if lora else {})
-    options = {
-        "lr": 1e-3,
-        "data.augment.speed": "[0.9, 1.0, 1.1]",
-        "data.augment.spec_augment": "{time_masks: 1, freq_masks: 1}",
-        "train.save_every": 2,
-    }
-    straight = run(tmp_path, "straight", model, eight, steps=4, **options)
-    run(tmp_path, "stopped", model, eight, steps=2, **options)
-    stopped = run(tmp_path, "stopped", model, eight, steps=4, **options)
-    assert "Going on from step 2" in (stopped / "log.txt").read_text()
-    losses = [[(row["step"], row["train/loss"], row["grad_norm"]) for row in rows(f)] for f in (straight, stopped)]
-    assert losses[0] == losses[1] and len(losses[0]) == 4
-    (name,) = (p.name for p in (straight / "export").glob("*.safetensors"))
-    one, two = (load_file(f / "export" / name) for f in (straight, stopped))
-    assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)
 
 
 def test_other_models_have_no_delay(tmp_path):

@@ -237,14 +237,6 @@ def test_a_language_model_is_the_base_of_adapters(published, tmp_path):
 # Stages
 
 
-def test_init_starts_from_an_export(published, tmp_path):
-    first = trained(build())
-    folder = saved(first, tmp_path / "first")
-    second = build(init=str(folder), texts=["other letters", "xyz"])
-    sizes = [len(b.processor.tokenizer) for b in (first, second)]
-    assert sizes[0] == sizes[1], "the tokenizer of the first stage stays: its weights have a row for each of its tokens"
-
-
 def test_init_goes_on_with_the_same_adapters_and_folds_others(published, tmp_path):
     first = trained(of(published, lora=LORA))
     folder = saved(first, tmp_path / "first")

@@ -3,28 +3,24 @@
 import json
 import sys
 
-import numpy as np
 import pytest
-import tiny_speech_llm
-import tiny_voxtral
+import tiny_families
 import torch
+from tiny_families import KINDS, clips
 from torch import nn
 
-from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.pretrained.lora import Lora, inject, is_adapter
 from stentor.models.pretrained.quantize import BYTES, check, dequantized, quantisable, quantize
 from stentor.models.pretrained.quantized_layers import QuantizedLinear
 from stentor.models.pretrained.weights import merged_state, read_weights
-from tiny_configs import QUIET_WAVE, WHISPER
 
 torch.set_num_threads(1)
 
 BITS = ("8bit", "4bit")
 RANKS = {"rank": 2, "alpha": 4, "dropout": 0.0}
-FAMILIES = ("voxtral", "whisper", "ctc", "wavlm", "speech_llm")
+FAMILIES = ("qwen3_asr", "whisper", "ctc_wav2vec2", "ctc_wavlm", "speech_llm")
 
 
 @pytest.fixture(autouse=True)
@@ -33,49 +29,18 @@ def kernels(request):
         pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
 
 
-def section(kind, folder, **keys):
-    """The section `model:` of a tiny model."""
-    if kind == "voxtral":
-        tokenizer = str(tiny_voxtral.write_tokenizer(folder / "tekken"))
-        return {"type": "audio_llm", "config": tiny_voxtral.CONFIG, "tokenizer": tokenizer, "token_rate": 20.0, **keys}
-    if kind == "whisper":
-        return {"type": "seq2seq", "config": WHISPER, **keys}
-    if kind == "speech_llm":
-        return {
-            "type": "speech_llm",
-            "encoder": {"config": tiny_speech_llm.ENCODERS["whisper"]},
-            "llm": {"config": tiny_speech_llm.LLMS["qwen2"]},
-            "tokenizer": {"type": "characters"},
-            **keys,
-        }
-    return {"type": "ctc", "config": {**QUIET_WAVE, "model_type": "wavlm" if kind == "wavlm" else "wav2vec2"}, **keys}
-
-
 def build(kind, folder, **keys):
     """A bundle in evaluation mode whose adapters have moved."""
-    torch.manual_seed(0)
-    term = "ctc" if kind in ("ctc", "wavlm") else "text"
-    texts = ("one two", "three four five")
-    family = Family.model_validate(section(kind, folder, lora=RANKS, **keys))
-    bundle = family.build(TaskRequirements("transcribe", (term,), lambda: iter(texts)))
+    bundle = KINDS[kind].build(folder, lora=RANKS, **keys)
     torch.manual_seed(1)
     for name, parameter in bundle.model.named_parameters():
         if is_adapter(name):
             parameter.data += 0.1 * torch.randn_like(parameter)
-    bundle.model.eval()
     return bundle
 
 
 def loss(bundle):
-    rng = np.random.default_rng(0)
-    items = [
-        Example(str(i), (0.1 * rng.standard_normal(16000 * n)).astype(np.float32), text, "en")
-        for i, (n, text) in enumerate([(1, "one two"), (2, "three four five")])
-    ]
-    batch = bundle.processor.collate(items)
-    outputs = bundle.model(**batch.inputs)
-    (term,) = batch.counts
-    return Loss.model_validate("ctc" if term == "ctc" else "cross_entropy").sum(**outputs[term])
+    return tiny_families.loss(bundle, clips(bundle, 1.0, 2.0, language="en"))
 
 
 def gradients(bundle):
@@ -112,7 +77,7 @@ def test_what_is_quantized(kind, tmp_path):
     """Every frozen linear layer of the parts with adapters; never a head, an embedding, or a part without adapters."""
     bundle = build(kind, tmp_path, quantize="8bit")
     adapted = {n.partition(".")[0] for n, _ in bundle.model.named_parameters() if is_adapter(n)}
-    if kind in ("ctc", "wavlm"):
+    if kind.startswith("ctc"):
         adapted = {f"recogniser.{n.split('.')[1]}" for n, _ in bundle.model.named_parameters() if is_adapter(n)}
     left = [
         n
@@ -191,13 +156,13 @@ def test_merged_exports_hold_plain_weights(kind, bits, tmp_path):
     }
 
 
-@pytest.mark.parametrize("kind", ["whisper", "voxtral"])
+@pytest.mark.parametrize("kind", ["whisper", "qwen3_asr"])
 def test_adapters_alone_are_exported_on_a_base_that_can_be_had(kind, tmp_path):
     base = build(kind, tmp_path, freeze=[])
     base.family.save_merged(base, tmp_path / "base")
     origin = {"from": str(tmp_path / "base"), "lora": RANKS, "quantize": "8bit"}
     torch.manual_seed(0)
-    bundle = Family.model_validate({"type": kind, **origin}).build(TaskRequirements("transcribe", ("text",)))
+    bundle = Family.model_validate({**KINDS[kind].keys, **origin}).build(TaskRequirements("transcribe", ("text",)))
     names = bundle.family.exported_tensor_names(bundle)
     assert names and all(map(is_adapter, names))
     state = bundle.model.state_dict()
@@ -214,8 +179,8 @@ def test_adapters_alone_are_exported_on_a_base_that_can_be_had(kind, tmp_path):
 
 
 def test_storage_of_the_rest_leaves_the_codes_alone(tmp_path):
-    bundle = build("voxtral", tmp_path, quantize="8bit", dtype="bfloat16")
-    plain = build("voxtral", tmp_path, quantize="8bit")
+    bundle = build("qwen3_asr", tmp_path, quantize="8bit", dtype="bfloat16")
+    plain = build("qwen3_asr", tmp_path, quantize="8bit")
     assert bundle.model.language_model.get_input_embeddings().weight.dtype == torch.bfloat16
     for (name, layer), twin in zip(layers(bundle).items(), layers(plain).values(), strict=True):
         assert torch.equal(layer.codes, twin.codes) and torch.equal(layer.scale, twin.scale), name
@@ -244,17 +209,14 @@ def test_it_needs_adapters():
     check("8bit", RANKS)
 
 
-@pytest.mark.parametrize(
-    "kind", [*(pytest.param(k, marks=pytest.mark.slow) for k in ("voxtral", "whisper", "ctc")), "speech_llm"]
-)
-@pytest.mark.long
-def test_families_refuse_it_without_adapters(kind, tmp_path, cli):
-    model = section(kind, tmp_path, quantize="8bit")
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_families_refuse_it_without_adapters(kind, tmp_path, attempt):
+    model = {**KINDS[kind].keys, **KINDS[kind].origin(tmp_path), "quantize": "8bit"}
     lines = [f"model: {json.dumps(model)}", "task: transcribe", 'data: {train: [{type: jsonl, path: "x.jsonl"}]}']
     (tmp_path / "run.yaml").write_text("\n".join(lines))
-    done = cli("config", "check", tmp_path / "run.yaml", check=False)
-    assert done.returncode == 2
-    assert "run.yaml:1: 'model.quantize': weights in 8 or 4 bits cannot be trained themselves: add" in done.stderr
+    code, said = attempt("config", "check", tmp_path / "run.yaml")
+    assert code == 2
+    assert "run.yaml:1: 'model.quantize': weights in 8 or 4 bits cannot be trained themselves: add" in said
 
 
 def test_missing_kernels_are_named(tmp_path, monkeypatch):
@@ -267,7 +229,7 @@ def test_missing_kernels_are_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.long
-def test_a_few_steps_through_the_command_line(bits, corpus, tmp_path, cli):
+def test_a_few_steps_through_the_command_line(bits, corpus, tmp_path, here):
     base = build("whisper", tmp_path)
     base.family.save_merged(base, tmp_path / "base")
     model = {"type": "seq2seq", "from": str(tmp_path / "base"), "lora": RANKS, "quantize": bits}
@@ -278,14 +240,14 @@ def test_a_few_steps_through_the_command_line(bits, corpus, tmp_path, cli):
         "  batch_tokens: 4000\n  max_items: 2\n  workers: 0\n"
         "optim: {lr: 1e-2}\ntrain: {steps: 2, eval_every: 2, device: cpu}\n"
     )
-    cli("train", tmp_path / "run.yaml")
+    here("train", tmp_path / "run.yaml")
     results = json.loads((tmp_path / "a" / "results.json").read_text())
     plain = build("whisper", tmp_path)
     parts = {n: sum(p.numel() for p in m.parameters()) for n, m in plain.parts().items()}
     assert {n: row["total"] for n, row in results["parameters"]["parts"].items()} == parts
     weights, adapters = read_weights(tmp_path / "a" / "export")
     assert not weights and any(t.abs().sum() > 0 for n, t in adapters.items() if ".lora_B." in n)
-    cli("train", tmp_path / "run.yaml", "train.steps=3", "train.eval_every=3")  # from the checkpoint, quantised anew
+    here("train", tmp_path / "run.yaml", "train.steps=3", "train.eval_every=3")  # from the checkpoint, quantised anew
     log = (tmp_path / "a" / "log.txt").read_text()
     assert "Going on from step 2 of 3" in log
 

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_audio_llm import LENGTHS, examples, export, loss, plain, shake
+from tiny_audio_llm import LENGTHS, examples, loss, plain
+from tiny_families import save, shake
 from tiny_qwen3_asr import CONFIG, build, model_class, reference_loss, request, write_processor
 from tiny_runs import from_scratch, records_of, write_records, write_run
 
@@ -217,7 +218,7 @@ def test_an_export_has_each_weight_once_and_both_end_tokens(tokenizer, tmp_path)
 
     bundle = build(tokenizer)
     shake(bundle)
-    export(bundle, tmp_path)
+    save(bundle, tmp_path)
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")  # it is the embeddings
     theirs = AutoModelForSpeechSeq2Seq.from_pretrained(tmp_path)
     assert theirs.config.model_type == "qwen3_asr"

@@ -5,7 +5,8 @@ import pickle
 
 import pytest
 import torch
-from tiny_seq2seq import CONFIGS, LORA, answers, build, example, family, loss, save, shake
+from tiny_families import save, shake
+from tiny_seq2seq import CONFIGS, LORA, answers, build, example, family, loss
 
 from stentor.errors import ConfigError, DataError
 from stentor.models.base import Family, TaskRequirements
@@ -66,16 +67,6 @@ def test_the_loss_of_a_batch_is_the_sum_of_the_models_own_of_its_clips(kind, tin
     assert batch.counts["text"] == texts + len(CLIPS) * (2 if kind == "whisper" else 1)
 
 
-def test_a_batch_is_its_items_one_by_one(tiny):
-    clips = [*CLIPS, example(0.05, "very short"), example(3.003, "long and not a whole number of frames")]
-    alone = [loss(tiny, clip).item() for clip in clips]
-    assert loss(tiny, *clips).item() == pytest.approx(sum(alone), abs=1e-4 * sum(alone))
-    for options in ({}, {"beams": 3}):
-        for (ids, log_probs, *_), clip in zip(answers(tiny, *clips, **options), clips):
-            ((alone_ids, alone_log_probs, *_),) = answers(tiny, clip, **options)
-            assert ids == alone_ids and log_probs == pytest.approx(alone_log_probs, abs=1e-4)
-
-
 def test_padding_is_not_looked_at(tiny):
     """Whatever stands behind a clip, in features that have a length."""
     batch = tiny.processor.collate(CLIPS)
@@ -109,18 +100,6 @@ def test_a_frozen_half_has_no_trainable_parameter_and_stays_in_evaluation_mode(k
     assert all(p.grad is not None for n, p in bundle.model.named_parameters() if n in trained)
 
 
-def test_every_weight_learns_with_and_without_checkpoints(kind):
-    def gradients(**keys):
-        bundle = build(kind, **keys)
-        loss(bundle, *CLIPS).backward()
-        trained = {n for n, p in bundle.model.named_parameters() if p.requires_grad}
-        return trained, {n: p.grad for n, p in bundle.model.named_parameters() if p.grad is not None}
-
-    trained, plainly = gradients()
-    assert trained == set(plainly)
-    torch.testing.assert_close(gradients(gradient_checkpointing=True)[1], plainly, rtol=1e-5, atol=1e-6)
-
-
 def test_adapters_lie_in_both_halves_and_nothing_else_is_trained(kind):
     names = {n for n, p in build(kind, lora=LORA).model.named_parameters() if p.requires_grad}
     assert all(".lora_" in n for n in names)
@@ -131,34 +110,6 @@ def test_adapters_lie_in_both_halves_and_nothing_else_is_trained(kind):
             "v_proj",
             "out_proj" if kind == "whisper" else "o_proj",
         }
-
-
-def test_exports_come_back(kind, plain, tmp_path):
-    base = plain[2]
-    for name, keys in {
-        "full": {},
-        "lora": {"from": str(base), "lora": LORA},
-        "continued": {"init": str(base), "lora": LORA},
-    }.items():
-        bundle = shake(build(kind, **keys))
-        bundle.model.eval()
-        folder = save(bundle, tmp_path / name)
-        weights = {p.name for p in folder.glob("*.safetensors")}
-        assert weights == ({"adapter_model.safetensors"} if name == "lora" else {"model.safetensors"})
-        again = type(bundle.family).load(folder)
-        assert not any("lora_" in n for n in again.model.state_dict())
-        torch.testing.assert_close(loss(again, *CLIPS), loss(bundle, *CLIPS), rtol=1e-4, atol=1e-4)
-        assert again.family.facts() is MODELS[kind]
-        trainable = type(bundle.family).load(folder, trainable=True)
-        assert {n for n, p in trainable.model.named_parameters() if p.requires_grad} == {
-            n for n, p in bundle.model.named_parameters() if p.requires_grad
-        }
-        bundle.family.save_merged(bundle, tmp_path / f"{name}-merged")
-        merged = type(bundle.family).load(tmp_path / f"{name}-merged")
-        torch.testing.assert_close(loss(merged, *CLIPS), loss(bundle, *CLIPS), rtol=1e-4, atol=1e-4)
-        moved = build(kind, **{**keys, "init": str(folder), "lora": None})
-        moved.model.eval()
-        torch.testing.assert_close(loss(moved, *CLIPS), loss(bundle, *CLIPS), rtol=1e-4, atol=1e-4)
 
 
 def test_peft_reads_the_adapters(kind, plain, tmp_path):

@@ -1,13 +1,14 @@
 """The family `transducer`: an encoder with a GRU and a joint learns, decodes the same in any batch, and times words."""
 
 import json
-import pickle
 
 import numpy as np
 import pytest
 import soundfile
 import torch
 from safetensors.torch import load_file
+from tiny_transducers import OWN as MODEL
+from tiny_transducers import OWN_LORA as LORA
 
 from stentor.cli import main
 from stentor.commands.quickstart import CONFIGS
@@ -16,28 +17,11 @@ from stentor.config.load import stage_configs
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
-from stentor.losses.rnnt import RNNTLoss
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.decoding.transducer import greedy
-from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
 
-QUIET = dict.fromkeys(("dropout", "dropout_positions", "activation_dropout", "attention_dropout", "layerdrop"), 0.0)
-ENCODER = {
-    "model_type": "parakeet_encoder",
-    "hidden_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 96,
-    "subsampling_conv_channels": 8,
-    "num_mel_bins": 40,
-    "subsampling_factor": 4,
-    "conv_kernel_size": 9,
-    **QUIET,
-}
-MODEL = {"type": "transducer", "encoder": {"config": ENCODER}, "predictor": {"hidden": 48}, "ctc": {}, "times": True}
-LORA = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["encoder.*_proj"]}}
 TEXTS = ("one two three", "nine eight", "zero zero seven", "six")
 SECONDS = (1.3, 0.9, 4.07, 0.5)
 
@@ -54,33 +38,6 @@ def examples():
         Example(f"clip{i}", rng.standard_normal(round(16000 * seconds)).astype(np.float32) / 10, text)
         for i, (seconds, text) in enumerate(zip(SECONDS, TEXTS))
     ]
-
-
-def losses(bundle, items):
-    batch = bundle.processor.collate(items)
-    with torch.no_grad():
-        outputs = bundle.model(**batch.inputs)
-    return RNNTLoss().sum(**outputs["rnnt"]), batch
-
-
-def test_a_batch_is_its_items():
-    bundle = build()
-    bundle.model.eval()
-    torch.nn.init.normal_(bundle.model.joint.head.weight, std=1.0)  # an untrained one writes blanks alone
-    together, batch = losses(bundle, examples())
-    alone = [losses(bundle, [example])[0] for example in examples()]
-    torch.testing.assert_close(together, sum(alone), rtol=1e-4, atol=1e-4)
-    assert batch.counts["rnnt"] == sum(map(len, TEXTS)) and batch.tokens == sum(
-        bundle.processor.frames(len(e.audio)) for e in examples()
-    )
-    task = Task.model_validate({"type": "transcribe"})
-    answers = task.predict(bundle, examples())
-    one_by_one = [task.predict(bundle, [example])[0] for example in examples()]
-    assert [a["text"] for a in answers] == [a["text"] for a in one_by_one] and any(a["words"] for a in answers)
-    for a, b in zip(answers, one_by_one):
-        times_a, times_b = ([(w["word"], w["start"], w["end"]) for w in answer["words"]] for answer in (a, b))
-        assert times_a == times_b
-        assert a["log_prob"] == pytest.approx(b["log_prob"], abs=1e-4)
 
 
 class Scripted:
@@ -153,29 +110,6 @@ def test_words_are_where_the_times_head_says():
         inputs = bundle.processor.collate([first], labels=False).inputs
         (seconds,) = bundle.model._token_seconds(inputs, [[(3, 4), (7, 8)]])
     assert [t for span in seconds for t in span] == pytest.approx([0.14, 0.18, 0.3, 0.34])
-
-
-def test_every_trained_parameter_gets_a_gradient():
-    for lora in ({}, LORA):
-        bundle = build(**lora)
-        for name, parameter in bundle.model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(parameter)
-        batch = bundle.processor.collate(examples())
-        outputs = bundle.model(**batch.inputs)
-        (
-            RNNTLoss().sum(**outputs["rnnt"]) + outputs["ctc"]["log_probs"].sum() + outputs["times"]["logits"].sum()
-        ).backward()
-        trained = {n: p for n, p in bundle.model.named_parameters() if p.requires_grad}
-        assert all(p.grad is not None for p in trained.values())
-        assert any("lora" in n for n in trained) == bool(lora) and any(n.startswith("joint") for n in trained)
-
-
-def test_the_processor_travels_to_loader_workers():
-    processor = build().processor
-    processor.features(examples()[:1])
-    again = pickle.loads(pickle.dumps(processor))
-    torch.testing.assert_close(again.collate(examples()).inputs, processor.collate(examples()).inputs)
 
 
 @pytest.mark.parametrize(
@@ -311,18 +245,3 @@ def test_adapters_learn_and_go_on(learnt, run_file):
     assert wer(folder) < 0.05
     adapters = load_file(folder / "export" / "adapter_model.safetensors")
     assert adapters and all(".lora_" in name for name in adapters)
-
-
-def test_a_run_resumes_exactly(run_file):
-    noisy = [
-        "data.augment.speed=[0.9, 1.0, 1.1]",
-        "model.predictor.dropout=0.1",
-        "data.max_items=4",
-        "train.save_every=2",
-    ]
-    straight = train(run_file, "straight", *noisy, "train.steps=5")
-    train(run_file, "resumed", *noisy, "train.steps=3")
-    resumed = train(run_file, "resumed", *noisy, "train.steps=5")
-    assert "Going on from step 3" in (resumed / "log.txt").read_text()
-    one, other = (load_file(folder / "export" / "model.safetensors") for folder in (straight, resumed))
-    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)

@@ -91,19 +91,6 @@ def test_linear_attention_learns_too(run):
     assert scores["wer"]["value"] < 0.3 and scores["perplexity"]["value"] < 1.7
 
 
-@pytest.mark.long
-def test_a_run_that_went_on_is_the_straight_run(run):
-    """With dropout, whose randomness goes on as well."""
-    noisy = ["model.shared={d_model: 32, layers: 1, heads: 2, dropout: 0.2, conv_kernel: 5}", "data.max_items=4"]
-    last = ["train.use=last", "train.save_every=2"]
-    straight = train(run, "straight", *noisy, *last, "train.steps=7")
-    resumed = train(run, "resumed", *noisy, *last, "train.steps=3")
-    train(run, "resumed", *noisy, *last, "train.steps=7")
-    assert "Going on from step 3" in (resumed / "log.txt").read_text()
-    one, other = (load_file(folder / "export" / "model.safetensors") for folder in (straight, resumed))
-    assert one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-
-
 @pytest.mark.slow
 def test_accumulated_steps_are_the_same(run):
     """One batch of 16 clips, and four of 4."""

@@ -9,6 +9,7 @@ import torch
 import transformers
 from huggingface_hub import HfApi
 from lhotse import MonoCut
+from tiny_families import save
 from tiny_tts import CONFIGS, SAID, build, examples, plain_inputs, write_csm
 
 from stentor.data.batch import Example
@@ -36,8 +37,7 @@ def bundle(kind, tmp_path_factory):
 @pytest.fixture(scope="module")
 def export(bundle, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export") / "model"
-    write(bundle, folder)
-    return folder
+    return save(bundle, folder)
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,6 @@ def plain(bundle, export):
     model, info = getattr(transformers, bundle.processor.architecture).from_pretrained(export, output_loading_info=True)
     assert not any(info.values())
     return model.eval(), transformers.AutoProcessor.from_pretrained(export)
-
-
-def write(bundle, folder):
-    state = bundle.model.state_dict()
-    bundle.family.save(bundle, {name: state[name] for name in bundle.family.exported_tensor_names(bundle)}, folder)
 
 
 def clips(bundle, *seconds: float) -> list[np.ndarray]:
@@ -98,16 +93,6 @@ def test_records_that_are_longer_than_the_model_are_left_out(kind, bundle, monke
         monkeypatch.undo()
 
 
-def test_items_do_not_depend_on_their_batch(bundle):
-    items = examples(bundle)
-    together, count = loss_of(bundle, items)
-    alone = [loss_of(bundle, [e]) for e in items]
-    assert together == pytest.approx(sum(loss for loss, _ in alone), rel=1e-6) and count == sum(n for _, n in alone)
-    padded = bundle.processor.collate(items).inputs
-    (single,) = (bundle.processor.collate([items[0]]).inputs["input_ids"],)
-    assert torch.equal(padded["input_ids"][:1, : single.shape[1]], single)
-
-
 def test_what_is_spoken_depends_on_prompt_and_seed_alone(bundle):
     processor, model = bundle.processor, bundle.model
     codes = examples(bundle)[1].extra["codes"]
@@ -153,34 +138,6 @@ def test_exports_load_again_and_hold_the_codec(bundle, export, kind):
         assert processor.prompt_ids("one", None) == bundle.processor.prompt_ids("one", None)
     facts = json.loads((export / "config.json").read_text())
     assert facts["model_type"] == kind and facts["architectures"] == [bundle.processor.architecture]
-
-
-@pytest.mark.slow
-def test_adapters_are_what_peft_loads(bundle, export, tmp_path):
-    from peft import PeftModel
-
-    adapted = build(bundle.model.config.model_type, tmp_path, **{"from": str(export), "lora": LORA})
-    trained = {n for n, p in adapted.model.named_parameters() if p.requires_grad}
-    assert trained and all(".lora_" in name for name in trained)
-    torch.manual_seed(5)
-    for name, parameter in adapted.model.named_parameters():
-        if name in trained:
-            torch.nn.init.normal_(parameter, std=0.3)
-    adapted.model.eval()
-    write(adapted, tmp_path / "adapters")
-    assert not list((tmp_path / "adapters").glob("model*"))
-    items = examples(bundle)[:2]
-    (loss, _), (before, _) = loss_of(adapted, items), loss_of(bundle, items)
-    assert abs(loss - before) > 1e-3 * before
-    base = getattr(transformers, bundle.processor.architecture).from_pretrained(export)
-    plain = PeftModel.from_pretrained(base, tmp_path / "adapters").merge_and_unload()
-    bundle.family.save_merged(adapted, tmp_path / "merged")
-    ours = type(bundle.family).load(tmp_path / "merged").model.state_dict()
-    for name, tensor in plain.state_dict().items():
-        assert torch.allclose(tensor, ours[name], atol=1e-6), name
-    again = type(bundle.family).load(tmp_path / "adapters", trainable=True)
-    again.model.eval()
-    assert loss_of(again, items)[0] == pytest.approx(loss, rel=1e-6)
 
 
 def test_guided_models_are_trained_without_text_too(bundle):

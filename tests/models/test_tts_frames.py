@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_tts_frames import CONFIGS, TEXTS, build, clip, codes_of, examples, save, write
+from tiny_families import save
+from tiny_tts_frames import CONFIGS, TEXTS, build, clip, codes_of, examples, write
 
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
@@ -229,39 +230,6 @@ def test_chance_and_voices(bundles, folders, kind):
     assert np.array_equal(together[0], again[0])
     assert not np.array_equal(together[0][:, :4], together[1][:, :4])
     assert not np.array_equal(together[0][:, :4], together[2][:, :4])
-
-
-@pytest.mark.parametrize("kind", ["higgs_audio_v2", "pocket_tts"])
-def test_adapters_are_loaded_by_peft(bundles, kind, tmp_path):
-    from peft import PeftModel
-
-    base = save(bundles[kind], tmp_path / "base")
-    section = {"type": "tts", "from": str(base), "lora": {"rank": 4}, **SURE}
-    bundle = Family.model_validate(section).build(TaskRequirements("speak", ("codes",)))
-    trained = {n for n, p in bundle.model.named_parameters() if p.requires_grad}
-    assert trained and all("lora" in name for name in trained)
-    items = examples(bundle)
-    optimizer = torch.optim.SGD([p for p in bundle.model.parameters() if p.requires_grad], 0.01)
-    before = sums(bundle, items)
-    for _ in range(2):
-        optimizer.zero_grad()
-        outputs = bundle.model(**bundle.processor.collate(items).inputs)
-        (sum(o["loss"] for o in outputs.values()) / 100).backward()
-        optimizer.step()
-    after = sums(bundle, items)
-    assert after != before
-    folder = save(bundle, tmp_path / "adapters")
-    assert (folder / "adapter_model.safetensors").is_file() and not (folder / "model.safetensors").exists()
-    loaded = TTS.load(folder)
-    assert sums(loaded, items) == pytest.approx(after, rel=1e-4)
-    import transformers
-
-    plain = getattr(transformers, bundle.processor.architecture).from_pretrained(base)
-    plain = PeftModel.from_pretrained(plain, folder).merge_and_unload().eval()
-    with torch.no_grad():
-        loss = bundle.processor.loss(plain, bundle.processor.collate(items).inputs)
-    values = {f"codes_{k}": float(v) for k, v in loss.items()} if isinstance(loss, dict) else {"codes": float(loss)}
-    assert values == pytest.approx(after, rel=1e-4)
 
 
 def test_wrong_settings(bundles, folders, tmp_path):

@@ -2,12 +2,12 @@
 
 import pickle
 
-import numpy as np
 import pytest
 import tiny_turns
 import torch
 import transformers
 from tiny_audio_llm import labels_of, loss
+from tiny_turns import TURNS, examples
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
@@ -15,11 +15,6 @@ from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Family, TaskRequirements
 
 torch.set_num_threads(1)
-
-TURNS = [
-    {"speaker": 0, "start": 0.0, "end": 0.5, "text": 'say "one" two'},
-    {"speaker": 1, "start": 0.4, "end": 1.0, "text": "é 日本"},
-]
 
 
 @pytest.fixture(scope="module", params=tiny_turns.CONFIGS)
@@ -32,12 +27,6 @@ def bundle(request, tmp_path_factory):
     built = Family.model_validate(section).build(TaskRequirements("who_said_what", ("text",)))
     built.model.eval()
     return built
-
-
-def examples(bundle, seconds=(0.7, 5.3, 9.1)):
-    rng, rate = np.random.default_rng(0), bundle.processor.sample_rate
-    audios = [(0.1 * rng.standard_normal(round(s * rate))).astype(np.float32) for s in seconds]
-    return [Example(str(i), a, "one two", extra={"turns": TURNS}) for i, a in enumerate(audios)]
 
 
 def theirs(bundle, item):
@@ -74,21 +63,6 @@ def test_loss_and_greedy_answers_are_transformers_own(bundle):
         ((ids, *_),) = bundle.model.generate(asked, [8], {bundle.processor.eos_id})
         generated = model.generate(**expected, **options, do_sample=False, max_new_tokens=8)
         assert generated[0, expected["input_ids"].shape[1] :].tolist()[: len(ids)] == ids
-
-
-def test_a_batch_is_its_items(bundle):
-    items, processor = examples(bundle), bundle.processor
-    assert loss(bundle, items) == pytest.approx(sum(loss(bundle, [item]) for item in items), rel=1e-6, abs=1e-3)
-
-    def answers(batch):
-        return bundle.model.generate(
-            processor.collate(batch, labels=False).inputs, [8] * len(batch), {processor.eos_id}
-        )
-
-    for (ids, log_probs, *_), ((alone, expected, *_),) in zip(
-        answers(items), [answers([item]) for item in items], strict=True
-    ):
-        assert ids == alone and log_probs == pytest.approx(expected, abs=1e-4)
 
 
 def test_answers_are_read_back(bundle):

@@ -1,5 +1,5 @@
 """Models that say who speaks, through the command line: tiny ones learn eight conversations of two built-in voices by
-heart, stop by themselves, go on exactly, and their transcripts name speakers in every format."""
+heart, stop by themselves, and their transcripts name speakers in every format."""
 
 import json
 import subprocess
@@ -10,8 +10,7 @@ import pytest
 import soundfile
 import tiny_turns
 import torch
-from safetensors.torch import load_file
-from tiny_runs import records_of, write_records
+from tiny_runs import records_of, run, write_records
 
 from stentor.data.load_audio import load_audio
 from stentor.data.turns import turns_of
@@ -39,24 +38,11 @@ def write_audio(path, cut, rate):
     soundfile.write(path, load_audio(cut, rate), rate, subtype="FLOAT")
 
 
-def run(folder, name, model, source, *, steps, lr=3e-3, **options):
-    """Train through the command line on a source, which is evaluated too; the run's folder."""
-    from stentor.cli import main
-
-    config = {
-        "name": name,
-        "output": str(folder / "runs"),
-        "task": {"type": "who_said_what", "normalizer": "none"},
-        "model": {"type": "audio_llm", "max_text_tokens": 400, "token_rate": 20.0, **model},
-        "data": {"train": [source], "eval": {"same": source}, "batch_tokens": 4000, "max_items": 8, "workers": 0},
-        "optim": {"type": "adamw", "lr": lr, "weight_decay": 0.0},
-        "schedule": {"type": "cosine", "warmup_steps": 5},
-        "train": {"steps": steps, "log_every": 5, "eval_every": 1000, "save_every": 1000, "device": "cpu"},
-    }
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps(config))
-    assert not main(["train", str(path), *(f"{k}={v}" for k, v in options.items())])
-    return folder / "runs" / name
+def train(folder, name, model, data, *, steps, lr=3e-3):
+    """The run's folder."""
+    options = {"task.type": "who_said_what", "data.batch_tokens": 4000, "data.max_items": 8, "schedule.type": "cosine"}
+    section = {"type": "audio_llm", "max_text_tokens": 400, "token_rate": 20.0, **model}
+    return run(folder, name, section, data, steps=steps, lr=lr, **options)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -75,7 +61,7 @@ def scratch(kind, tmp_path_factory):
 def learnt(kind, scratch, tmp_path_factory):
     """The run in which all weights learnt eight conversations."""
     folder = tmp_path_factory.mktemp("learnt")
-    return run(folder, "full", scratch, conversations(0), steps=STEPS[kind])
+    return train(folder, "full", scratch, conversations(0), steps=STEPS[kind])
 
 
 @pytest.fixture(scope="module")
@@ -142,35 +128,13 @@ def test_adapters_learn_conversations(kind, learnt, recordings, tmp_path):
             turn["text"] = " ".join(other[word] for word in turn["text"].split())
     data = write_records(tmp_path / "other.jsonl", records)
     model = {"from": str(learnt / "export"), "lora": LORA}
-    folder = run(tmp_path, "lora", model, {"type": "jsonl", "path": str(data)}, steps=90, lr=1e-2)
+    folder = train(tmp_path, "lora", model, data, steps=90, lr=1e-2)
     assert {p.name for p in (folder / "export").glob("*.safetensors")} == {"adapter_model.safetensors"}
     outputs = {p["id"]: p["output"]["segments"] for p in check_learnt(folder)}
     for record, turns in zip(records, plain_answers(kind, folder / "export", data), strict=True):
         ours = [(s["start"], s["end"], s["text"]) for s in outputs[record["id"]]]
         assert [text for _, _, text in turns] == [text for _, _, text in ours]
         assert [turn[:2] for turn in turns] == [pytest.approx(turn[:2], abs=0.02) for turn in ours]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lora", [None, {"rank": 2, "dropout": 0.1}])
-def test_a_run_goes_on_as_if_it_had_not_stopped(lora, scratch, recordings, tmp_path, rows):
-    model, source = {**scratch, "lora": lora}, {"type": "jsonl", "path": str(recordings), "limit": 4}
-    options = {
-        "data.max_items": 2,
-        "data.augment.speed": "[0.9, 1.0, 1.1]",
-        "train.log_every": 1,
-        "train.save_every": 2,
-        "train.use": "last",  # the best may be that of step 2
-        "schedule.type": "constant",
-    }
-    straight = run(tmp_path, "straight", model, source, steps=4, **options)
-    run(tmp_path, "stopped", model, source, steps=2, **options)
-    stopped = run(tmp_path, "stopped", model, source, steps=4, **options)
-    assert "Going on from step 2" in (stopped / "log.txt").read_text()
-    losses = [[(row["step"], row["train/loss"], row["grad_norm"]) for row in rows(f)] for f in (straight, stopped)]
-    assert losses[0] == losses[1] and len(losses[0]) == 4
-    one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, stopped))
-    assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)
 
 
 def test_transcripts_name_speakers_in_every_format(learnt, tmp_path):

@@ -7,7 +7,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tiny_seq2seq import LORA, answers, build, example, family, loss, save
+from tiny_families import save
+from tiny_seq2seq import LORA, answers, build, example, family, loss
 from tokenizers.models import BPE
 
 from stentor.errors import ConfigError, DataError

@@ -61,17 +61,3 @@ def plain(bundle, model_class):
     model = model_class(bundle.model.config)
     model.load_state_dict({transformers_name(n): t for n, t in bundle.model.state_dict().items()})
     return model.eval()
-
-
-def shake(bundle, size=0.05):
-    """Change what is trained, as training would."""
-    torch.manual_seed(1)
-    for parameter in bundle.model.parameters():
-        if parameter.requires_grad:
-            parameter.data.add_(size * torch.randn_like(parameter))
-
-
-def export(bundle, folder: Path) -> Path:
-    state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n].clone() for n in bundle.family.exported_tensor_names(bundle)}, folder)
-    return folder

@@ -1,10 +1,12 @@
 """Tiny models on the frame grid, Voxtral Realtime and Kyutai STT, with processors made offline."""
 
-import json
 from pathlib import Path
 
-WORDS = 2000  # subwords of the tokenizer of Voxtral Realtime, the 256 bytes first
-SPECIAL = 100
+import numpy as np
+import tiny_voxtral
+
+from stentor.data.batch import Example
+
 REALTIME = {
     "model_type": "voxtral_realtime",
     "audio_config": {
@@ -58,38 +60,15 @@ TEXTS = ("zero one two three four", "five six seven eight nine", "a b c d e")
 
 def write_tekken(folder: Path) -> Path:
     """A tekken.json with few words, the special tokens of streams and the audio settings of Voxtral Realtime."""
-    import mistral_common
-    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-
-    data = Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
-    facts = json.loads(data.read_text(encoding="utf-8"))
-    facts.pop("image", None)
-    facts["vocab"] = facts["vocab"][:WORDS]
-    special = {t["rank"]: dict(t) for t in Tekkenizer.DEPRECATED_SPECIAL_TOKENS}
-    for rank, token in ((24, "[AUDIO]"), (25, "[BEGIN_AUDIO]"), (32, "[STREAMING_PAD]"), (33, "[STREAMING_WORD]")):
-        special[rank] = {"rank": rank, "token_str": token, "is_control": True}
-    for rank in range(SPECIAL):
-        special.setdefault(rank, {"rank": rank, "token_str": f"<SPECIAL_{rank}>", "is_control": True})
-    facts["special_tokens"] = [special[rank] for rank in sorted(special)]
-    facts["config"] |= {
-        "num_vocab_tokens": WORDS,
-        "default_vocab_size": SPECIAL + WORDS,
-        "default_num_special_tokens": SPECIAL,
-        "version": "v7",
-    }
-    facts["audio"] = {
-        "sampling_rate": 16000,
-        "frame_rate": 12.5,
-        "audio_encoding_config": {"num_mel_bins": 128, "hop_length": 160, "window_size": 400},
+    tokens = {24: "[AUDIO]", 25: "[BEGIN_AUDIO]", 32: "[STREAMING_PAD]", 33: "[STREAMING_WORD]"}
+    audio = {
         "transcription_format": "streaming",
         "transcription_delay_ms": 480,
         "streaming_look_ahead_ms": 2.5,
         "streaming_look_back_ms": 52.5,
         "streaming_n_left_pad_tokens": 32,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tekken.json").write_text(json.dumps(facts))
-    return folder
+    return tiny_voxtral.write_tekken(folder, 2000, tokens, audio)
 
 
 def kyutai_processor(delay: float = 0.5):
@@ -141,3 +120,16 @@ def spread_codes(codec) -> None:
             frames = rest.transpose(1, 2).flatten(0, 1)
             book.embed_sum.copy_(frames[torch.randperm(len(frames))[: len(book.embed_sum)]])
             rest = rest - layer.decode(layer.encode(rest))
+
+
+def item(name, seconds, text):
+    """Noise of which each word of the text has an even share; as 16 bits hold it, as which it reaches transformers."""
+    rng = np.random.default_rng(len(text))
+    audio = (rng.integers(-3000, 3000, round(seconds * 16000)) / 32768).astype(np.float32)
+    words = text.split()
+    share = seconds / max(len(words), 1)
+    times = [{"word": w, "start": share * i, "end": share * (i + 0.8)} for i, w in enumerate(words)]
+    return Example(name, audio, text, "en", extra={"times": times})
+
+
+ITEMS = [item("a", 2.0, "zero one two"), item("b", 3.33, "five six seven eight nine"), item("c", 0.5, "four")]

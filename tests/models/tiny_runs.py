@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import tiny_frame_grid
 import tiny_seq2seq
+import tiny_transducers
 import tiny_voxtral
 from tiny_audio_llms import TINY
+from tiny_ctc import QUIET_MEL
 
 # Large enough to learn four clips in seconds.
 VOXTRAL = {
@@ -26,6 +29,9 @@ SECTIONS = {
         name: {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 10.0}
         for name in ("qwen3_asr", "glmasr", "granite_speech", "fun_asr_nano")
     },
+    **{name: {"type": "audio_llm"} for name in ("voxtral_realtime", "kyutai_speech_to_text")},
+    **{name: {"type": "transducer"} for name in ("parakeet_tdt", "parakeet_rnnt")},
+    "parakeet_ctc": {"type": "ctc"},
 }
 
 
@@ -33,6 +39,16 @@ def from_scratch(family: str, folder: Path) -> dict:
     """The section `model:` of a model with untrained weights; what its tokenizer needs is written to `folder`."""
     if family in SEQ2SEQ:
         origin = {"config": tiny_seq2seq.CONFIGS[family]}
+    elif family == "parakeet_ctc":
+        origin = {"config": QUIET_MEL}
+    elif family in tiny_transducers.CONFIGS:
+        # What is learnt by heart is written at once, of a frame many tokens.
+        config = {"model_type": family, **tiny_transducers.CONFIGS[family], "max_symbols_per_step": 10}
+        origin = {"config": config}
+    elif family == "voxtral_realtime":
+        origin = {"config": tiny_frame_grid.REALTIME, "tokenizer": str(tiny_frame_grid.write_tekken(folder))}
+    elif family == "kyutai_speech_to_text":
+        origin = {"from": str(tiny_frame_grid.write_kyutai(folder))}
     elif family == "voxtral":
         origin = {"config": VOXTRAL, "tokenizer": str(tiny_voxtral.write_tokenizer(folder))}
     else:
@@ -40,9 +56,9 @@ def from_scratch(family: str, folder: Path) -> dict:
     return {**SECTIONS[family], **origin}
 
 
-def write_run(folder: Path, name: str, model: dict, data: Path, *, steps: int, lr: float) -> Path:
-    """A run's config; its run folder is `runs` / `name` beside it."""
-    manifest = {"type": "jsonl", "path": str(data)}
+def write_run(folder: Path, name: str, model: dict, data: Path | dict, *, steps: int, lr: float) -> Path:
+    """A run's config, of a manifest or another source; its run folder is `runs` / `name` beside it."""
+    manifest = data if isinstance(data, dict) else {"type": "jsonl", "path": str(data)}
     config = {
         "name": name,
         "output": str(folder / "runs"),
@@ -58,7 +74,7 @@ def write_run(folder: Path, name: str, model: dict, data: Path, *, steps: int, l
     return path
 
 
-def run(folder: Path, name: str, model: dict, data: Path, *, steps: int, lr: float, **options) -> Path:
+def run(folder: Path, name: str, model: dict, data: Path | dict, *, steps: int, lr: float, **options) -> Path:
     """Train through the command line; the run's folder."""
     from stentor.cli import main
 

@@ -65,21 +65,6 @@ def loss(bundle, *examples):
     return CrossEntropy().sum(**bundle.model(**bundle.processor.collate(examples).inputs)["text"])
 
 
-def shake(bundle):
-    """As after training: every trainable parameter has moved."""
-    torch.manual_seed(1)
-    for parameter in bundle.model.parameters():
-        if parameter.requires_grad:
-            parameter.data.add_(0.1 * torch.randn_like(parameter))
-    return bundle
-
-
-def save(bundle, folder):
-    state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
-    return folder
-
-
 def answers(bundle, *examples, **options):
     bundle.model.eval()
     inputs = bundle.processor.collate(examples, labels=False).inputs

@@ -3,6 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from stentor.data.batch import Example
+
+QUIET = dict.fromkeys(("dropout", "dropout_positions", "activation_dropout", "attention_dropout", "layerdrop"), 0.0)
 ENCODER = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -12,9 +17,8 @@ ENCODER = {
     "num_mel_bins": 40,
     "subsampling_factor": 4,
     "initializer_range": 0.1,
-    **dict.fromkeys(("dropout", "dropout_positions", "activation_dropout", "attention_dropout", "layerdrop"), 0.0),
+    **QUIET,
 }
-"""Without dropout."""
 DECODER = {"decoder_hidden_size": 32, "num_decoder_layers": 2, "max_symbols_per_step": 3}
 STREAMING = {**ENCODER, "sliding_window": 9, "default_num_lookahead_tokens": 3}
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -27,6 +31,23 @@ BLANK_BIAS = {"parakeet_tdt": 2.0, "parakeet_rnnt": 4.0, "nemotron_asr_streaming
 """With which random weights write a little."""
 PIECES = ["<unk>", "<pad>", "▁", *"efghinorstuvwxz", "on", "one", "▁one", "tw", "two", "▁two"]
 MERGES = [("o", "n"), ("on", "e"), ("▁", "one"), ("t", "w"), ("tw", "o"), ("▁", "two")]
+
+OWN_ENCODER = {
+    "model_type": "parakeet_encoder",
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "subsampling_conv_channels": 8,
+    "num_mel_bins": 40,
+    "subsampling_factor": 4,
+    "conv_kernel_size": 9,
+    **QUIET,
+}
+OWN = {"type": "transducer", "encoder": {"config": OWN_ENCODER}, "predictor": {"hidden": 48}, "ctc": {}, "times": True}
+OWN_LORA = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["encoder.*_proj"]}}
+TEXTS = ("one two three", "nine eight", "zero zero seven")
+SECONDS = (1.3, 0.4, 0.9)
 
 
 def tokenizer() -> Any:
@@ -80,3 +101,18 @@ def write(kind: str, folder: Path, seed: int = 1) -> Path:
     model.save_pretrained(folder)
     hf.save_pretrained(folder)
     return folder
+
+
+def term(kind):
+    return "tdt" if kind == "parakeet_tdt" else "rnnt"
+
+
+def examples(texts=TEXTS, language=None):
+    """Tones that change eight times a second, with pauses and a little noise."""
+    rng = np.random.default_rng(0)
+    clips = []
+    for seconds in SECONDS:
+        t = np.arange(round(seconds * 16000)) / 16000
+        tone = np.sin(2 * np.pi * (200 + 300 * np.floor(t * 8) % 1700) * t) * (np.floor(t * 5) % 2)
+        clips.append((0.1 * tone + 0.01 * rng.standard_normal(len(t))).astype(np.float32))
+    return [Example(str(i), clip, text, language) for i, (clip, text) in enumerate(zip(clips, texts))]

@@ -129,14 +129,6 @@ def build(kind: str, folder: Path, **keys) -> Bundle:
     return bundle
 
 
-def save(bundle: Bundle, folder: Path) -> Path:
-    """An export."""
-    state = bundle.model.state_dict()
-    family = bundle.family
-    family.save(bundle, {name: state[name] for name in family.exported_tensor_names(bundle)}, folder)
-    return folder
-
-
 def codes_of(bundle: Bundle, seed: int, frames: int) -> np.ndarray:
     rng, processor = np.random.default_rng(seed), bundle.processor
     if processor.vocabulary is None:

@@ -3,6 +3,10 @@ Nemotron 3.5 Transcribe. Prompts are shorter than those of the released models, 
 
 from pathlib import Path
 
+import numpy as np
+
+from stentor.data.batch import Example
+
 QWEN = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -114,6 +118,11 @@ NEMOTRON = """\
 """
 TEXT = '[{"Start":0,"End":1.25,"Speaker":0,"Content":"one two three"},{"Start":[0.00][S01]four five six.[1.75]' * 4
 
+TURNS = [
+    {"speaker": 0, "start": 0.0, "end": 0.5, "text": 'say "one" two'},
+    {"speaker": 1, "start": 0.4, "end": 1.0, "text": "é 日本"},
+]
+
 
 def tokenizer(folder: Path, special: list[str], **tokens):
     """Byte-level subwords of `TEXT`, with special tokens."""
@@ -163,3 +172,9 @@ def write_processor(kind: str, folder: Path) -> Path:
         )
     made.save_pretrained(folder)
     return folder
+
+
+def examples(bundle, seconds=(0.7, 5.3, 9.1)):
+    rng, rate = np.random.default_rng(0), bundle.processor.sample_rate
+    audios = [(0.1 * rng.standard_normal(round(s * rate))).astype(np.float32) for s in seconds]
+    return [Example(str(i), a, "one two", extra={"turns": TURNS}) for i, a in enumerate(audios)]

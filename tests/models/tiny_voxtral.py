@@ -7,7 +7,6 @@ from pathlib import Path
 import tiny_audio_llm
 import torch
 
-WORDS = 300  # subwords kept, the 256 bytes first
 SPECIAL = 100
 CONFIG = {
     "model_type": "voxtral",
@@ -31,36 +30,34 @@ CONFIG = {
 }
 
 
-def write_tokenizer(folder: Path) -> Path:
-    """A tekken.json with few words and Voxtral's special tokens."""
+def write_tekken(folder: Path, words: int, tokens: dict[int, str], audio: dict) -> Path:
+    """A tekken.json with so many subwords, the 256 bytes first, special tokens by rank, and settings of audio."""
     import mistral_common
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
     data = Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
     facts = json.loads(data.read_text(encoding="utf-8"))
     facts.pop("image", None)
-    facts["vocab"] = facts["vocab"][:WORDS]
+    facts["vocab"] = facts["vocab"][:words]
     special = {t["rank"]: dict(t) for t in Tekkenizer.DEPRECATED_SPECIAL_TOKENS}
-    for rank, token in ((24, "[AUDIO]"), (25, "[BEGIN_AUDIO]"), (34, "[TRANSCRIBE]")):
+    for rank, token in tokens.items():
         special[rank] = {"rank": rank, "token_str": token, "is_control": True}
     for rank in range(SPECIAL):
         special.setdefault(rank, {"rank": rank, "token_str": f"<SPECIAL_{rank}>", "is_control": True})
     facts["special_tokens"] = [special[rank] for rank in sorted(special)]
-    facts["config"] |= {
-        "num_vocab_tokens": WORDS,
-        "default_vocab_size": SPECIAL + WORDS,
-        "default_num_special_tokens": SPECIAL,
-        "version": "v7",
-    }
-    facts["audio"] = {
-        "sampling_rate": 16000,
-        "frame_rate": 12.5,
-        "audio_encoding_config": {"num_mel_bins": 128, "hop_length": 160, "window_size": 400},
-        "chunk_length_s": 30.0,
-    }
+    sizes = {"num_vocab_tokens": words, "default_vocab_size": SPECIAL + words, "default_num_special_tokens": SPECIAL}
+    facts["config"] |= {**sizes, "version": "v7"}
+    features = {"num_mel_bins": 128, "hop_length": 160, "window_size": 400}
+    facts["audio"] = {"sampling_rate": 16000, "frame_rate": 12.5, "audio_encoding_config": features, **audio}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tekken.json").write_text(json.dumps(facts))
     return folder
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A tekken.json with few words and Voxtral's special tokens."""
+    tokens = {24: "[AUDIO]", 25: "[BEGIN_AUDIO]", 34: "[TRANSCRIBE]"}
+    return write_tekken(folder, 300, tokens, {"chunk_length_s": 30.0})
 
 
 build = partial(tiny_audio_llm.build, CONFIG)

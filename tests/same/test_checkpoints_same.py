@@ -20,10 +20,10 @@ def files(folder, step, kind) -> list[str]:
 @pytest.mark.parametrize(
     ("family", "kinds", "counts"),
     [
-        ("qwen3_asr", ("full",), (3, 1)),
+        ("ctc", ("full",), (3, 1)),
         *(
             pytest.param(f, ("full", "lora"), (4, 2, 3, 1), marks=pytest.mark.slow)
-            for f in ("voxtral", "whisper", "ctc")
+            for f in ("voxtral", "whisper", "ctc", "qwen3_asr")
         ),
     ],
 )

@@ -31,11 +31,11 @@ def test_one_family(real_family, together, same_run):
     """All weights in shards, and adapters beside a frozen tower with copies; activations recomputed."""
     runs = real_family.runs
     two = [
-        ["train", real_family("full-fsdp", "voxtral", **LOW), SHARD],
+        ["train", real_family("full-fsdp", "qwen3_asr", **LOW), SHARD],
         ["train", real_family("lora-ddp", "voxtral", True, **LOW)],
     ]
     one = [
-        ["train", real_family("full-one", "voxtral"), "train.accumulate=4"],
+        ["train", real_family("full-one", "qwen3_asr"), "train.accumulate=4"],
         ["train", real_family("lora-one", "voxtral", True), "train.accumulate=4"],
     ]
     together(two, processes=2)

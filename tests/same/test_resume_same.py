@@ -56,23 +56,21 @@ def test_killed_and_resumed_is_bit_identical(tiny, cli, start, rows, tmp_path):
     assert results[0]["eval"] == results[1]["eval"]
 
 
-def test_two_ranks_then_one(tiny, cli, rows, tmp_path):
+def test_two_ranks_then_one(tiny, together, rows, tmp_path):
     """The same batches in the same steps; dropout too is a function of the batch, not of the rank."""
     config = tiny(dropout=0.1)
-    settings = [*NOISY, "train.eval_every=4", "train.save_every=4"]
-    cli("train", config, *settings, "train.steps=4", "schedule.type=constant", "name=moved", processes=2)
-    cli("train", config, *settings, "train.steps=8", "schedule.type=constant", "name=moved")
-    cli("train", config, *settings, "train.steps=8", "schedule.type=constant", "train.accumulate=2", "name=constant")
+    settings = [config, *NOISY, "train.eval_every=4", "train.save_every=4", "schedule.type=constant"]
+    straight = ["train", *settings, "train.steps=8", "train.accumulate=2", "name=constant"]
+    together([["train", *settings, "train.steps=4", "name=moved"]], 2)
+    together([["train", *settings, "train.steps=8", "name=moved"], straight], 1)
     moved, straight = (trace(tmp_path / "runs" / n, rows) for n in ("moved", "constant"))
     assert len(moved) == len(straight) == 10
     for a, b in zip(moved, straight):
         assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
 
 
-def test_changed_data_is_refused(tiny, cli, corpus, tmp_path):
+def test_changed_data_is_refused(tiny, here, attempt):
     config = tiny()
-    cli("train", config, "train.steps=2")
-    done = cli("train", config, "train.steps=4", "data.batch_tokens=300", check=False)
-    assert done.returncode == 2
-    assert "The training data or its batching is not what" in done.stderr
-    assert "Traceback" not in done.stderr
+    here("train", config, "train.steps=2")
+    code, said = attempt("train", config, "train.steps=4", "data.batch_tokens=300")
+    assert code == 2 and "The training data or its batching is not what" in said and "Traceback" not in said

@@ -48,8 +48,9 @@ def load(family_class: type[CTCFamily], folder: Path, trainable: bool = False) -
     facts = read_json(folder / SECTION_FILE) if (folder / SECTION_FILE).is_file() else {}
     family = family_class.model_validate({"type": "ctc", "from": str(folder), "streaming": facts.get("streaming")})
     bundle = apply_memory_options(assemble(family, "own", lambda: (), "model"))
-    bundle.model.requires_grad_(trainable)
     if trainable:
         freeze_parameters(bundle.model.recogniser, family.freeze)
+    else:
+        bundle.model.requires_grad_(False)
     bundle.model.train(trainable)
     return bundle

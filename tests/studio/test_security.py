@@ -341,6 +341,9 @@ DISGUISED = (
     b"\x7fELF" + bytes(60),
     b"PK\x03\x04" + bytes(60),
     b"RIFF\x10\0\0\0WAVEjunk",
+    b"fLaC" + bytes(99),
+    b"\0\0\0\x20ftypM4A " + bytes(64),
+    b"\x1a\x45\xdf\xa3" + bytes(64),
     b"ID3",
     b"",
 )

@@ -5,7 +5,7 @@ VENV ?= .venv
 OUT ?= runs/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-long test-browser test-gpu test-all lint docs clean
+.PHONY: install quickstart test test-long test-browser test-ci test-gpu test-all lint docs clean
 
 install: $(VENV)/installed
 
@@ -22,23 +22,30 @@ quickstart: install
 	$(BIN)/stentor quickstart --out $(OUT)
 
 # One thread for each process: tests start many, and their tensors are too small to share out.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+TWO := -n 2 --dist worksteal
+
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not slow and not browser and not gpu"
+	$(PYTEST) $(TWO) -m "not long and not slow and not browser and not gpu"
 
 # What takes several seconds each: trainings, clusters, exports.
 test-long: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not browser and not gpu"
+	$(PYTEST) $(TWO) -m "long and not slow and not browser and not gpu"
 
 # The studio in a real browser; skipped, with a message, where there is no Chromium.
 test-browser: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser
+	$(PYTEST) -m browser
+
+# The three above in one run, which starts once and waits once for the last test.
+test-ci: install
+	$(PYTEST) $(TWO) -m "not slow and not gpu"
 
 # On a machine with a CUDA GPU, under ten minutes; without one each test is skipped with a sentence.
 test-gpu: install
 	$(BIN)/python -m pytest -m gpu tests/gpu
 
 test-all: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: install
 	$(BIN)/ruff check .

@@ -179,11 +179,13 @@ class Page:
             }}).then(() => true)"""
         )
 
-    def until(self, holds: Callable[[], Any], what: str) -> None:
+    def until(self, holds: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
         """Looks until something holds that is not of this page alone."""
-        limit = time.monotonic() + PATIENCE
+        limit = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < limit, f"It did not come true that {what}.\n{self.text()[:1500]}"
+            assert time.monotonic() < limit, (
+                f"It did not come true in {seconds:.0f} s that {what}.\n{self.text()[:1500]}"
+            )
             self.tab.wait_for_timeout(EVERY)
 
     def text(self, selector: str = "body") -> str:

@@ -1,9 +1,12 @@
-# make quickstart | test | test-long | test-browser | test-gpu | lint | install | docs. Each makes the environment first, once.
+# make quickstart | test | test-long | test-browser | test-ci | test-gpu | lint | install | docs. Each makes the environment first, once.
 
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= runs/quickstart
 BIN := $(VENV)/bin
+
+# Asserts that pytest has rewritten are kept for the next run, whose collection takes half of the time then.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install quickstart test test-long test-browser test-ci test-gpu test-all lint docs clean
 
@@ -33,8 +36,9 @@ test-long: install
 	$(PYTEST) $(TWO) -m "long and not slow and not browser and not gpu"
 
 # The studio in a real browser; skipped, with a message, where there is no Chromium.
+BROWSER = $(sort $(dir $(shell grep -rlE "mark\.browser" tests --include=*.py)))
 test-browser: install
-	$(PYTEST) -m browser
+	$(PYTEST) -m browser $(BROWSER)
 
 # The three above in one run, which starts once and waits once for the last test.
 test-ci: install

@@ -301,7 +301,7 @@ def stretch(studio: StudioProcess, browser: Browser, run: Path) -> dict[str, flo
     assert studio.process and pid, "the training has ended"
 
     def now() -> tuple[float, ...]:
-        cpu = spent(pid), spent(ours, children=False), spent(browser.pid)
+        cpu = spent(pid), spent(ours, children=False), spent(browser.process.pid)
         return time.perf_counter(), *at(run), *cpu
 
     ours = studio.process.pid

@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
+
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -70,10 +72,10 @@ class Browser:
         self.person.set_default_timeout(1000 * PATIENCE)
 
     @property
-    def pid(self) -> int:
+    def process(self) -> psutil.Process:
         """Its first process."""
         processes = self.chromium.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
-        return next(process["id"] for process in processes if process["type"] == "browser")
+        return psutil.Process(next(process["id"] for process in processes if process["type"] == "browser"))
 
     def open(self, url: str) -> "Page":
         """A new tab."""

@@ -1,4 +1,4 @@
-# make quickstart | test | test-long | test-commit | test-browser | test-gpu | lint | install | docs. Each makes the environment first, once.
+# make quickstart | test | test-long | test-browser | test-ci | test-gpu | lint | install | docs. Each makes the environment first, once.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Asserts that pytest has rewritten are kept for the next run, whose collection takes half of the time then.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install quickstart test test-long test-commit test-browser test-gpu test-all lint docs clean
+.PHONY: install quickstart test test-long test-browser test-ci test-gpu test-all lint docs clean
 
 install: $(VENV)/installed
 
@@ -25,28 +25,31 @@ quickstart: install
 	$(BIN)/stentor quickstart --out $(OUT)
 
 # One thread for each process: tests start many, and their tensors are too small to share out.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+TWO := -n 2 --dist worksteal
+
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not slow and not browser and not gpu"
+	$(PYTEST) $(TWO) -m "not long and not slow and not browser and not gpu"
 
 # What takes several seconds each: trainings, clusters, exports.
 test-long: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not browser and not gpu"
-
-# Both in one run, which imports and collects once for them and shares what they make.
-test-commit: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser and not gpu"
+	$(PYTEST) $(TWO) -m "long and not slow and not browser and not gpu"
 
 # The studio in a real browser; skipped, with a message, where there is no Chromium.
 BROWSER = $(sort $(dir $(shell grep -rlE "mark\.browser" tests --include=*.py)))
 test-browser: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser $(BROWSER)
+	$(PYTEST) -m browser $(BROWSER)
+
+# The three above in one run, which starts once and waits once for the last test.
+test-ci: install
+	$(PYTEST) $(TWO) -m "not slow and not gpu"
 
 # On a machine with a CUDA GPU, under ten minutes; without one each test is skipped with a sentence.
 test-gpu: install
 	$(BIN)/python -m pytest -m gpu tests/gpu
 
 test-all: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: install
 	$(BIN)/ruff check .

@@ -1,5 +1,5 @@
-"""A browser for tests: Debian's Chromium without a screen, driven over the DevTools protocol
-(https://chromedevtools.github.io/devtools-protocol) as a person would: by mouse, keys and files.
+"""A browser for tests: Debian's Chromium without a screen, driven by Playwright as a person would: by mouse, keys and
+files.
 
     with Browser(tmp_path, microphone=wav) as browser:
         page = browser.open(address)
@@ -11,106 +11,81 @@ Nothing waits for a fixed time: `wait` looks until its condition holds, and says
 Names are resolved for loopback alone, so a page that wants something from elsewhere shows an error here.
 """
 
-import base64
 import contextlib
+import importlib.util
 import json
+import re
 import shutil
-import subprocess
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
+
+import psutil
 
 FLAGS = (
-    "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-quic",
     "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-extensions",
-    "--disable-component-update",
-    "--disable-background-networking",
-    "--no-pings",
-    "--mute-audio",
-    "--disable-background-timer-throttling",
-    "--disable-renderer-backgrounding",
-    "--password-store=basic",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
-    "--remote-allow-origins=*",
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
-    "--remote-debugging-port=0",
 )
-PATIENCE = 60.0
+"""Added to those of Playwright, which keep Chromium from asking for anything elsewhere."""
+PATIENCE = 180.0
 """Seconds until a condition that does not come true fails the test; a machine under load is slow."""
-EVERY = 0.1
-KEYS = {
-    "Enter": ("Enter", 13, "\r"),
-    "Tab": ("Tab", 9, ""),
-    "Escape": ("Escape", 27, ""),
-    " ": ("Space", 32, " "),
-    "ArrowDown": ("ArrowDown", 40, ""),
-    "ArrowUp": ("ArrowUp", 38, ""),
-    "Delete": ("Delete", 46, ""),
-}
+EVERY = 100
+"""Milliseconds between two looks."""
 
 
 def chromium() -> str | None:
-    """The browser's command, if there is one."""
+    """The browser's command, if there is one, and Playwright to drive it."""
+    if importlib.util.find_spec("playwright") is None:
+        return None
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 class Browser:
-    """A Chromium of its own with an empty profile in `folder`.
+    """A Chromium of its own with an empty profile; pictures of pages that failed are in `folder`.
 
     `microphone` is a WAV file (16-bit PCM) that the fake microphone plays from its beginning whenever it is opened,
     again and again.
     """
 
     def __init__(self, folder: Path, microphone: Path | None = None):
+        from playwright.sync_api import sync_playwright
+
         command = chromium()
         assert command, "there is no Chromium on PATH"
-        self.folder = folder
-        profile = folder / "chromium"
-        flags = [*FLAGS, f"--user-data-dir={profile}"]
-        if microphone:
-            flags.append(f"--use-file-for-fake-audio-capture={microphone}")
-        self.log = folder / "chromium.log"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen([command, *flags, "about:blank"], stdout=log, stderr=log)
-        self.pages: list[Page] = []
-        port_file, until = profile / "DevToolsActivePort", time.monotonic() + PATIENCE
-        while not (port_file.is_file() and port_file.read_text().count("\n")):
-            if self.process.poll() is not None or time.monotonic() > until:
-                self.close()
-                raise AssertionError(f"Chromium did not start:\n{self.log.read_text()[-2000:]}")
-            time.sleep(EVERY)
-        self.address = f"http://127.0.0.1:{port_file.read_text().split()[0]}"
+        self.folder, self.pages = folder, list[Page]()
+        flags = [*FLAGS, *([f"--use-file-for-fake-audio-capture={microphone}"] if microphone else [])]
+        self.playwright = sync_playwright().start()
+        try:
+            self.chromium = self.playwright.chromium.launch(executable_path=command, args=flags)
+        except Exception:
+            self.playwright.stop()
+            raise
+        self.person = self.chromium.new_context(viewport={"width": 1200, "height": 900})
+        self.person.set_default_timeout(1000 * PATIENCE)
 
-    def open(self, url: str, **look: Any) -> "Page":
-        """A new tab; `look` as in `Page.look`."""
-        asked = urllib.request.Request(f"{self.address}/json/new?{quote('about:blank')}", method="PUT")
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
-            target = json.load(answer)
-        page = Page(self, target["id"], target["webSocketDebuggerUrl"])
-        self.pages.append(page)
-        page.look(**look)
+    @property
+    def process(self) -> psutil.Process:
+        """Its first process."""
+        processes = self.chromium.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+        return psutil.Process(next(process["id"] for process in processes if process["type"] == "browser"))
+
+    def open(self, url: str) -> "Page":
+        """A new tab."""
+        self.pages.append(page := Page(self))
         page.go(url)
         return page
 
     def close(self) -> None:
-        for page in list(self.pages):
-            page.close()
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.chromium.close()
+        self.playwright.stop()
 
     def __enter__(self) -> "Browser":
         return self
@@ -126,84 +101,55 @@ class Browser:
 class Page:
     """A tab. `errors` are what its console and its failed requests said, `hosts` whom it asked for anything."""
 
-    def __init__(self, browser: Browser, target: str, address: str):
-        from websockets.sync.client import connect
-
-        self.browser, self.target = browser, target
-        self.socket = connect(address, max_size=None, open_timeout=PATIENCE, ping_interval=None)
-        self.number = 0
+    def __init__(self, browser: Browser):
+        self.browser, self.tab = browser, browser.person.new_page()
         self.errors: list[str] = []
         self.hosts: set[str] = set()
-        for domain in ("Page", "Runtime", "Log", "Network", "DOM"):
-            self.send(f"{domain}.enable")
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("console", self.note)
+        self.tab.on("request", lambda request: self.asked(request.url))
+        self.tab.on("websocket", lambda socket: self.asked(socket.url))
+        self.tab.on("dialog", lambda dialog: dialog.accept())
 
-    # The protocol
+    def note(self, message: Any) -> None:
+        if message.type in ("error", "assert"):
+            self.errors.append(f"{message.text} {message.location.get('url', '')}")
 
-    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command and its answer; what happened meanwhile is noted."""
-        self.number += 1
-        self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
-        while True:
-            message = json.loads(self.socket.recv(timeout=2 * PATIENCE))
-            if message.get("id") == self.number:
-                assert "error" not in message, f"{method}: {message['error']}"
-                return message["result"]
-            self.note(message.get("method", ""), message.get("params", {}))
-
-    def note(self, event: str, params: dict[str, Any]) -> None:
-        if event == "Runtime.exceptionThrown":
-            details = params["exceptionDetails"]
-            self.errors.append(details.get("exception", {}).get("description") or details["text"])
-        elif event == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
-            self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in params["args"]))
-        elif event == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.errors.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
-        elif event == "Network.requestWillBeSent" and params["request"]["url"].startswith(("http", "ws")):
-            self.hosts.add(urlsplit(params["request"]["url"]).hostname or "")
-        elif event == "Page.javascriptDialogOpening":
-            self.socket.send(json.dumps({"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}))
+    def asked(self, url: str) -> None:
+        if url.startswith(("http", "ws")):
+            self.hosts.add(urlsplit(url).hostname or "")
 
     # What is seen
 
-    def look(self, width: int = 1200, height: int = 900, dark: bool = False, phone: bool = False) -> None:
-        """The window's size in CSS pixels, and the person's choice of light or dark. A phone has a touch screen of 390
-        by 844 with two dots to a pixel."""
-        if phone:
-            width, height = 390, 844
-        size = {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone}
-        self.send("Emulation.setDeviceMetricsOverride", **size)
-        self.send("Emulation.setTouchEmulationEnabled", enabled=phone)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.send("Emulation.setEmulatedMedia", features=[scheme])
+    def look(self, phone: bool) -> None:
+        """The window of a computer, or a phone's touch screen of 390 by 844 with two dots to a pixel."""
+        size = {"width": 390, "height": 844} if phone else {"width": 1200, "height": 900}
+        session = self.browser.person.new_cdp_session(self.tab)
+        factor = {"deviceScaleFactor": 2 if phone else 1, "mobile": phone}
+        session.send("Emulation.setDeviceMetricsOverride", {**size, **factor})
+        session.send("Emulation.setTouchEmulationEnabled", {"enabled": phone})
 
     def go(self, url: str) -> None:
-        self.send("Page.navigate", url=url)
+        self.tab.goto(url, wait_until="commit")
 
     def reload(self) -> None:
-        self.js("window.stale = true")
-        self.send("Page.reload")
-        self.wait("!window.stale", "the page is loaded again")
+        self.tab.reload(wait_until="commit")
 
     def close(self) -> None:
         """As a person closes a tab: the page is gone at once."""
-        with (
-            contextlib.suppress(Exception),
-            urllib.request.urlopen(f"{self.browser.address}/json/close/{self.target}", timeout=10),
-        ):
-            pass
-        with contextlib.suppress(Exception):
-            self.socket.close()
+        self.tab.close()
         self.browser.pages.remove(self)
 
     def js(self, expression: str) -> Any:
         """The value of an expression (a promise's, once it is there); True for an element. AssertionError with what it
         threw."""
+        from playwright.sync_api import Error
+
         code = f"(async () => {{ const found = await ({expression}); return found instanceof Node || found; }})()"
-        done = self.send("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in done:
-            threw = done["exceptionDetails"].get("exception", {}).get("description") or done["exceptionDetails"]["text"]
-            raise AssertionError(f"{expression}\nthrew {threw}")
-        return done["result"].get("value")
+        try:
+            return self.tab.evaluate(code)
+        except Error as error:
+            raise AssertionError(f"{expression}\nthrew {error}") from None
 
     def wait(self, condition: str, what: str, seconds: float = PATIENCE) -> Any:
         """Looks until the expression is true and answers its value; a page that is just being replaced counts as not
@@ -222,7 +168,7 @@ class Page:
                     f"It did not come true in {seconds:.0f} s that {what}: {condition}{failure}\n"
                     f"The page shows: {self.text()[:1500]}\nThe console said: {console}"
                 )
-            time.sleep(EVERY)
+            self.tab.wait_for_timeout(EVERY)
 
     def still(self, selector: str, seconds: float = 0.7) -> None:
         """Waits until nothing in an element has changed for so long."""
@@ -242,7 +188,7 @@ class Page:
             assert time.monotonic() < limit, (
                 f"It did not come true in {seconds:.0f} s that {what}.\n{self.text()[:1500]}"
             )
-            time.sleep(EVERY)
+            self.tab.wait_for_timeout(EVERY)
 
     def text(self, selector: str = "body") -> str:
         """What one can read in the first element of this kind; empty when there is none."""
@@ -252,99 +198,46 @@ class Page:
         """What a field holds."""
         return str(self.js(f"document.querySelector({json.dumps(selector)}).value"))
 
-    def count(self, selector: str) -> int:
-        """How many elements of this kind can be seen."""
-        return int(
-            self.js(f"[...document.querySelectorAll({json.dumps(selector)})].filter(e => e.offsetParent).length")
-        )
-
-    def shot(self, path: Path, full_page: bool = False) -> Path:
-        """A picture of the window, or of the whole page."""
-        taken = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
-        path.write_bytes(base64.b64decode(taken["data"]))
+    def shot(self, path: Path) -> Path:
+        """A picture of the window."""
+        self.tab.screenshot(path=path)
         return path
 
     # What is done
 
-    def find(self, selector: str, text: str | None = None) -> tuple[float, float]:
-        """Where the first element of this kind that can be seen and used lies (its middle, in the window); with `text`,
-        the first that reads so. Waits for it."""
-        self.send("Page.bringToFront")  # a tab in the background draws nothing
-        reading = "" if text is None else f" that reads {text!r}"
-        place = self.wait(
-            f"""(async () => {{
-                if (document.readyState !== "complete") return null;  // a style sheet that comes moves everything
-                const text = {json.dumps(text)};
-                const usable = (e) => e.checkVisibility({{visibilityProperty: true}}) && !e.disabled
-                    && e.getBoundingClientRect().height > 0;
-                const reads = (e) => text === null || (e.innerText || e.value || "").trim() === text;
-                const all = [...document.querySelectorAll({json.dumps(selector)})];
-                const found = all.find((e) => usable(e) && reads(e));
-                if (!found) return null;
-                // A list of options moves when the page is scrolled, and stays within the window by itself.
-                const block = found.closest("[role=listbox]") ? "nearest" : "center";
-                found.scrollIntoView({{block, inline: "nearest", behavior: "instant"}});
-                const before = found.getBoundingClientRect();
-                await new Promise((done) => setTimeout(done, 40));
-                const box = found.getBoundingClientRect();
-                if (box.x !== before.x || box.y !== before.y) return null;  // it still moves
-                const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
-                const top = document.elementFromPoint(x, y);
-                // What is covered cannot be clicked; a label stands for its field.
-                return top && (found.contains(top) || top.contains(found)) ? [x, y] : null;
-            }})()""",
-            f"{selector}{reading} can be clicked",
-        )
-        return place[0], place[1]
+    def seen(self, selector: str, text: str | None = None) -> Any:
+        """The first element of this kind that can be seen; with `text`, the first that reads so."""
+        reads = None if text is None else re.compile(rf"^\s*{re.escape(text)}\s*$")
+        return self.tab.locator(selector).filter(visible=True, has_text=reads).first
+
+    def find(self, selector: str, text: str | None = None) -> None:
+        """Waits until it can be clicked: it does not move, and nothing covers it."""
+        self.tab.bring_to_front()  # a tab in the background draws nothing
+        self.seen(selector, text).click(trial=True)
 
     def click(self, selector: str, text: str | None = None) -> None:
-        """Clicks where `find` found it."""
-        x, y = self.find(selector, text)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        self.tab.bring_to_front()
+        self.seen(selector, text).click()
 
     def press(self, key: str) -> None:
         """One key, to whatever has the focus."""
-        code, number, text = KEYS.get(key, (f"Key{key.upper()}", ord(key.upper()[:1]), key))
-        down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
-        self.send("Input.dispatchKeyEvent", key=key, code=code, windowsVirtualKeyCode=number, **down)
-        self.send("Input.dispatchKeyEvent", key=key, code=code, windowsVirtualKeyCode=number, type="keyUp")
+        self.tab.keyboard.press(key)
 
     def fill(self, selector: str, text: str) -> None:
         """Replaces what a field holds, as by typing, and leaves it."""
         self.click(selector)
-        self.wait(
-            f"""(() => {{
-                const field = document.activeElement;
-                if (!field.matches({json.dumps(selector)})) {{
-                    document.querySelector({json.dumps(selector)}).focus();
-                    return false;
-                }}
-                field.select();
-                return true;
-            }})()""",
-            f"{selector} takes the focus",
-        )
-        if text:
-            self.send("Input.insertText", text=text)
-        else:
-            self.press("Delete")
-        self.js("document.activeElement.blur()")
+        field = self.seen(selector)
+        field.fill(text)
+        field.blur()
 
     def choose(self, selector: str, option: str) -> None:
         """Picks an option of a Gradio dropdown by what one reads."""
         self.js("document.activeElement.blur()")  # its list opens when it gets the focus
         self.click(f"{selector} input")
         self.click(f"ul[role=listbox] li[aria-label={json.dumps(option, ensure_ascii=False)}]")
-        self.wait(
-            f"document.querySelector({json.dumps(selector + ' input')}).value === {json.dumps(option)}",
-            f"{selector} shows {option}",
-            10,
-        )
+        field = f"document.querySelector({json.dumps(selector + ' input')}).value"
+        self.wait(f"{field} === {json.dumps(option)}", f"{selector} shows {option}", 10)
 
     def give(self, selector: str, *files: Path) -> None:
         """Chooses files for a file input, which may be hidden behind a button."""
-        self.wait(f"!!document.querySelector({json.dumps(selector)})", f"{selector} is there")
-        root = self.send("DOM.getDocument")["root"]["nodeId"]
-        node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
-        self.send("DOM.setFileInputFiles", nodeId=node, files=[str(f) for f in files])
+        self.tab.locator(selector).first.set_input_files([str(file) for file in files])

@@ -1,10 +1,9 @@
 """What the Hub tells of a repository, and its files. Answers as in hub_routes."""
 
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import parse_qs, quote
 
 from hub_access import repo_of
 from hub_cards import card_facts
-from hub_spaces import runtime_of
 from hub_store import Blob, Commit, Refused
 
 
@@ -37,7 +36,7 @@ def info(h, kind, owner, name, revision="main"):
         "cardData": card,
     }
     if repo.type == "space":
-        answer |= {"sdk": repo.sdk, "runtime": runtime_of(repo, repo.stage)}
+        answer["sdk"] = repo.sdk
     return 200, answer
 
 
@@ -65,12 +64,7 @@ def tree(h, kind, owner, name, revision, path=""):
                 entries[known] = entry(known, blob, at, expand)
     if path and not entries:
         raise Refused(404, f"{path} does not exist on {revision}", "EntryNotFound")
-    start, listed = int(h.query.get("cursor", 0)), list(entries.values())
-    headers = {}
-    if start + h.hub.page < len(listed):
-        following = urlencode({**h.query, "cursor": start + h.hub.page})
-        headers["Link"] = f'<{h.hub.endpoint}{h.address.path}?{following}>; rel="next"'
-    return 200, listed[start : start + h.hub.page], headers
+    return 200, list(entries.values())
 
 
 def paths_info(h, kind, owner, name, revision):
@@ -81,35 +75,9 @@ def paths_info(h, kind, owner, name, revision):
 
 
 def refs(h, kind, owner, name):
-    repo = repo_of(h, kind, owner, name)
-    lines = [
-        {"name": b, "ref": b if b.startswith("refs/") else f"refs/heads/{b}", "targetCommit": commits_of_branch[-1].oid}
-        for b, commits_of_branch in repo.branches.items()
-    ]
-    return 200, {
-        "branches": [line for line in lines if not line["name"].startswith("refs/")],
-        "converts": [],
-        "pullRequests": [line for line in lines if line["name"].startswith("refs/pr/")],
-        "tags": [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": c.oid} for t, c in repo.tags.items()],
-    }
-
-
-def commits(h, kind, owner, name, revision):
-    repo = repo_of(h, kind, owner, name)
-    last = repo.at(revision)
-    history = next((branch for branch in repo.branches.values() if last in branch), [last])
-    return 200, [
-        {"id": c.oid, "title": c.title, "message": c.description, "date": c.date, "authors": [{"user": c.author}]}
-        for c in reversed(history[: history.index(last) + 1])
-    ]
-
-
-def tag(h, kind, owner, name, revision):
-    repo = repo_of(h, kind, owner, name, write=True)
-    if h.json()["tag"] in repo.tags:
-        raise Refused(409, "Tag reference exists already")
-    repo.tags[h.json()["tag"]] = repo.at(revision)
-    return 200, {}
+    branches = repo_of(h, kind, owner, name).branches
+    lines = [{"name": b, "ref": f"refs/heads/{b}", "targetCommit": c[-1].oid} for b, c in branches.items()]
+    return 200, {"branches": lines, "converts": [], "pullRequests": [], "tags": []}
 
 
 def resolve(h, owner, name, revision, path, kind=None):

@@ -1,12 +1,11 @@
 """The Hub's HTTP interface, route by route, as huggingface_hub 2.4 calls it: accounts and repositories are here, the
-rest in hub_uploads, hub_reading and hub_spaces.
+rest in hub_uploads and hub_reading.
 
 Each answer takes the handler (its `hub`, `query`, `body`, `token`) and the named parts of the path, and gives
 (status, body[, headers]).
 """
 
 import hub_reading
-import hub_spaces
 import hub_uploads
 import hub_xet
 from hub_access import repo_of, signed_in
@@ -15,7 +14,6 @@ from hub_store import ATTRIBUTES, PREFIX, Blob, Refused, Repo
 
 REPO = r"(?P<owner>[^/]+)/(?P<name>[^/]+)"
 API = rf"/api/(?P<kind>models|datasets|spaces)/{REPO}"
-SPACE = rf"/api/spaces/{REPO}"
 FILES = rf"/(?:(?P<kind>datasets|spaces)/)?{REPO}"
 
 
@@ -48,10 +46,7 @@ def create(h):
     repo = Repo(name, kind, owner, private=asked.get("visibility") == "private", sdk=asked.get("sdk"))
     tree = {".gitattributes": Blob(ATTRIBUTES)}
     if kind == "space":
-        repo.hardware = asked.get("hardware") or repo.hardware
-        repo.sleep_seconds = asked.get("sleepTimeSeconds")
         repo.secrets = {entry["key"]: entry["value"] for entry in asked.get("secrets") or []}
-        repo.variables = {entry["key"]: entry["value"] for entry in asked.get("variables") or []}
         title = asked["name"]
         tree["README.md"] = Blob(f"---\ntitle: {title}\nsdk: {repo.sdk}\npinned: false\n---\n".encode())
     repo.commit("main", "initial commit", "", h.hub.user, tree)
@@ -59,20 +54,11 @@ def create(h):
     return 200, {"url": address, "name": name, "id": name}
 
 
-def delete(h):
-    signed_in(h)
-    asked = h.json()
-    kind, owner = asked.get("type") or "model", asked.get("organization") or h.hub.user
-    repo = repo_of(h, kind + "s", owner, asked["name"], write=True)
-    del h.hub.repos[repo.key]
-    return 200, {}
-
-
-def settings(h, kind, owner, name):
-    repo, asked = repo_of(h, kind, owner, name, write=True), h.json()
-    if "visibility" in asked:
-        repo.private = asked["visibility"] == "private"
-    return 200, asked
+def put_secret(h, owner, name):
+    """Secrets of a Space are told by name only."""
+    repo, asked = repo_of(h, "spaces", owner, name, write=True), h.json()
+    repo.secrets[asked["key"]] = asked["value"]
+    return 200, {key: {"key": key, "updatedAt": repo.created, "description": None} for key in repo.secrets}
 
 
 def validate(h):
@@ -88,27 +74,16 @@ ROUTES = [
     ("GET", "/api/whoami-v2", whoami),
     ("GET", "/api/agent-harnesses", lambda h: (200, {"standardEnvVars": [], "harnesses": {}})),
     ("POST", "/api/repos/create", create),
-    ("DELETE", "/api/repos/delete", delete),
     ("POST", "/api/validate-yaml", validate),
     ("POST", "/api/complete_multipart", hub_uploads.complete),
-    ("PUT", f"{API}/settings", settings),
     ("POST", f"{API}/preupload/(?P<revision>[^/]+)", hub_uploads.preupload),
     ("POST", f"{API}/commit/(?P<revision>[^/]+)", hub_uploads.commit),
     ("POST", f"{API}/paths-info/(?P<revision>[^/]+)", hub_reading.paths_info),
-    ("POST", f"{API}/tag/(?P<revision>[^/]+)", hub_reading.tag),
     ("GET", f"{API}/xet-write-token/(?P<revision>[^/]+)", hub_uploads.xet_token),
     ("GET", f"{API}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", hub_reading.tree),
-    ("GET", f"{API}/commits/(?P<revision>[^/]+)", hub_reading.commits),
     ("GET", f"{API}/refs", hub_reading.refs),
     ("GET", f"{API}/revision/(?P<revision>[^/]+)", hub_reading.info),
-    ("GET", f"{SPACE}/runtime", hub_spaces.runtime),
-    ("POST", f"{SPACE}/hardware", hub_spaces.hardware),
-    ("POST", f"{SPACE}/sleeptime", hub_spaces.sleep_time),
-    ("POST", f"{SPACE}/restart", hub_spaces.restart),
-    ("POST", f"{SPACE}/pause", hub_spaces.pause),
-    ("GET", f"{SPACE}/(?P<what>secrets|variables)", hub_spaces.show_setting),
-    ("POST", f"{SPACE}/(?P<what>secrets|variables)", hub_spaces.put_setting),
-    ("DELETE", f"{SPACE}/(?P<what>secrets|variables)", hub_spaces.drop_setting),
+    ("POST", f"/api/spaces/{REPO}/secrets", put_secret),
     ("GET", API, hub_reading.info),
     ("POST", rf"{FILES}\.git/info/lfs/objects/batch", hub_uploads.lfs_batch),
     ("POST", rf"{FILES}\.git/info/lfs/objects/verify", hub_uploads.verify),

@@ -6,15 +6,13 @@ the client treats another origin differently (it sends no token there, and takes
     hub.repos["user/name"], ["datasets/user/name"], ["spaces/user/name"]   what was stored (see hub_store.Repo)
     hub.requests                                                             what was asked, in order
     hub.fail(503, "/commit/")            the next matching request is answered so; times=None: all of them
-    hub.limit_rate("/commit/")           429 with the Hub's rate limit headers
     hub.break_after(100_000)             the connection breaks once that much more has been uploaded
-    hub.break_download_after(1000)       the same for a download
     hub.lose_answer("/commit/")          the request is carried out, its answer never arrives
-    hub.pull() and hub.plug()            no connection works at all, until it does again; `silent`: nothing answers
+    hub.pull() and hub.plug()            no connection works at all, until it does again
 
 Xet is off in the fixture `hub`, so that large files go over HTTP, which is easier to follow; another process with
 HF_HUB_DISABLE_XET=0 uploads over Xet (see hub_xet). Not here: Xet downloads, git itself, discussions, gated
-repositories, webhooks.
+repositories, webhooks, tags, pull requests, and what runs in a Space.
 """
 
 import json
@@ -70,8 +68,7 @@ class Hub:
     """The state of the stand-in and the faults it shall show.
 
     `user` owns everything by default; `organizations` are those it belongs to, with its role. `part_bytes`: files over
-    that size are uploaded in parts of it. `regular_bytes`: files over that size go to the large file storage. `page`:
-    files in one page of a listing.
+    that size are uploaded in parts of it. `regular_bytes`: files over that size go to the large file storage.
     """
 
     def __init__(self):
@@ -84,7 +81,6 @@ class Hub:
         self.crashes: list[BaseException] = []
         self.part_bytes = 5_000_000
         self.regular_bytes = 10_000_000
-        self.page = 1000
         self.lock = threading.RLock()
         self.pieces: dict[str, dict[int, bytes]] = {}
         self.xorbs: dict[str, list[bytes]] = {}
@@ -92,15 +88,11 @@ class Hub:
         self.faults: list[Fault] = []
         self.lost: list[Fault] = []
         self.upload_left: int | None = None
-        self.download_left: int | None = None
         self.pulled = False
-        self.answering = threading.Event()
-        self.answering.set()
         self.server, self.storage_server = Server(self, ROUTES), Server(self, STORAGE_ROUTES)
         self.endpoint, self.storage = self.server.url, self.storage_server.url
 
     def close(self) -> None:
-        self.answering.set()
         for server in (self.server, self.storage_server):
             server.shutdown()
             server.server_close()
@@ -110,11 +102,6 @@ class Hub:
         named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
         self.faults.append(Fault(match, times, status, message or f"The stand-in was told to say {status}.", named))
 
-    def limit_rate(self, match: str = "", times: int | None = 1, seconds: int = 0) -> None:
-        """Too many requests: the limit is free again in `seconds`; the client waits one more."""
-        limit = {"RateLimit": f'"api";r=0;t={seconds}', "RateLimit_Policy": '"fixed window";"api";q=1000;w=300'}
-        self.fail(429, match, times, "We had to rate limit you", **limit)
-
     def lose_answer(self, match: str = "", times: int | None = 1) -> None:
         self.lost.append(Fault(match, times))
 
@@ -122,20 +109,12 @@ class Hub:
         """Breaks the connection once, after so many more bytes of file content or commits have come in."""
         self.upload_left = uploaded
 
-    def break_download_after(self, sent: int) -> None:
-        """Breaks the connection once, after so many more bytes of file content have gone out."""
-        self.download_left = sent
-
-    def pull(self, silent: bool = False) -> None:
-        """Ends the network: every request, begun ones too, ends in a broken connection; with `silent` nothing is heard
-        any more, as of a cable pulled, until `plug` (the client by itself waits without end)."""
+    def pull(self) -> None:
+        """Ends the network: every request, begun ones too, ends in a broken connection."""
         self.pulled = True
-        if silent:
-            self.answering.clear()
 
     def plug(self) -> None:
         """The network works again; what was begun before is broken."""
-        self.answering.set()
         self.pulled = False
 
     def asked(self, match: str) -> list[Request]:
@@ -235,7 +214,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def check_network(self) -> None:
         if self.hub.pulled:
-            self.hub.answering.wait()
             raise Broken
 
     def read_body(self) -> bytes:
@@ -281,19 +259,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command == "HEAD":
-            return
-        cut = None
-        if isinstance(body, bytes):
-            with self.hub.lock:
-                if self.hub.download_left is not None:
-                    cut = self.hub.download_left if len(content) > self.hub.download_left else None
-                    self.hub.download_left = None if cut is not None else self.hub.download_left - len(content)
-        self.wfile.write(content[:cut])
-        if cut is not None:
-            self.wfile.flush()
-            # An orderly end in the middle of the content, so that what was sent before it arrives for sure.
-            self.close_connection = True
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def note(self, status: int) -> None:
         """Writes the request down, once, and before its answer can be seen."""

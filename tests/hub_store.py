@@ -87,8 +87,7 @@ class Repo:
 
     `files` is the head's path -> bytes, `lfs` the paths that went through the large file storage, `commits` newest
     last (the first is the Hub's own "initial commit"), `objects` every large file received, committed or not (SHA-256
-    -> bytes). Of a Space: `secrets` and `variables` (name -> value), `hardware`, `stage`, `restarts`; `stages` are what
-    its next commit or restart goes through, one for each time that its runtime is asked for.
+    -> bytes). Of a Space: `secrets` (name -> value).
     """
 
     id: str
@@ -97,16 +96,8 @@ class Repo:
     private: bool = False
     sdk: str | None = None
     branches: dict[str, list[Commit]] = field(default_factory=dict)
-    tags: dict[str, Commit] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
-    described: dict[str, str] = field(default_factory=dict)
-    hardware: str = "cpu-basic"
-    sleep_seconds: int | None = None
-    stages: tuple[str, ...] = ("BUILDING", "APP_STARTING", "RUNNING")
-    ahead: list[str] = field(default_factory=lambda: ["NO_APP_FILE"])
-    restarts: int = 0
     created: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()))
 
     @property
@@ -126,27 +117,11 @@ class Repo:
     def lfs(self) -> set[str]:
         return {path for path, blob in self.commits[-1].tree.items() if blob.lfs}
 
-    @property
-    def stage(self) -> str:
-        return self.ahead[0]
-
-    def start_again(self) -> None:
-        """A Space is built and started anew, once there is something to start."""
-        files = self.files
-        runs = any(name in files for name in ("app.py", "Dockerfile", "index.html"))
-        self.ahead = list(self.stages) if runs else ["NO_APP_FILE"]
-
-    def next_stage(self) -> str:
-        """The stage that is told now; the next one follows at the next question."""
-        return self.ahead.pop(0) if len(self.ahead) > 1 else self.ahead[0]
-
     def at(self, revision: str) -> Commit:
-        """The commit that a branch, a tag, a pull request or (the beginning of) a commit's name stands for."""
+        """The commit that a branch or (the beginning of) a commit's name stands for."""
         revision = revision.removeprefix("refs/heads/")
         if revision in self.branches:
             return self.branches[revision][-1]
-        if revision in self.tags:
-            return self.tags[revision]
         for commit in itertools.chain(*self.branches.values()):
             if len(revision) >= 7 and commit.oid.startswith(revision):
                 return commit

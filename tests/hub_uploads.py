@@ -101,17 +101,10 @@ def commit(h, kind, owner, name, revision):
     tree = dict(parent.tree)
     for entry in lines[1:]:
         change(repo, tree, entry["key"], entry["value"], h.hub.regular_bytes)
-    branch, answer = revision.removeprefix("refs/heads/"), {}
-    if h.query.get("create_pr"):
-        number = 1 + sum(b.startswith("refs/pr/") for b in repo.branches)
-        branch = f"refs/pr/{number}"
-        repo.branches[branch] = list(repo.branches[revision])
-        answer["pullRequestUrl"] = f"{h.hub.endpoint}/{repo.key}/discussions/{number}"
+    branch = revision.removeprefix("refs/heads/")
     created = repo.commit(branch, head["summary"], head["description"], h.hub.user, tree)
-    if repo.type == "space" and branch == "main":
-        repo.start_again()
     address = f"{h.hub.endpoint}/{repo.key}/commit/{created.oid}"
-    return 200, {"success": True, "commitOid": created.oid, "commitUrl": address, "hookOutput": "", **answer}
+    return 200, {"success": True, "commitOid": created.oid, "commitUrl": address, "hookOutput": ""}
 
 
 def change(repo: Repo, tree: dict[str, Blob], kind: str, value: dict, limit: int) -> None:

@@ -1,6 +1,5 @@
 """`stentor demo`: the page of one's own model on this machine."""
 
-import importlib.util
 import json
 import os
 import re
@@ -94,7 +93,7 @@ def test_the_page_is_served_here(page):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(chromium() is None or importlib.util.find_spec("websockets") is None, reason="no Chromium")
+@pytest.mark.skipif(chromium() is None, reason="no Chromium, or no Playwright")
 def test_the_page_speaks(page, tmp_path):
     with Browser(tmp_path) as browser:
         tab = browser.open(page)

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,38 +77,108 @@ def serve() -> Iterator:
         yield start
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def open_server() -> Iterator:
+    """Starts servers that stay to the end of the run."""
+    with servers() as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def shared(open_server, tmp_path_factory):
+    """Servers that all tests of a run share, each started when it is first asked for: `shared(task)` has the `model` of
+    the family `test_meter`; with `speakers` a diarizer beside it, whose family is `tones`."""
+    started = {}
+
+    def server(task: str = "transcribe", speakers: bool = False) -> SimpleNamespace:
+        if (task, speakers) not in started:
+            folder = tmp_path_factory.mktemp("shared")
+            with registered(models.meter), registered(models.tones) as family:
+                export = models.export.__wrapped__(folder, None)(task=task)
+                diarizer = models.diarizer.__wrapped__(folder, None)() if speakers else None
+                served = open_server(export, diarizer=str(diarizer) if diarizer else None)
+                started[task, speakers] = SimpleNamespace(**vars(served), tones=family)
+        return started[task, speakers]
+
+    return server
+
+
+@contextmanager
+def registered(fixture) -> Iterator:
+    """The family of a fixture of tests/inference, which a server needs while it loads its models."""
+    family = fixture.__wrapped__(None)
+    try:
+        yield next(family)
+    finally:
+        next(family, None)
+
+
+def borrowed(server: SimpleNamespace, monkeypatch) -> SimpleNamespace:
+    """A shared server for one test, which may set its limits."""
+    monkeypatch.setattr(server.service, "limits", replace(server.service.limits))
+    return SimpleNamespace(**vars(server))
+
+
+@pytest.fixture
+def talks(shared, meter, monkeypatch) -> SimpleNamespace:
+    """A shared server of a model that transcribes."""
+    return borrowed(shared(), monkeypatch)
+
+
+@pytest.fixture
+def worded(shared, meter, monkeypatch) -> SimpleNamespace:
+    """A shared server of a model for the task words."""
+    return borrowed(shared("words"), monkeypatch)
+
+
+@pytest.fixture
+def speakers(shared, meter, tones, monkeypatch) -> SimpleNamespace:
+    """A shared server with a diarizer."""
+    return borrowed(shared(speakers=True), monkeypatch)
+
+
+@pytest.fixture(scope="session")
 def chunks(tmp_path_factory) -> Path:
     """The export of a model that hears chunk by chunk."""
     return streaming_model(tmp_path_factory.mktemp("chunks") / "model")
 
 
-@pytest.fixture(scope="module")
-def live(chunks) -> Iterator[SimpleNamespace]:
-    """A server of it, which all tests of a module share."""
-    with servers() as start:
-        yield start(chunks)
+@pytest.fixture(scope="session")
+def live(chunks, open_server) -> SimpleNamespace:
+    """A server of it, which all tests share."""
+    return open_server(chunks)
 
 
-@pytest.fixture
-def alloy(talker, tmp_path) -> Path:
-    """The model that speaks, with a saved voice `alloy`, which clients ask for."""
+@pytest.fixture(scope="session")
+def voiced(talker, tmp_path_factory):
+    """Makes a copy of the model that speaks, with a saved voice of that name."""
     import stentor
     from stentor.inference.speak.voice import Voice, save_voice
 
-    folder = shutil.copytree(talker, tmp_path / "voice")
-    codec = stentor.load(folder, "cpu").bundle.processor.codec
-    codes = codec.encode([np.random.default_rng(0).normal(0, 0.1, 32000).astype(np.float32)])[0]
-    save_voice(Voice(codes, "one two three", "en", "alloy.wav"), folder / "voices" / "alloy", codec)
-    return folder
+    def make(name: str) -> Path:
+        folder = shutil.copytree(talker, tmp_path_factory.mktemp(name) / "voice")
+        codec = stentor.load(folder, "cpu").bundle.processor.codec
+        codes = codec.encode([np.random.default_rng(0).normal(0, 0.1, 32000).astype(np.float32)])[0]
+        save_voice(Voice(codes, "one two three", "en", f"{name}.wav"), folder / "voices" / name, codec)
+        return folder
+
+    return make
 
 
-@pytest.fixture
-def strangers(whisper, alloy, diarizer, serve) -> SimpleNamespace:
+@pytest.fixture(scope="session")
+def alloy(voiced) -> Path:
+    """The model that speaks, with the voice `alloy`, which clients ask for."""
+    return voiced("alloy")
+
+
+@pytest.fixture(scope="session")
+def strangers(whisper, alloy, open_server, tmp_path_factory) -> SimpleNamespace:
     """A server whose models have the names that programs insist on: a Whisper and a voice, with random weights."""
     hear, speak = ("gpt-4o-transcribe", "whisper-1"), ("tts-1", "gpt-4o-mini-tts")
     names = [f"{name}={folder}" for folder, names in ((whisper, hear), (alloy, speak)) for name in names]
-    server = serve(whisper, alloy, names=names, diarizer=str(diarizer()))
+    with registered(models.tones):
+        diarizer = models.diarizer.__wrapped__(tmp_path_factory.mktemp("diarizer"), None)()
+        server = open_server(whisper, alloy, names=names, diarizer=str(diarizer))
     model = server.service.registry.models[whisper.name].model
     off = {"temperatures": [0.0], "mean_log_prob": None, "compression_ratio": None, "no_speech": None}
     model.task = model.task.model_copy(update={"checks": model.task.checks.model_copy(update=off)})

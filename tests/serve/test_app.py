@@ -55,10 +55,3 @@ def test_a_host_that_is_no_address(app):
     with app(list) as client:
         settled(client)
         assert client.get("/v1/models", headers={"host": "["}).status_code == 403
-
-
-def test_a_model_of_another_task(app):
-    with app(list) as client:
-        settled(client)
-        answer = client.post("/v1/audio/transcriptions", data={"model": "m"}, files={"file": ("a.wav", b"x")})
-        assert answer.status_code == 400 and "does not transcribe" in answer.json()["error"]["message"]

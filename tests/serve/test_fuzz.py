@@ -32,11 +32,10 @@ def trickle(place: tuple[str, int], upload: Upload, parts: int = 20) -> int:
         return int(connection.recv(4096).split(b" ", 2)[1])
 
 
-def test_some_damaged_uploads(export, serve, tone, tmp_path, monkeypatch):
+def test_some_damaged_uploads(talks, tone, tmp_path, monkeypatch):
     (temporary := tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    server = serve(export())
-    place, service, good = address(server.url), server.service, tone("good.wav", (2, -10)).read_bytes()
+    place, service, good = address(talks.url), talks.service, tone("good.wav", (2, -10)).read_bytes()
 
     def text():
         return exchange(place, request(good, response_format="text"))

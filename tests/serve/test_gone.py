@@ -49,26 +49,24 @@ def nothing_left(server, folder):
 
 
 @pytest.fixture
-def stuck(serve, export, tone, folder):
+def stuck(talks, tone, folder):
     """A server whose next decoder hangs; `helper` is that."""
-    server = serve(export())
     path = tone("a.wav", (2, -10))
-    server.client.audio.transcriptions.create(file=path, model="model")  # a helper runs now
-    server.helper = server.service.decoders._idle.get()
-    os.kill(server.helper.process.pid, signal.SIGSTOP)
-    server.service.decoders._idle.put(server.helper)
-    yield server
-    server.helper.process.kill()
+    talks.client.audio.transcriptions.create(file=path, model="model")  # a helper runs now
+    talks.helper = talks.service.decoders._idle.get()
+    os.kill(talks.helper.process.pid, signal.SIGSTOP)
+    talks.service.decoders._idle.put(talks.helper)
+    yield talks
+    talks.helper.process.kill()
 
 
-def test_while_uploading(export, serve, tone, folder):
-    server = serve(export())
+def test_while_uploading(talks, tone, folder):
     content, headers = body(tone("a.wav", (2, -10)).read_bytes(), model="model")
     for size in (0, 50, len(content) // 2, len(content) - 1):
-        connection = post(server, content[:size], headers, len(content))
-        until(lambda: server.service.active == 1)
+        connection = post(talks, content[:size], headers, len(content))
+        until(lambda: talks.service.active == 1)
         leave(connection)
-        nothing_left(server, folder)
+        nothing_left(talks, folder)
 
 
 def test_while_a_codec_hangs(stuck, tone, folder):
@@ -105,10 +103,10 @@ def test_while_waiting_for_a_reader(stuck, tone, folder, monkeypatch):
     nothing_left(stuck, folder)
 
 
-def test_a_cancelled_reader_keeps_its_place_until_it_has_ended(export, serve, tmp_path):
+def test_a_cancelled_reader_keeps_its_place_until_it_has_ended(talks, tmp_path, monkeypatch):
     from stentor.serve import service as module
 
-    service = serve(export()).service
+    service = talks.service
     (tmp_path / "large").write_bytes(bytes(module.LARGE + 1))
     recording = SimpleNamespace(path=tmp_path / "large")
     begun, end = threading.Event(), threading.Event()
@@ -118,7 +116,7 @@ def test_a_cancelled_reader_keeps_its_place_until_it_has_ended(export, serve, tm
         assert end.wait(30)
 
     async def cancelled():
-        service._large = asyncio.Semaphore(1)
+        monkeypatch.setattr(service, "_large", asyncio.Semaphore(1))
         task = asyncio.create_task(service.read(work, recording))
         await asyncio.to_thread(begun.wait)
         task.cancel()
@@ -143,12 +141,11 @@ def test_while_the_model_works_and_in_its_queue(gated, tone, folder):
 
 @pytest.mark.parametrize("content", ["#EXTM3U\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile {}\n"])
 @pytest.mark.parametrize("place", ["{}", "file:{}", "http://127.0.0.1:9/{}"])
-def test_an_upload_that_names_other_files(export, serve, tone, content, place):
-    server = serve(export())
+def test_an_upload_that_names_other_files(talks, tone, content, place):
     secret = tone("secret.wav", (2, -10))
     for name in ("list.m3u8", "list.wav"):
         with pytest.raises(openai.BadRequestError) as refusal:
             file = (name, content.format(place.format(secret)).encode())
-            server.client.audio.transcriptions.create(file=file, model="model")
+            talks.client.audio.transcriptions.create(file=file, model="model")
         assert refusal.value.code == "audio_unreadable" and str(secret) not in refusal.value.message
         assert f"{name} cannot be read: it is text and no audio" in refusal.value.message

@@ -20,23 +20,24 @@ def body(audio: bytes, **fields: str) -> tuple[bytes, dict[str, str]]:
 
 
 @pytest.fixture
-def gated(export, serve, meter, monkeypatch):
-    """A server whose model waits for `release` in its first batch, when it is set up; `entered` says that it does."""
-    server = serve(export(), batch_seconds=30.0)
-    worker = server.service.registry.models["model"]
-    server.entered, server.release, server.windows = threading.Event(), threading.Event(), []
-    task = type(worker.model.task)
+def gated(talks, monkeypatch):
+    """A server whose model waits for `release` in its batches; `entered` says that it does."""
+    served = talks.service.registry.models["model"]
+    monkeypatch.setattr(served.queue, "batch_seconds", 30.0)
+    talks.entered, talks.release, talks.windows = threading.Event(), threading.Event(), []
+    task = type(served.model.task)
     predict = task.predict
 
     def waiting(self, bundle, examples, **options):
-        server.windows.append(len(examples))
-        server.entered.set()
-        assert server.release.wait(30)
+        talks.windows.append(len(examples))
+        talks.entered.set()
+        assert talks.release.wait(30)
         return predict(self, bundle, examples, **options)
 
     monkeypatch.setattr(task, "predict", waiting)
-    yield server
-    server.release.set()
+    yield talks
+    talks.release.set()
+    until(lambda: talks.service.active == 0 and not len(served.queue))
 
 
 def until(condition):
@@ -71,10 +72,10 @@ def test_other_origins(export, serve):
     assert server.http.options("/v1/audio/transcriptions", headers=asked).status_code == 200
 
 
-def test_large_uploads_and_long_recordings(export, serve, tone):
-    server = serve(export(), limits={"upload_bytes": 200_000, "audio_seconds": 5.0})
+def test_large_uploads_and_long_recordings(talks, tone):
+    talks.service.limits.upload_bytes, talks.service.limits.audio_seconds = 200_000, 5.0
     with pytest.raises(openai.APIStatusError) as refusal:
-        server.client.audio.transcriptions.create(file=tone("a.wav", (10, -10)), model="model")
+        talks.client.audio.transcriptions.create(file=tone("a.wav", (10, -10)), model="model")
     assert (refusal.value.status_code, refusal.value.code) == (413, "file_too_large")
 
     def chunks():
@@ -82,10 +83,10 @@ def test_large_uploads_and_long_recordings(export, serve, tone):
         yield from (content[i : i + 10_000] for i in range(0, len(content), 10_000))
 
     headers = {"content-type": "multipart/form-data; boundary=x"}
-    answer = server.http.post("/v1/audio/transcriptions", content=chunks(), headers=headers)
+    answer = talks.http.post("/v1/audio/transcriptions", content=chunks(), headers=headers)
     assert answer.status_code == 413
     with pytest.raises(openai.BadRequestError, match="longer than 5 s"):
-        server.client.audio.transcriptions.create(file=tone("a.wav", (5.5, -10)), model="model")
+        talks.client.audio.transcriptions.create(file=tone("a.wav", (5.5, -10)), model="model")
 
 
 @pytest.mark.parametrize(
@@ -99,24 +100,22 @@ def test_large_uploads_and_long_recordings(export, serve, tone):
         (body(b"")[0], "multipart/form-data; boundary=x"),
     ],
 )
-def test_forms_that_are_none(export, serve, content, kind):
-    server = serve(export())
-    answer = server.http.post("/v1/audio/transcriptions", content=content, headers={"content-type": kind})
+def test_forms_that_are_none(talks, content, kind):
+    answer = talks.http.post("/v1/audio/transcriptions", content=content, headers={"content-type": kind})
     assert answer.status_code == 400 and answer.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_crash_of_the_codec_is_one_refusal(export, serve, tone, monkeypatch):
-    server = serve(export())
+def test_a_crash_of_the_codec_is_one_refusal(talks, tone, monkeypatch):
     path = tone("a.wav", (2, -10))
-    assert server.client.audio.transcriptions.create(file=path, model="model").text == "level 10"
-    helper = server.service.decoders._idle.get()
+    assert talks.client.audio.transcriptions.create(file=path, model="model").text == "level 10"
+    helper = talks.service.decoders._idle.get()
     helper.process.kill()
     helper.process.wait()
     monkeypatch.setattr(type(helper), "alive", True)  # while it was reading
-    server.service.decoders._idle.put(helper)
+    talks.service.decoders._idle.put(helper)
     with pytest.raises(openai.BadRequestError, match="decoding it failed"):
-        server.client.audio.transcriptions.create(file=path, model="model")
-    assert server.client.audio.transcriptions.create(file=path, model="model").text == "level 10"
+        talks.client.audio.transcriptions.create(file=path, model="model")
+    assert talks.client.audio.transcriptions.create(file=path, model="model").text == "level 10"
 
 
 def test_a_client_that_goes_frees_its_place(gated, tone):
@@ -182,31 +181,32 @@ def test_a_request_that_takes_too_long(gated, tone):
     assert (refusal.value.status_code, refusal.value.code) == (408, "timeout")
 
 
-def test_a_signal_lets_what_runs_end(gated, tone):
-    path = tone("a.wav", (2, -10))
-    answer = asked(gated, path)
-    gated.server.handle_exit(15, None)
+def test_a_signal_lets_what_runs_end(export, serve, tone, request):
+    path, server = tone("a.wav", (2, -10)), serve(export())
+    gated = request.getfixturevalue("gated")  # a server that is loading would wait, too
+    server.entered = gated.entered
+    answer = asked(server, path)
+    server.server.handle_exit(15, None)
     with pytest.raises(openai.InternalServerError) as refusal:
-        gated.client.audio.transcriptions.create(file=path, model="model")
+        server.client.audio.transcriptions.create(file=path, model="model")
     assert refusal.value.status_code == 503 and "stopping" in refusal.value.message
-    assert gated.http.get("/health").json()["status"] == "stopping"
+    assert server.http.get("/health").json()["status"] == "stopping"
     gated.release.set()
     assert answer() == "level 10"
-    gated.thread.join()
+    server.thread.join()
 
 
-def test_nothing_is_left_behind(export, serve, tone, tmp_path, monkeypatch):
+def test_nothing_is_left_behind(talks, tone, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    server = serve(export())
     path = tone("a.wav", (2, -10))
-    server.client.audio.transcriptions.create(file=path, model="model")
-    list(server.client.audio.transcriptions.create(file=path, model="model", stream=True))
+    talks.client.audio.transcriptions.create(file=path, model="model")
+    list(talks.client.audio.transcriptions.create(file=path, model="model", stream=True))
     with pytest.raises(openai.BadRequestError):
-        server.client.audio.transcriptions.create(file=b"nothing", model="model")
+        talks.client.audio.transcriptions.create(file=b"nothing", model="model")
     with pytest.raises(openai.NotFoundError):
-        server.client.audio.transcriptions.create(file=path, model="nothing")
-    until(lambda: server.service.active == 0)
+        talks.client.audio.transcriptions.create(file=path, model="nothing")
+    until(lambda: talks.service.active == 0)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from browser import Browser
+from browser import Browser, chromium
 from stentor.serve.app import create_app
 from stentor.serve.forms import ServerVad, TranscriptionForm
 from stentor.serve.registry import Registry
@@ -45,6 +45,7 @@ def test_the_page_needs_nothing_from_elsewhere():
 
 
 @pytest.mark.browser
+@pytest.mark.skipif(chromium() is None, reason="no Chromium, or no Playwright")
 def test_the_page_in_a_browser(export, tone, serve, tmp_path):
     """A form that is filled in and sent, with a file."""
     server, audio, form = serve(export()), tone("a.wav", (0.5, -10)), "details[id='/v1/audio/transcriptions']"

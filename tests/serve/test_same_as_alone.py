@@ -31,26 +31,28 @@ def few_attempts(model):
     return model
 
 
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"]])
-def test_many_at_once(whisper, serve, clips, devices):
-    server = serve(whisper, names=[f"whisper-1={whisper}"], devices=devices)
-    few_attempts(server.service.registry.models[whisper.name].model)
+FIELDS = [{"language": "en"}, {"language": "de", "temperature": 0.4}, {}]
+
+
+def test_many_at_once(whisper, serve, clips):
+    """On one device and on two."""
     model = few_attempts(load(whisper, "cpu"))
-    fields = [{"language": "en"}, {"language": "de", "temperature": 0.4}, {}]
+    alone = [model.transcribe(clip, words=False, **FIELDS[n % 3]) for n, clip in enumerate(clips)]
+    for devices in (["cpu"], ["cpu", "cpu"]):
+        server = serve(whisper, names=[f"whisper-1={whisper}"], devices=devices)
+        few_attempts(server.service.registry.models[whisper.name].model)
+        with ThreadPoolExecutor(len(clips)) as threads:
+            answers = threads.map(lambda n, server=server: asked(server, clips[n], n), range(len(clips)))
+        for answer, expected in zip(answers, alone, strict=True):
+            assert (answer.text, answer.duration) == (expected.text, expected["duration"])
+            assert [(s.start, s.end, s.text, s.temperature) for s in answer.segments] == [
+                (s["start"], s["end"], s["text"], s.get("temperature", 0.0)) for s in expected.segments
+            ]
 
-    def ask(n):
-        return server.client.audio.transcriptions.create(
-            file=clips[n], model="whisper-1", response_format="verbose_json", **fields[n % 3]
-        )
 
-    with ThreadPoolExecutor(len(clips)) as threads:
-        answers = list(threads.map(ask, range(len(clips))))
-    for n, answer in enumerate(answers):
-        alone = model.transcribe(clips[n], words=False, **fields[n % 3])
-        assert (answer.text, answer.duration) == (alone.text, alone["duration"])
-        assert [(s.start, s.end, s.text, s.temperature) for s in answer.segments] == [
-            (s["start"], s["end"], s["text"], s.get("temperature", 0.0)) for s in alone.segments
-        ]
+def asked(server, clip, n):
+    ask = server.client.audio.transcriptions.create
+    return ask(file=clip, model="whisper-1", response_format="verbose_json", **FIELDS[n % 3])
 
 
 def test_translations(whisper, serve, clips):

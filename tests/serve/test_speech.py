@@ -12,7 +12,6 @@ import pytest
 import soundfile
 from test_limits import until
 
-import stentor
 from stentor.inference.speak.voice import Voice, save_voice
 
 RATE = 16000
@@ -20,24 +19,16 @@ SHORT = "one two three."
 LONG = " ".join([f"{word} the quick brown fox jumps over a lazy dog, ok." for word in ("one", "two", "three", "four")])
 
 
-@pytest.fixture
-def voice(talker, tmp_path):
-    """A model with the voice `anna`, whose long texts have several pieces."""
-    folder = shutil.copytree(talker, tmp_path / "voice")
+@pytest.fixture(scope="module")
+def speaks(voiced, open_server):
+    """A server of a model with the voice `anna`, whose long texts have several pieces."""
+    folder = voiced("anna")
     path = folder / "training_config.json"
     config = json.loads(path.read_text())
     config["task"]["generation"] = {"steps": 1, "chunk_duration": 2.9, "chunk_threshold": 0.0}
     path.write_text(json.dumps(config))
-    codec = stentor.load(folder, "cpu").bundle.processor.codec
-    codes = codec.encode([np.random.default_rng(0).normal(0, 0.1, 2 * RATE).astype(np.float32)])[0]
-    save_voice(Voice(codes, "one two three", "en", "anna.wav"), folder / "voices" / "anna", codec)
-    return folder
-
-
-@pytest.fixture
-def speaks(voice, serve):
-    server = serve(voice)
-    server.folder, server.ask = voice, asking(server)
+    server = open_server(folder)
+    server.folder, server.ask = folder, asking(server)
     return server
 
 
@@ -140,7 +131,7 @@ def test_texts_together_are_as_alone(speaks, serve):
 def test_a_short_text_is_not_kept_behind_a_long_one(speaks, monkeypatch):
     """The pieces of a long text that wait, and what is spoken while they do."""
     served = speaks.service.registry.models["voice"]
-    served.queue.batch_seconds = 0.1  # a piece at a time
+    monkeypatch.setattr(served.queue, "batch_seconds", 0.1)  # a piece at a time
     entered, release, order = threading.Event(), threading.Event(), []
     real = served.first.speaker.synthesize
 
@@ -165,7 +156,7 @@ def test_a_short_text_is_not_kept_behind_a_long_one(speaks, monkeypatch):
 
 def test_a_client_that_goes_frees_its_place(speaks, monkeypatch):
     served = speaks.service.registry.models["voice"]
-    served.queue.batch_seconds = 0.1
+    monkeypatch.setattr(served.queue, "batch_seconds", 0.1)
     passed = threading.Semaphore(2)
     real = served.first.speaker.synthesize
     monkeypatch.setattr(served.first.speaker, "synthesize", lambda pieces: passed.acquire() and real(pieces))
@@ -180,12 +171,15 @@ def test_a_client_that_goes_frees_its_place(speaks, monkeypatch):
     assert speaks.ask(response_format="pcm").content
 
 
-def test_a_voice_that_is_saved_anew(speaks):
+def test_a_voice_that_is_saved_anew(speaks, tmp_path):
+    kept = shutil.copytree(speaks.folder / "voices", tmp_path / "voices")
     before = speaks.ask(voice="anna", response_format="pcm").content
     codec = speaks.service.registry.models["voice"].first.speaker.codec
     codes = codec.encode([np.random.default_rng(1).normal(0, 0.3, 2 * RATE).astype(np.float32)])[0]
     save_voice(Voice(codes, "four five", "en", "anna.wav"), speaks.folder / "voices" / "anna", codec)
     assert speaks.ask(voice="anna", response_format="pcm").content != before
+    shutil.copytree(kept, speaks.folder / "voices", dirs_exist_ok=True)
+    assert speaks.ask(voice="anna", response_format="pcm").content == before
 
 
 def test_null_is_what_is_not_set(speaks):
@@ -211,7 +205,7 @@ WRONG = [
 ]
 
 
-def test_what_is_refused(speaks, export, serve, monkeypatch):
+def test_what_is_refused(speaks, monkeypatch):
     for fields, param, words in WRONG:
         with pytest.raises(openai.BadRequestError) as refusal:
             speaks.ask(**fields)

@@ -22,10 +22,9 @@ def body(audio: bytes, *fields: tuple[str, str], file='name="file"; filename="a.
 
 
 @pytest.fixture
-def words(export, serve, tone):
+def words(worded, tone):
     """Sends a body to a server whose model hears words; `words.audio` is a clip of its."""
-    server = serve(export(task="words"))
-    host = server.url.removeprefix("http://")
+    host = worded.url.removeprefix("http://")
 
     def send(content, path="/v1/audio/transcriptions", **headers):
         connection = http.client.HTTPConnection(host, timeout=300)
@@ -93,7 +92,7 @@ def test_speech_without_a_content_type(strangers):
     assert answers[0].headers["content-length"] == str(len(answers[0].content))
 
 
-def test_speech_is_read_back(export, alloy, serve, monkeypatch):
+def test_speech_is_read_back(talks, strangers, monkeypatch):
     """What is spoken is heard, through every format: a voice whose words are levels, and a model that hears them."""
     from stentor.inference.speak.pieces import SpeechPlan
 
@@ -107,14 +106,15 @@ def test_speech_is_read_back(export, alloy, serve, monkeypatch):
         )
 
     monkeypatch.setattr(SpeechPlan, "audio", audio)
-    client = serve(export(), alloy).client
     for text, level in levels.items():
         for kind in ("wav", "flac", "mp3", "opus", "pcm"):
-            content = client.audio.speech.create(model="voice", input=text, voice="alloy", response_format=kind).content
+            content = strangers.client.audio.speech.create(
+                model="tts-1", input=text, voice="alloy", response_format=kind
+            ).content
             if kind == "pcm":  # 24 kHz, without a head
                 wav = io.BytesIO()
                 soundfile.write(wav, np.frombuffer(content, "<i2"), 24000, format="wav")
                 content = wav.getvalue()
-            heard = client.audio.transcriptions.create(model="model", file=(f"a.{kind}", content))
+            heard = talks.client.audio.transcriptions.create(model="model", file=(f"a.{kind}", content))
             assert heard.text == f"level {-level}", kind
             assert abs(heard.usage.seconds - 2) <= 1

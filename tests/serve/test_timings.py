@@ -28,10 +28,9 @@ def test_the_turns_of_the_command(diarizer, serve, talk, run):
     assert ask(model="other").status_code == 404
 
 
-def test_a_server_without_a_diarizer(export, serve, talk):
-    server = serve(export())
+def test_a_server_without_a_diarizer(talks, talk):
     with open(talk("a.wav", 20, TURNS), "rb") as file:
-        answer = server.http.post("/v1/audio/diarizations", files={"file": file})
+        answer = talks.http.post("/v1/audio/diarizations", files={"file": file})
     assert answer.status_code == 400 and "--diarizer" in answer.json()["error"]["message"]
 
 

@@ -10,12 +10,7 @@ from stentor.inference.load import load
 SPEECH = ((3, -10), (1, None), (2, -20))
 
 
-@pytest.fixture
-def talks(export, serve):
-    return serve(export())
-
-
-def test_the_text_is_that_of_transcribe(talks, export, tone):
+def test_the_text_is_that_of_transcribe(talks, tone):
     path = tone("a.wav", (2, -10), (40, None), (2, -20), (30, None), (3, -30))
     alone = load(talks.service.registry.models["model"].model.folder).transcribe(path, words=False)
     with open(path, "rb") as file:
@@ -49,13 +44,12 @@ def test_verbose_json(talks, tone):
 
 
 @pytest.mark.parametrize("kinds", [["word"], ["segment"], ["word", "segment"]])
-def test_granularities_of_verbose_json(export, serve, tone, kinds):
-    server = serve(export(task="words"))
+def test_granularities_of_verbose_json(worded, tone, kinds):
     path = tone("a.wav", (2, -10), (40, None), (2, -20))
-    answer = server.client.audio.transcriptions.create(
+    answer = worded.client.audio.transcriptions.create(
         file=path, model="model", response_format="verbose_json", timestamp_granularities=kinds
     )
-    alone = load(server.service.registry.models["model"].model.folder).transcribe(path)
+    alone = load(worded.service.registry.models["model"].model.folder).transcribe(path)
     assert (answer.words is not None) == ("word" in kinds) and (answer.segments is not None) == ("segment" in kinds)
     if answer.words is not None:
         assert [w.model_dump() for w in answer.words] == [
@@ -75,12 +69,11 @@ def test_log_probabilities(talks, tone):
     assert ask(file=path, model="model").logprobs is None
 
 
-def test_who_speaks(export, diarizer, serve, tone, talk):
+def test_who_speaks(speakers, talk):
     path = talk("a.wav", 20, [(0, 0.5, 5), (1, 6, 12), (0, 13, 19)])
-    server = serve(export(), diarizer=str(diarizer()))
-    who = load(server.service.registry.diarizer.model.folder)
-    alone = load(server.service.registry.models["model"].model.folder).transcribe(path, words=False, diarizer=who)
-    answer = server.client.audio.transcriptions.create(
+    who = load(speakers.service.registry.diarizer.model.folder)
+    alone = load(speakers.service.registry.models["model"].model.folder).transcribe(path, words=False, diarizer=who)
+    answer = speakers.client.audio.transcriptions.create(
         file=path, model="model", response_format="diarized_json", chunking_strategy="auto"
     )
     assert [(s.start, s.end, s.text) for s in answer.segments] == [
@@ -90,14 +83,13 @@ def test_who_speaks(export, diarizer, serve, tone, talk):
     assert answer.text == alone.text and answer.segments[0].id == "seg_000"
 
 
-def test_known_speakers(export, diarizer, tones, serve, talk):
+def test_known_speakers(speakers, talk, monkeypatch):
     import base64
 
-    tones.voices = True
+    monkeypatch.setattr(speakers.tones, "voices", True)
     path = talk("a.wav", 20, [(0, 0.5, 5), (1, 6, 12), (0, 13, 19)])
     sample = base64.b64encode(talk("bob.wav", 3, [(1, 0.2, 2.8)]).read_bytes()).decode()
-    server = serve(export(), diarizer=str(diarizer()))
-    ask = server.client.audio.transcriptions.create
+    ask = speakers.client.audio.transcriptions.create
     fields = {"file": path, "model": "model", "response_format": "diarized_json", "known_speaker_names": ["Bob"]}
     answer = ask(**fields, known_speaker_references=[f"data:audio/wav;base64,{sample}"])
     unnamed = ask(file=path, model="model", response_format="diarized_json")
@@ -118,11 +110,10 @@ def test_events(talks, tone):
     assert "".join(e.delta for e in events[:-1]) == events[-1].text == "level 10 level 20 level 30"
 
 
-def test_events_of_speakers(export, diarizer, serve, talk):
+def test_events_of_speakers(speakers, talk):
     path = talk("a.wav", 20, [(0, 0.5, 5), (1, 6, 12), (0, 13, 19)])
-    server = serve(export(), diarizer=str(diarizer()))
     events = list(
-        server.client.audio.transcriptions.create(
+        speakers.client.audio.transcriptions.create(
             file=path, model="model", stream=True, response_format="diarized_json"
         )
     )
@@ -207,9 +198,8 @@ def test_models_health_and_metrics(export, serve, tone):
     assert "/v1/audio/transcriptions" in page and "server_vad" in page and "$defs" not in page
 
 
-def test_log_probabilities_that_json_does_not_know(export, serve, meter, tone, monkeypatch):
-    server = serve(export())
-    task = type(server.service.registry.models["model"].model.task)
+def test_log_probabilities_that_json_does_not_know(talks, tone, monkeypatch):
+    task = type(talks.service.registry.models["model"].model.task)
     predict = task.predict
 
     def impossible(self, bundle, examples, **options):
@@ -222,7 +212,7 @@ def test_log_probabilities_that_json_does_not_know(export, serve, meter, tone, m
 
     monkeypatch.setattr(task, "predict", impossible)
     options = {"file": tone("a.wav", (2, -10)), "model": "model"}
-    ask = server.client.audio.transcriptions.create
+    ask = talks.client.audio.transcriptions.create
     assert ask(**options, response_format="verbose_json").segments[0].avg_logprob == -9999.0
     assert {token.logprob for token in ask(**options, include=["logprobs"]).logprobs} == {-9999.0}
     events = list(ask(**options, include=["logprobs"], stream=True))

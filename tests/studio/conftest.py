@@ -122,8 +122,7 @@ def chromium(tmp_path):
     import browser
 
     if not browser.chromium():
-        pytest.skip("there is no Chromium on PATH")
-    pytest.importorskip("websockets")
+        pytest.skip("there is no Chromium on PATH, or no Playwright")
     return lambda microphone=None: browser.Browser(tmp_path, microphone)
 
 
@@ -135,6 +134,18 @@ def opened(tmp_path):
     from studio_process import StudioProcess
 
     process = StudioProcess(tmp_path / "studio")
+    yield process
+    process.end()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A `stentor studio` that the tests of a module share."""
+    _tests_on_path()
+    from studio_process import StudioProcess
+
+    process = StudioProcess(tmp_path_factory.mktemp("desk") / "studio")
+    process.start()
     yield process
     process.end()
 

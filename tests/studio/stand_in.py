@@ -48,17 +48,6 @@ model: {type: ctc}
 data: {train: [{type: jsonl, path: /nowhere/train.jsonl}]}
 """
 
-STUDIO = """\
-import sys, time
-from pathlib import Path
-from stentor.studio.runs import jobs
-from stentor.studio.projects import Projects
-jobs.TRAIN = (sys.executable, "-S", sys.argv[2])
-jobs.checked = lambda text, projects: None
-print(jobs.start(Projects(Path(sys.argv[1])), sys.argv[3]).name, flush=True)
-time.sleep(600)
-"""
-
 
 def until(true, seconds=60):
     """Waits for something that another process brings about."""

@@ -2,14 +2,16 @@
 never two runs in one folder."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
-from stand_in import STUDIO, YAML, ended, process_of, starts, until
+from stand_in import YAML, ended, process_of, starts, until
 
 from stentor.errors import ConfigError, StentorError
 from stentor.studio import files
@@ -54,14 +56,15 @@ def test_a_switched_off_machine_is_told(projects, running):
 
 def test_a_killed_studio_leaves_its_run(projects, train, tmp_path):
     train("wait")
-    script = str(tmp_path / "train.py")
-    with subprocess.Popen(
-        [sys.executable, "-c", STUDIO, str(projects.folder), script, YAML], stdout=subprocess.PIPE, text=True
-    ) as studio:
-        assert studio.stdout.readline() == "first\n"
-        job = jobs.find(projects, "first")
-        until((job.folder / "ready").exists)
-        studio.kill()
+    forked = multiprocessing.get_context("fork")
+    began = forked.Event()
+    studio = forked.Process(target=lambda: (jobs.start(projects, YAML), began.set(), time.sleep(600)))
+    studio.start()
+    assert began.wait(60)
+    job = jobs.find(projects, "first")
+    until((job.folder / "ready").exists)
+    studio.kill()
+    studio.join()
     again = Projects(projects.folder)
     job = jobs.jobs(again)[0]
     assert state(job).state == "running" and state(job).step == 2
@@ -173,50 +176,39 @@ def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, run
     (running.folder / "ending.json").write_text(json.dumps(before))
 
 
-PRESS = """\
-import sys
-from pathlib import Path
-from stentor.errors import StentorError
-from stentor.studio.runs import jobs
-from stentor.studio.projects import Projects
-jobs.TRAIN = (sys.executable, "-S", sys.argv[2])
-jobs.checked = lambda text, projects: None
-projects = Projects(Path(sys.argv[1]))
-print("ready", flush=True)
-sys.stdin.readline()
-try:
-    if sys.argv[3] == "resume":
-        jobs.resume(projects, jobs.find(projects, "first"))
-    else:
-        jobs.start(projects, sys.argv[4])
-    print("made")
-except StentorError as error:
-    print(error)
-"""
+def another_studio(act, ready, said):
+    """Does it in a process of its own, when the others are ready."""
+    ready.wait()
+    try:
+        act()
+        said.put("made")
+    except ConfigError as error:
+        said.put(str(error))
 
 
 def test_two_studios_start_one_run(projects, train, tmp_path):
     """Two processes, such as two studios over one folder, do the same at the same moment."""
+    forked = multiprocessing.get_context("fork")
 
-    def both(*what):
-        command = [sys.executable, "-c", PRESS, str(projects.folder), str(tmp_path / "train.py"), *what]
-        pair = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    def both(act):
+        ready, said = forked.Barrier(2), forked.SimpleQueue()
+        pair = [forked.Process(target=another_studio, args=(act, ready, said)) for _ in range(2)]
         for process in pair:
-            assert process.stdout.readline() == "ready\n"
+            process.start()
         for process in pair:
-            process.stdin.write("\n")
-            process.stdin.flush()
-        return sorted(process.communicate()[0].strip() for process in pair)
+            process.join()
+        return sorted(said.get() for _ in pair)
 
     train("wait")
-    outputs = both("start", YAML)
+    outputs = both(lambda: jobs.start(projects, YAML))
     assert outputs[1] == "made" and outputs[0].startswith("There is a run first already")
     job = jobs.find(projects, "first")
     until((job.folder / "ready").exists)
     jobs.stop(job)
     ended(job)
     (job.folder / "ready").unlink()
-    assert both("resume") == ["The run first is running already: stop it first, or wait.", "made"]
+    resumed = both(lambda: jobs.resume(projects, jobs.find(projects, "first")))
+    assert resumed == ["The run first is running already: stop it first, or wait.", "made"]
     until((job.folder / "ready").exists)
     assert len(starts(tmp_path)) == 2
 

@@ -12,7 +12,7 @@ from stentor.errors import ConfigError
 from stentor.studio.runs import detached, jobs, watch
 from stentor.studio.runs.detached import tail
 from stentor.studio.runs.jobs import Job, state
-from stentor.studio.runs.progress import JsonlTail, progress_of
+from stentor.studio.runs.progress import JsonlTail
 
 
 def test_a_run_from_its_start_to_its_end(projects, train, monkeypatch):
@@ -222,21 +222,3 @@ def test_the_page_shows_which_round_is_done_and_the_curves_of_its_training(proje
     with detached.exclusive(folder, "it lives already"):
         assert seen(None).startswith("Getting ready")
         assert seen(None, round_10).startswith("Round 10 of at most 12")
-
-
-@pytest.mark.slow
-def test_a_real_run(projects, tiny):
-    """Starts, is stopped, resumed and followed to its end."""
-    job = jobs.start(projects, tiny().read_text(), "real")
-    until(lambda: state(job).state != "waiting", 300)
-    jobs.stop(job)
-    until(lambda: not state(job).alive, 300)
-    first = state(job)
-    assert first.state in ("stopped", "finished"), jobs.log(job)
-    jobs.resume(projects, job)
-    until(lambda: not state(job).alive, 300)
-    done = state(job)
-    assert (done.state, done.step, done.total) == ("finished", 6, 6), jobs.log(job)
-    assert progress_of(job.folder).numbers.values["train/loss"][0] == [1, 2, 3, 4, 5, 6]
-    assert (job.folder / "export" / "model.safetensors").exists() and isinstance(job, Job)
-    assert (job.folder / "run.yaml").is_file()

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import studio_steps as studio
 from stentor.text.written_words import spaced
+from studio_steps import step
 
 pytestmark = pytest.mark.browser
 RATE = 16000
@@ -47,34 +47,36 @@ train: {steps: 250, log_every: 100, eval_every: 1000, use: last}
 """
 
 
-@pytest.fixture
-def microphone(tmp_path):
+@pytest.fixture(scope="module")
+def microphone(tmp_path_factory):
     """What the microphone hears: the last of the texts, again and again. All are the data of the model."""
     import soundfile
 
     from stentor.audio.synth import say
 
-    rows = []
+    folder, rows = tmp_path_factory.mktemp("sounds"), []
     for number, text in enumerate(TEXTS):
         speech = say(text, voice="en-us", speed=150, pitch=50).audio
         speech = 0.5 * speech / np.abs(speech).max()
-        path = tmp_path / f"{number}.wav"
+        path = folder / f"{number}.wav"
         soundfile.write(path, np.pad(speech, RATE // 20), RATE, subtype="PCM_16")
         rows.append({"id": str(number), "audio_path": path.name, "text": text})
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    soundfile.write(tmp_path / "microphone.wav", np.pad(speech, (RATE // 5, RATE)), RATE, subtype="PCM_16")
-    return tmp_path / "microphone.wav"
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    soundfile.write(folder / "microphone.wav", np.pad(speech, (RATE // 5, RATE)), RATE, subtype="PCM_16")
+    return folder / "microphone.wav"
 
 
-@pytest.fixture
-def trained(tmp_path, opened, microphone, cli):
-    """The run `mine` of the studio: a model of three texts."""
-    (tmp_path / "run.yaml").write_text(RUN.replace("data.jsonl", str(tmp_path / "data.jsonl")))
-    cli("train", tmp_path / "run.yaml", f"output={opened.folder / 'runs'}")
-    run = opened.folder / "runs" / "mine"
+@pytest.fixture(scope="module")
+def studio(desk, microphone, warm):
+    """A studio with the run `mine`: a model of three texts."""
+    folder = microphone.parent
+    (folder / "run.yaml").write_text(RUN.replace("data.jsonl", str(folder / "data.jsonl")))
+    done = warm([["train", str(folder / "run.yaml"), f"output={desk.folder / 'runs'}"]], 1)
+    assert done.returncode == 0, done.stderr
+    run = desk.folder / "runs" / "mine"
     (run / "studio.json").write_text(json.dumps({"created": 1}))
     (run / "ending.json").write_text(json.dumps({"started": 1, "exit": 0, "time": 2}))
-    return run
+    return desk
 
 
 def shoot(page, name):
@@ -83,12 +85,11 @@ def shoot(page, name):
         page.shot(Path(folder) / f"{name}.png")
 
 
-def test_words_appear_while_one_speaks(chromium, opened, microphone, trained):
-    opened.start()
+def test_words_appear_while_one_speaks(chromium, studio, microphone):
     with chromium(microphone=microphone) as browser:
-        page = browser.open(opened.address)
+        page = browser.open(studio.address)
         page.wait("document.querySelector('#step_try-button, button[role=tab]')", "the page is there", 180)
-        studio.step(page, "4 Try")
+        step(page, "4 Try")
         page.click("stentor-live .toggle")
         page.wait(f"({HEARD}).split('{TEXTS[-1]}').length > 2", "it is heard twice", 120)
         page.wait("document.querySelectorAll('stentor-live .line').length > 2", "each time is a line of its own")
@@ -162,11 +163,10 @@ def test_words_are_joined_as_elsewhere(alone):
         assert alone.js(f"spaced({json.dumps(before)}, {json.dumps(word)})") == spaced(before, word)
 
 
-def test_a_microphone_that_is_refused(chromium, opened, microphone, trained):
-    opened.start()
+def test_a_microphone_that_is_refused(chromium, studio, microphone):
     with chromium(microphone=microphone) as browser:
-        page = browser.open(opened.address)
-        studio.step(page, "4 Try")
+        page = browser.open(studio.address)
+        step(page, "4 Try")
         page.find("stentor-live .toggle")
         page.js(
             "navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', 'NotAllowedError')), true"

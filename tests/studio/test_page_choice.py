@@ -1,8 +1,18 @@
 """The page with two data sets: every step is about the one that is chosen."""
 
+import shutil
+
 import pytest
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def opened(desk):
+    """A studio without data sets."""
+    for dataset in (desk.folder / "datasets").glob("*"):
+        shutil.rmtree(dataset)
+    return desk
 
 
 def test_another_data_set_shows_its_own_rows(chromium, opened):
@@ -15,7 +25,6 @@ def test_another_data_set_shows_its_own_rows(chromium, opened):
         dataset = projects.create(name, "en")
         for text in texts:
             dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
-    opened.start()
     with chromium() as browser:
         page = browser.open(opened.address)
         page.wait(
@@ -52,7 +61,6 @@ def test_a_quick_change_after_a_choice(chromium, opened):
     dataset = Projects(opened.folder).create("voice", "en")
     for text in ("one two", "three four", "five six"):
         dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
-    opened.start()
     with chromium() as browser:
         page = browser.open(opened.address)
         studio.step(page, "3 Train")
@@ -79,7 +87,6 @@ def test_a_data_set_is_deleted_when_the_person_is_sure(chromium, opened):
     projects = Projects(opened.folder)
     projects.create("first", "en")
     projects.create("second", "en")
-    opened.start()
     with chromium() as browser:
         page = browser.open(opened.address)
         page.wait(

@@ -184,14 +184,6 @@ def test_a_changed_script_keeps_recordings_at_their_phrases(client, dataset, row
     assert client.get(ROWS).json()["recorded"] == 0 and len(dataset.records()) == 1
 
 
-def test_html_stays_text(client, dataset, rows):
-    text = '<img src=x onerror=alert(1)> & "quotes"'
-    assert take(client, rows[0], text=text).json()["row"]["text"] == text
-    answer = client.get(ROWS)
-    assert answer.json()["rows"][0]["text"] == text and answer.headers["content-type"] == "application/json"
-    assert answer.headers["x-content-type-options"] == "nosniff"
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -261,23 +253,6 @@ def test_numbers_and_marks_are_checked(client, dataset, rows):
     assert dataset.records() == []
 
 
-@pytest.mark.parametrize("name", ["..", "%2e%2e", "no", "-rf", "voice%2f..%2fvoice", "voice%00", "VOICE "])
-def test_names_do_not_lead_out(client, dataset, rows, name):
-    for method, what in (("GET", "rows"), ("POST", "more"), ("POST", "take"), ("POST", "text"), ("POST", "remove")):
-        answer = client.request(method, f"/studio/speak/{name}/{what}", params={"row": rows[0]["key"]}, content=b"")
-        assert answer.status_code in (400, 404, 405, 503)
-    assert client.get(f"/studio/audio/{name}/x").status_code in (400, 404, 503)
-    assert dataset.records() == []
-
-
-def test_changes_need_the_pages_header(client, dataset, rows):
-    del client.headers["X-Stentor"]
-    for answer in (take(client, rows[0]), edit(client, rows[0], "x"), remove(client, rows[0])):
-        assert answer.status_code == 403
-    assert client.post("/studio/speak/voice/more").status_code == 403
-    assert dataset.records() == []
-
-
 def test_audio_is_served_in_ranges(client, dataset, rows):
     data = wav()
     record = take(client, rows[0], data).json()["row"]
@@ -291,20 +266,6 @@ def test_audio_is_served_in_ranges(client, dataset, rows):
     assert part.headers["content-range"] == f"bytes 100-199/{len(full.content)}"
     assert client.get(url, headers={"Range": "bytes=-10"}).content == full.content[-10:]
     assert client.get(url, headers={"Range": "bytes=99999999-"}).status_code == 416
-
-
-def test_audio_of_nothing_and_of_elsewhere(client, dataset, rows):
-    for id in ("x", "..", "%2e%2e%2f%2e%2e%2fdataset.json", "manifest.jsonl", "%00", "a" * 3000):
-        assert client.get(f"/studio/audio/voice/{id}").status_code in (400, 404, 503)
-    secret = client.projects.folder / "secret.wav"
-    secret.write_bytes(b"secret")
-    (dataset.folder / "audio" / "link.wav").symlink_to(secret)
-    paths = ["../secret.wav", "/etc/passwd", "audio/link.wav", "audio/../dataset.json", "audio/gone.wav"]
-    lines = [{"id": f"r{i}", "audio_path": path, "text": "x"} for i, path in enumerate(paths)]
-    dataset.manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for i in range(len(lines)):
-        answer = client.get(f"/studio/audio/voice/r{i}")
-        assert answer.status_code == 400 and answer.content != b"secret"
 
 
 def test_a_damaged_note_file_costs_only_the_notes(client, dataset, rows):

@@ -8,6 +8,7 @@ import html.parser
 import json
 import re
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -196,7 +197,8 @@ def test_guesses_are_slowed_down_for_each_person(two, monkeypatch, capfd, caplog
     async def sleep(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    quick = SimpleNamespace(**{**vars(asyncio), "sleep": sleep})  # for it alone: other servers run in this process
+    monkeypatch.setattr("stentor.studio.server.server.asyncio", quick)
 
     def sign_in(name, password):
         form = {"name": name, "password": password}
@@ -341,6 +343,9 @@ DISGUISED = (
     b"\x7fELF" + bytes(60),
     b"PK\x03\x04" + bytes(60),
     b"RIFF\x10\0\0\0WAVEjunk",
+    b"fLaC" + bytes(99),
+    b"\0\0\0\x20ftypM4A " + bytes(64),
+    b"\x1a\x45\xdf\xa3" + bytes(64),
     b"ID3",
     b"",
 )

@@ -34,17 +34,17 @@ def dataset(projects):
     return dataset
 
 
-@pytest.mark.parametrize(("task", "name", "how"), CHOICES)
-def test_every_choice_makes_a_run_file_that_loads(dataset, task, name, how):
-    model = settings.known()[name]
-    loaded = load_text(dump(settings.start(task, model, how, dataset)))
-    last = stage_configs(loaded)[-1]
-    assert last.task.type == task and last.model.type == model.family
-    assert (getattr(last.model, "lora", None) is not None) == (how == LORA)
-    source = last.data.train[0]
-    source = source if source.type == "jsonl" else source.source
-    assert source.path == dataset.folder / "train.jsonl" and list(last.data.eval) == ["held_out"]
-    assert any(c.type == "samples" for c in last.callbacks)
+def test_every_choice_makes_a_run_file_that_loads(dataset):
+    for task, name, how in CHOICES:
+        model = settings.known()[name]
+        loaded = load_text(dump(settings.start(task, model, how, dataset)))
+        last = stage_configs(loaded)[-1]
+        assert last.task.type == task and last.model.type == model.family, (name, how)
+        assert (getattr(last.model, "lora", None) is not None) == (how == LORA), (task, name)
+        source = last.data.train[0]
+        source = source if source.type == "jsonl" else source.source
+        assert source.path == dataset.folder / "train.jsonl" and list(last.data.eval) == ["held_out"], (task, name, how)
+        assert any(c.type == "samples" for c in last.callbacks), (task, name, how)
 
 
 def test_the_lists_are_the_registries():

@@ -43,7 +43,8 @@ def test_room_is_heard_where_no_word_times_are_known(tmp_path):
 
 
 def test_clips_are_filled_up_and_times_can_be_taken_back():
-    (example,), (earlier,) = with_room(processor(), [Example("a", SPEECH)])
+    heard = processor()
+    (example,), (earlier,) = with_room(heard.trained_speech, heard, [Example("a", SPEECH)])
     start = round(earlier * RATE)
     assert earlier > 0.1 and np.array_equal(example.audio[start : start + len(SPEECH) // 2], SPEECH[: len(SPEECH) // 2])
 
@@ -51,7 +52,8 @@ def test_clips_are_filled_up_and_times_can_be_taken_back():
 @pytest.mark.parametrize("options", [{"room": None}, {"max_seconds": len(SPEECH) / RATE}])
 def test_clips_stay_as_they_are(options):
     """Of models that know no room, and where the clip would get too long for the model."""
-    (example,), earlier = with_room(processor(**options), [Example("a", SPEECH)])
+    heard = processor(**options)
+    (example,), earlier = with_room(heard.trained_speech, heard, [Example("a", SPEECH)])
     assert example.audio is SPEECH and earlier == [0.0]
 
 

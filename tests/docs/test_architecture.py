@@ -39,6 +39,7 @@ FLOORS = (
     "audio",
     "section",
     "errors",
+    "version",
 )
 """From top to bottom; a floor imports its own modules and those of floors below it."""
 

@@ -17,7 +17,7 @@ from stentor.commands.doctor.software import requirements, within
 MODULE = ("-m", "stentor.commands.doctor", "--json")
 ONE_CHECK = """
 import sys
-from stentor.commands import doctor
+from stentor.commands.doctor import doctor
 doctor.CHECKS = (doctor.{},)
 sys.exit(doctor.main(json_output=True))
 """
@@ -100,7 +100,7 @@ def test_without_any_package_at_all(tmp_path):
             "-S",
             "-c",
             f"import sys; sys.path.insert(0, {str(source)!r})\n"
-            "from stentor.commands.doctor import main; sys.exit(main(True))",
+            "from stentor.commands.doctor.doctor import main; sys.exit(main(True))",
         ],
         capture_output=True,
         text=True,

@@ -41,8 +41,11 @@ def meter(monkeypatch):
 
     from stentor.data.batch import Batch
     from stentor.models.base import Bundle, Family
+    from stentor.models.contracts import Capabilities, Recognizer
 
-    class Meter(torch.nn.Module):
+    class Meter(torch.nn.Module, Recognizer):
+        capabilities = Capabilities(aligns="words")
+
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(1))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from stentor.errors import AudioError, ConfigError
+from stentor.inference import recording
 from stentor.inference.load import load
 from stentor.inference.recording import expand, label, open_recording
-from stentor.models.encoders import inputs
 
 RATE = 16000
 
@@ -122,7 +122,7 @@ def test_addresses_that_give_no_audio(export, tone, tmp_path, run, server, monke
     assert f"{bad[2]} is cut short" in lines[2]
     assert "http://127.0.0.1:1/a.wav cannot be downloaded" in lines[3] and "Connection refused" in lines[3]
     assert "secret" not in err and "stentor-" not in err
-    monkeypatch.setattr(inputs, "LARGEST", 1000)
+    monkeypatch.setattr(recording, "LARGEST", 1000)
     for name in ("sound", "endless"):  # the second one does not say its size
         code, _, err = run(tmp_path / "model", f"{server}/{name}.wav")
         assert code == 3 and f"{server}/{name}.wav is larger than" in err

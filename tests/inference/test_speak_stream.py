@@ -19,6 +19,7 @@ from stentor.audio.writer import open_writer
 from stentor.inference.speak.pieces import TOGETHER, speak, speak_stream
 from stentor.inference.speak.postprocess import LEVEL, Joiner, loudness, shorten_silence, trim_silence
 from stentor.inference.speak.utterance import Utterance
+from stentor.models.base import Bundle
 from stentor.tasks.speak.chunks import MOST
 from stentor.tasks.speak.generation import Generation
 
@@ -41,7 +42,7 @@ def bundle_of(codec, codes):
 
     processor = SimpleNamespace(codec=codec, pace=None, knows=lambda c: True, utterance=utterance)
     speaks = SimpleNamespace(speak=lambda prompts, **_: [codes(prompt) for prompt in prompts])
-    return SimpleNamespace(processor=processor, model=speaks)
+    return Bundle(speaks, processor, None)
 
 
 def chapters(characters: int) -> str:

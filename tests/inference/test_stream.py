@@ -207,7 +207,7 @@ def test_ctc_writes_the_text_of_its_definition(ctc: Bundle, chunk):
         else:
             log_probs = ctc.model.ctc_log_probs(ctc.model.encode(**inputs, chunks=chunks)[0])
     best, path = log_probs[0].max(-1)
-    ids, _ = merge(path.tolist(), best.tolist(), 0)
+    ids, *_ = merge(path.tolist(), best.tolist(), 0)
     assert said(events) == ctc.processor.decode(ids).split() and len(said(events)) > 3
     words = [e for e in events if e["type"] == "word"]
     assert all(a["end"] <= b["start"] + 1e-9 for a, b in pairwise(words))

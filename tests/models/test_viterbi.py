@@ -157,7 +157,7 @@ def test_no_items_and_no_labels():
 
 
 def test_many_items_are_dealt_out_by_memory(monkeypatch):
-    from stentor.models.decoding.viterbi import viterbi as module
+    from stentor.models.decoding import viterbi as module
 
     rng = np.random.default_rng(3)
     rows = [rng.integers(1, 5, size=n).tolist() for n in rng.integers(1, 12, size=20)]

@@ -9,6 +9,7 @@ import pytest
 from stentor.data.audio_base64 import decode_audio
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
+from stentor.models.base import Bundle
 from stentor.sources.base import Source
 from stentor.tasks.speak.task import Speak, seed_of
 
@@ -49,7 +50,7 @@ def example(name, frames, instruct=None):
 @pytest.fixture
 def bundle():
     family = SimpleNamespace(model_dump=lambda by_alias: {})
-    return SimpleNamespace(model=Model(), processor=Processor(), family=family)
+    return Bundle(Model(), Processor(), family)
 
 
 def test_each_text_is_asked_for_in_its_voice_and_as_long_as_its_recording(bundle):

@@ -302,11 +302,11 @@ def assert_same_words(actual, expected):
 
 
 def test_the_audio_is_encoded_once(bundle, monkeypatch):
-    from stentor.models.speech_llm import modeling
+    from stentor.models.encoders import cache
 
     counted = []
-    real = modeling.encode
-    monkeypatch.setattr(modeling, "encode", lambda *a: counted.append(1) or real(*a))
+    real = cache.encode
+    monkeypatch.setattr(cache, "encode", lambda *a: counted.append(1) or real(*a))
     Task.model_validate("words").predict(bundle, examples())
     assert len(counted) == 1
     Task.model_validate("words").align(bundle, examples())

@@ -78,7 +78,7 @@ class Language(Task):
             temperature=temperature,
             generators=generators,
         )
-        return [processor.decode(ids) if len(ids) < max_tokens else None for ids, _ in results]
+        return [processor.decode(ids) if len(ids) < max_tokens else None for ids, *_ in results]
 
     def reference(self, cut: Cut) -> dict[str, Any]:
         return {"text": text_of(cut) or "", "language": language_of(cut)}

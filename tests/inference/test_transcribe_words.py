@@ -97,7 +97,7 @@ def test_times_count_from_the_clip_and_not_from_the_room_before_it(model):
     loaded = stentor.load(model)
     processor, clip = loaded.bundle.processor, Example("a", say("one two three").audio_at(RATE), text="one two three")
     processor.trained_speech = TrainedSpeech(room=0.5)
-    (roomy,), (earlier,) = with_room(processor, [clip])
+    (roomy,), (earlier,) = with_room(processor.trained_speech, processor, [clip])
     (words,) = loaded.task.align(loaded.bundle, [clip])
     processor.trained_speech = TrainedSpeech()
     (later,) = loaded.task.align(loaded.bundle, [roomy])

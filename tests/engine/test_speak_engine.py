@@ -129,7 +129,7 @@ def test_samples_of_steps_that_are_taken_back_are_forgotten(config, trained):
 
 
 def score(model, corpus, batch_tokens):
-    from stentor.commands.evaluate import records
+    from stentor.commands.evaluate.records import records
     from stentor.config.load import parse_source
     from stentor.engine.device import Communicator, accelerator
     from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, evaluate

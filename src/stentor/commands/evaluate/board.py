@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import left_out, placed, scored_as, write_figures
+from stentor.commands.evaluate.records import left_out, placed, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
 from stentor.config.yaml_writer import dump
 from stentor.data.batch import Prediction

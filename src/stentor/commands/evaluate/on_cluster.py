@@ -48,7 +48,7 @@ class EvaluateWorker(AnswersWorker):
         self.options, self.predicted = options, predicted
 
     def setup(self, device: str) -> None:
-        from stentor.commands.evaluate import placed, task_of
+        from stentor.commands.evaluate.records import placed, task_of
         from stentor.inference.load import load
 
         loaded = load(str(self.options.model), device)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
 from stentor.commands.evaluate.instances import write_instances
+from stentor.commands.evaluate.records import left_out, placed, readable_audio, records, write_figures
 from stentor.commands.evaluate.streamed_speakers import speaker_scores
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
+from stentor.commands.evaluate.records import left_out, placed, readable_audio, records, write_figures
 from stentor.config.load import parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction

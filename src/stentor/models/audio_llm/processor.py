@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
+from stentor.models.audio_llm.config import NAMES, Names
 from stentor.models.collate import num_samples, split_usable
 from stentor.models.contracts import Processor
 from stentor.models.pretrained.kind import TransformersKind
@@ -28,7 +29,6 @@ log = logging.getLogger("stentor")
 
 Around = tuple[list[int], list[int]]
 """Prompt tokens before and after the audio."""
-Names = tuple[tuple[str, str], ...]
 
 
 class AudioLLMProcessor(TransformersKind, Processor):
@@ -41,7 +41,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
     `generation_config` and `save` for exports.
     """
 
-    names: ClassVar[Names] = (("lm_head.", "lm_head."), ("", "model."))
+    names: ClassVar[Names] = NAMES
     """How names of tensors begin with us and with transformers, the first that fits."""
     heads: ClassVar[tuple[str, ...]] = ("lm_head",)
     """Parts that transformers has beside `model`: the output layer, and what exports take along."""

@@ -7,17 +7,27 @@ here, from the item's own randomness; the family builds the tensors (k2-fsa/Omni
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stentor.data.conditions import Conditions, Spoken
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from stentor.tasks.speak.task import Speak
+
+class Ratios(Protocol):
+    """Settings of the task `speak` that conditions are drawn by."""
+
+    drop_cond_ratio: float
+    prompt_ratio_range: tuple[float, float]
+    mask_ratio_range: tuple[float, float]
+    language_ratio: float
+    use_pinyin_ratio: float
+    instruct_ratio: float
+    only_instruct_ratio: float
 
 
-def draw(record: Spoken, task: Speak, rng: np.random.Generator) -> Conditions:
+def draw(record: Spoken, ratios: Ratios, rng: np.random.Generator) -> Conditions:
     """The conditions of one sample. Takes the same seven numbers from `rng` whatever the record and the ratios, so that
     a changed ratio changes nothing else.
 
@@ -28,19 +38,19 @@ def draw(record: Spoken, task: Speak, rng: np.random.Generator) -> Conditions:
     """
     dropped, prompt, with_language, with_instruct, alone, with_pinyin, mask = rng.random(7).tolist()
     noisy = record.clean_from is not None
-    low, high = task.mask_ratio_range
+    low, high = ratios.mask_ratio_range
     mask_ratio = low + (high - low) * mask
-    if dropped < task.drop_cond_ratio and not noisy:
+    if dropped < ratios.drop_cond_ratio and not noisy:
         return Conditions(True, 0.0, None, None, "", False, None, mask_ratio)
-    low, high = task.prompt_ratio_range
-    instruct = record.instruct if with_instruct < task.instruct_ratio else None
-    only_instruct = instruct is not None and alone < task.only_instruct_ratio
+    low, high = ratios.prompt_ratio_range
+    instruct = record.instruct if with_instruct < ratios.instruct_ratio else None
+    only_instruct = instruct is not None and alone < ratios.only_instruct_ratio
     return Conditions(
         unconditional=False,
         prompt_frames_ratio=0.0 if only_instruct else low + (high - low) * prompt,
-        language=record.language if with_language < task.language_ratio else None,
+        language=record.language if with_language < ratios.language_ratio else None,
         instruct=instruct,
-        text=record.pinyin if record.pinyin is not None and with_pinyin < task.use_pinyin_ratio else record.text,
+        text=record.pinyin if record.pinyin is not None and with_pinyin < ratios.use_pinyin_ratio else record.text,
         denoise=noisy,
         clean_from=record.clean_from,
         mask_ratio=mask_ratio,

@@ -154,7 +154,7 @@ class Speak(Task):
         from stentor.tasks.hypotheses.utterances import add_hypotheses
 
         for name in self._sequence.keys() & losses.keys():
-            add_hypotheses(self, bundle, batch, self._sequence[name])
+            add_hypotheses(bundle, batch, self._sequence[name], self.generation, self.recognizers())
 
     def recognizers(self) -> list[SpeechEvaluator]:
         """Those of the `judges` that write down what they hear."""

@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
 from stentor.commands.export.agreement import FULL, Different
-from stentor.commands.export.probe import losses_of
+from stentor.commands.export.probe import losses_of, same_speech
 from stentor.commands.export.verify import check_copy, probe_model
-from stentor.commands.export.verify_speech import same_speech
 from stentor.data.audio_base64 import decode_audio, is_encoded_audio
 from stentor.inference.load import load
 

@@ -106,7 +106,7 @@ def test_a_stream_writes_the_tokens_of_the_whole_clip(bundle, delay):
         hypothesis.finish()
     advance(recogniser, together)
     for hypothesis, clip in zip(together, clips):
-        ids, log_probs = offline(bundle, clip, recogniser.frames)
+        ids, log_probs, *_ = offline(bundle, clip, recogniser.frames)
         assert hypothesis.text == ids and len(set(ids)) > 3
         assert hypothesis.log_probs == pytest.approx(log_probs, abs=1e-3)
         spelled = "".join(word["word"] for word in hypothesis.words)
@@ -222,8 +222,8 @@ def test_speech_ends_when_all_that_was_said_is_written():
     hypothesis.audio.samples = RATE // 2
     hypothesis.pause()
     written.write(P, P, P, W, 36)
-    assert not hypothesis.settled  # five frames are 0.4 s
+    assert not hypothesis.words_ended  # five frames are 0.4 s
     written.write(10)
-    assert not hypothesis.settled
+    assert not hypothesis.words_ended
     written.write(P)
-    assert hypothesis.settled
+    assert hypothesis.words_ended

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
-from stentor.commands.evaluate.records import left_out, placed, records, scored_as, task_of, write_figures
+from stentor.commands.evaluate.records import left_out, place_model, records, scored_as, task_of, write_figures
 from stentor.commands.evaluate_options import TASK
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
@@ -49,12 +49,12 @@ def evaluate(options: EvaluateOptions) -> str:
     if options.scoring is not None:
         task = scored_as(task, options.scoring)
     if isinstance(task, Speak):
-        return _evaluate_speech(loaded, source, placed(loaded), options, loaded.for_speech())
+        return _evaluate_speech(loaded, source, place_model(loaded), options, loaded.for_speech())
     refuse_unused(options, TASK, f"the task {task.type}")
     if isinstance(source, SpeechList):
         raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
-    device = placed(loaded)
+    device = place_model(loaded)
     control, settings = Communicator(device.num_processes), EvalOptions(max_bad=section.max_bad)
     setup = EvalSetup(loaded.bundle, task, {}, device, control, settings)
     elsewhere = predict_on_cluster(options, task, plan) if options.ray is not None else None

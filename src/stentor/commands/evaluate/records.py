@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stentor.commands.evaluate_options import EvaluateOptions
 
 
-def placed(loaded: Model, where: str = "auto") -> Accelerator:
+def place_model(loaded: Model, where: str = "auto") -> Accelerator:
     """The device of an evaluation, in the precision of the training, with the model on it; `where` may be cpu."""
     import torch
 

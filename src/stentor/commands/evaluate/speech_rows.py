@@ -113,11 +113,11 @@ class SpeechWorker(AnswersWorker):
         self.options, self.others = options, others
 
     def setup(self, device: str) -> None:
-        from stentor.commands.evaluate.records import placed
+        from stentor.commands.evaluate.records import place_model
         from stentor.inference.load import load
 
         loaded = load(str(self.options.model), device)
-        device = str(placed(loaded, device).device)
+        device = str(place_model(loaded, device).device)
         self.clips = model_clips(loaded, self.options, self.others, device)
         self.clips.write = self._keep
         self.speech = SpeechRows(self.clips, evaluators_of(self.options), device, self.clips.task)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.commands.evaluate.records import left_out, placed, readable_audio, records, write_figures
+from stentor.commands.evaluate.records import left_out, place_model, readable_audio, records, write_figures
 from stentor.commands.evaluate.speaker_attributed import reference_words
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
@@ -57,7 +57,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
         policy = open_recogniser(loaded, StreamOptions(None, delay, asked)).policy
     source = parse_source(options.data)
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
-    placed(loaded)
+    place_model(loaded)
     cuts: list[Cut] = []
     rate = loaded.bundle.processor.sample_rate
     audio = list(readable_audio(plan, rate, cuts, dropped))

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from stentor.losses.base import Loss
     from stentor.models.contracts import ServedTask
 
+ONNX_CONFIG = "onnx_config.json"
+"""Sizes, names and versions of an ONNX export (`Family.save_onnx`)."""
+ONNX_INLINE = 1 << 30
+"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as it must above 2 GB."""
+
 
 @dataclass
 class TaskRequirements:

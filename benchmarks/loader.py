@@ -261,7 +261,7 @@ def _speak_batches(corpus: Corpus, layout: str, budget: int) -> tuple[torch.nn.M
     """A model, and all items of a corpus as its batches."""
     from benchmarks.speak import BACKBONE, CODEBOOKS, ENTRIES, build_omnivoice
     from stentor.models.omnivoice.sample import build
-    from stentor.tasks.speak.conditions import Conditions
+    from stentor.data.conditions import Conditions
 
     bundle, rng = build_omnivoice(BACKBONE), np.random.default_rng(0)
     conditions = Conditions(False, 0.0, None, None, "", False, None, 0.5)

@@ -12,10 +12,10 @@ from stentor.audio.synth import say
 from stentor.config.load import load
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.codecs.base import Codec, at_peak, open_codec
+from stentor.models.codecs.mel_rvq.codec import kmeans, nearest, residual_kmeans, residual_nearest
 from stentor.models.codecs.mel_rvq.config import MelRVQ
 from stentor.models.codecs.mel_rvq.decoder import pulse_train
 from stentor.models.codecs.mel_rvq.decoder_training import batch, decoder_loss, prepared
-from stentor.models.codecs.mel_rvq.kmeans import kmeans, nearest, residual_kmeans, residual_nearest
 from stentor.models.codecs.mel_rvq.pitch import pitch_of
 from stentor.models.codecs.mel_rvq.spectra import Spectra
 from stentor.models.codecs.resynthesis import mel_difference, resynthesis

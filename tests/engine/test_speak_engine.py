@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
 from stentor.commands.export.agreement import FULL, Different
-from stentor.commands.export.probe import losses_of
+from stentor.commands.export.probe import losses_of, same_speech
 from stentor.commands.export.verify import check_copy, probe_model
-from stentor.commands.export.verify_speech import same_speech
 from stentor.data.audio_base64 import decode_audio, is_encoded_audio
 from stentor.inference.load import load
 
@@ -129,7 +128,7 @@ def test_samples_of_steps_that_are_taken_back_are_forgotten(config, trained):
 
 
 def score(model, corpus, batch_tokens):
-    from stentor.commands.evaluate import records
+    from stentor.commands.evaluate.records import records
     from stentor.config.load import parse_source
     from stentor.engine.device import Communicator, accelerator
     from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, evaluate

@@ -19,13 +19,13 @@ from stentor.inference.declarations import VERBS
     ],
 )
 def test_files_and_disks_are_no_unexpected_failure(error, message, monkeypatch, capsys):
-    from stentor import cli
+    from stentor.cli import program
 
     def build():
         raise error
 
-    monkeypatch.setattr(cli, "build", build)
-    assert cli.main(["train", "x.yaml"]) == 1
+    monkeypatch.setattr(program, "build", build)
+    assert program.main(["train", "x.yaml"]) == 1
     assert message in capsys.readouterr().err
 
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from stentor.commands.align import align_file, describe_problem, read_text
+from stentor.commands.align import align_file, read_text
 from stentor.commands.recording_options import AlignOptions
 from stentor.errors import ConfigError, DataError
-from stentor.inference.align.base import Aligned
+from stentor.inference.align.base import Aligned, describe_problem
 from stentor.inference.align.engines import clip_of
 from stentor.inference.recording import ArrayRecording
 

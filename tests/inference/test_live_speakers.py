@@ -16,7 +16,7 @@ from stentor.inference.stream.base import Hypothesis, Recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.speakers import HISTORY, OnlineDiarizer
 from stentor.inference.stream.stream import Stream
-from stentor.metrics.live_speakers import confused
+from stentor.metrics.cpwer import confused
 from stentor.models.base import TaskRequirements
 from stentor.models.transformer.build import build
 from stentor.models.transformer.config import Transformer

@@ -13,9 +13,8 @@ from speaking import RATE, TEXTS, make_model, voiced
 
 import stentor
 from stentor.audio.io import read, write
-from stentor.inference.speak.pieces import speak
+from stentor.inference.speak.pieces import estimate, frames_of, speak
 from stentor.inference.speak.utterance import Utterance
-from stentor.tasks.speak.duration import estimate, frames_of
 
 
 @pytest.fixture(scope="module")

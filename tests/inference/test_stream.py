@@ -380,17 +380,17 @@ def test_a_word_ends_where_nobody_speaks_and_not_in_what_is_not_written_yet():
     def write(text, frame):
         for i, letter in enumerate(text):
             words.add(Token(ord(letter), 0.0, frame + i, frame + i + 1))
-        words.reach(frame + len(text))
+        words.advance(frame + len(text))
 
     write("ye", 0)
     words.end_at(9)  # of frames that come later
-    assert not words.settled and words.text == "ye"
+    assert not words.words_ended and words.text == "ye"
     write("s", 2)
-    assert not words.settled and not words.done
+    assert not words.words_ended and not words.done
     write("no", 12)
-    assert words.settled and [w["word"] for w in words.done] == ["yes"] and words.text == "no"
+    assert words.words_ended and [w["word"] for w in words.done] == ["yes"] and words.text == "no"
     words.end_at(14)
-    assert words.settled and [w["word"] for w in words.done] == ["yes", "no"] and not words.text
+    assert words.words_ended and [w["word"] for w in words.done] == ["yes", "no"] and not words.text
 
 
 def test_words_end_at_each_silence_of_a_chunk():
@@ -400,9 +400,9 @@ def test_words_end_at_each_silence_of_a_chunk():
     words.end_at(20)
     for letter, frame in zip("onoff", (2, 3, 12, 13, 14)):
         words.add(Token(ord(letter), 0.0, frame, frame + 1))
-    assert [w["word"] for w in words.done] == ["on"] and not words.settled
-    words.reach(30)
-    assert [w["word"] for w in words.done] == ["on", "off"] and words.settled
+    assert [w["word"] for w in words.done] == ["on"] and not words.words_ended
+    words.advance(30)
+    assert [w["word"] for w in words.done] == ["on", "off"] and words.words_ended
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -465,7 +465,7 @@ def test_the_last_word_stays_before_speech_has_ended():
 
     def add(samples):
         audio.seconds += len(samples) / RATE
-        writer.reach(round(100 * audio.seconds))
+        writer.advance(round(100 * audio.seconds))
 
     audio.add = add
     hypothesis = ChunkedHypothesis(audio, writer)

@@ -222,8 +222,8 @@ def test_speech_ends_when_all_that_was_said_is_written():
     hypothesis.audio.samples = RATE // 2
     hypothesis.pause()
     written.write(P, P, P, W, 36)
-    assert not hypothesis.settled  # five frames are 0.4 s
+    assert not hypothesis.words_ended  # five frames are 0.4 s
     written.write(10)
-    assert not hypothesis.settled
+    assert not hypothesis.words_ended
     written.write(P)
-    assert hypothesis.settled
+    assert hypothesis.words_ended

@@ -9,8 +9,7 @@ from rapidfuzz.distance import Levenshtein
 
 from stentor.data.batch import Prediction
 from stentor.errors import ConfigError
-from stentor.metrics.compounds import align_merged, count_merged, joined_alike
-from stentor.metrics.wer import align, count_errors, score
+from stentor.metrics.wer import align, align_merged, count_errors, count_merged, joined_alike, score
 from stentor.tasks.transcribe import Transcribe
 
 kaldialign = pytest.importorskip("kaldialign", minversion="0.12")

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from stentor.callbacks.console import scores_text
-from stentor.metrics.change import relative_change
 from stentor.metrics.resampling import FEWEST_SPEAKERS, by_unit
-from stentor.metrics.wer import bootstrap, score
+from stentor.metrics.wer import bootstrap, relative_change, score
 
 SPEAKERS = [f"s{i // 20}" for i in range(120)]
 REFERENCES = ["a b c d e"] * 120

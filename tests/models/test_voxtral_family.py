@@ -41,7 +41,7 @@ def test_prompts_are_those_of_the_processor(bundle):
     batch = bundle.processor.collate(items, labels=False)
     assert torch.equal(batch.inputs["input_ids"], theirs["input_ids"])
     assert torch.equal(batch.inputs["attention_mask"], theirs["attention_mask"])
-    assert len(set(map(tuple, [bundle.processor.around(e.language)[1] for e in items]))) == 3
+    assert len(set(map(tuple, [bundle.processor.prompt_parts(e.language)[1] for e in items]))) == 3
 
 
 def test_features_are_those_of_the_processor(bundle):

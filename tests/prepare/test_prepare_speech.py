@@ -11,10 +11,10 @@ from speaking import make_model, voiced
 
 from stentor.audio.io import read, write
 from stentor.cli import main
+from stentor.commands.prepare.speech.worker import unread_script
 from stentor.config.load import parse_source
 from stentor.data.cut import text_of, words_of
 from stentor.data.load_audio import load_audio
-from stentor.text.scripts import unread_script
 
 TEXTS = ["the lamp is on", "turn it off", "good morning, everybody!", "one two three"]
 EAR = '''

@@ -109,7 +109,7 @@ def test_the_report_shows_both(run_folder, results):
 def test_a_paired_interval_is_narrower_than_those_of_the_two_rates():
     import numpy as np
 
-    from stentor.metrics.change import relative_change
+    from stentor.metrics.wer import relative_change
 
     rng = np.random.default_rng(0)
     references = [" ".join(f"w{i}" for i in range(int(n))) for n in rng.integers(1, 30, 200)]

@@ -6,7 +6,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from stentor.commands.evaluate.instances import write_instances
+from stentor.commands.evaluate.streamed import write_instances
 from stentor.data.batch import Prediction
 from stentor.metrics.stream import StreamedRecording
 

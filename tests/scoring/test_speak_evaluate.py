@@ -97,7 +97,7 @@ def test_three_columns(evaluate, recognizer, tmp_path):
 def test_the_real_column_is_what_the_recogniser_hears(evaluate, recognizer, data):
     """The figure beside the synthetic one is that of `stentor evaluate RECOGNISER` itself."""
     _, scores, _ = evaluate("--recognizer", recognizer)
-    from stentor.commands.evaluate import evaluate as score
+    from stentor.commands.evaluate.command import evaluate as score
     from stentor.commands.evaluate_options import EvaluateOptions
 
     out = data.parent / "alone.json"

@@ -12,8 +12,8 @@ import stentor
 from stentor.audio import g711
 from stentor.audio.activity import EnergyDetector
 from stentor.inference.stream.ctc import CTCRecogniser
+from stentor.serve.realtime.session import Turns
 from stentor.serve.realtime.settings import Settings, TurnDetection
-from stentor.serve.realtime.turns import Turns
 
 MANUAL = {"turn_detection": None}
 

@@ -10,7 +10,8 @@ import pytest
 
 from stentor.errors import ConfigError, DataError
 from stentor.studio.dataset import hub_prompts, prompts
-from stentor.studio.dataset.prompts import own_list, phrases_of, prompt_id, readable, set_source, source_of, sources
+from stentor.studio.dataset.hub_prompts import readable
+from stentor.studio.dataset.prompts import own_list, phrases_of, prompt_id, set_source, source_of, sources
 from stentor.studio.phrases import NAMES, checked_language
 
 

@@ -12,7 +12,7 @@ from stentor.tasks.diarize.aggregate import (
     overlap_add,
     smoothed,
 )
-from stentor.tasks.diarize.clustering import cluster, cosine, pairwise_distance, whitened
+from stentor.tasks.diarize.clustering import cluster, cosine, threshold_between, whitened
 from stentor.tasks.diarize.inference import WindowOutputs
 from stentor.tasks.diarize.tracking import link_windows
 from stentor.tasks.diarize.tune import TuningRecording, tune
@@ -255,14 +255,14 @@ def test_the_recording_says_how_far_apart_voices_are():
     alike = speakers[pairs[:, 0]] == speakers[pairs[:, 1]]
     same, different = pairs[alike], pairs[~alike]
     distances = whitened(voices, same[::7])
-    threshold, separation = pairwise_distance(*(distances[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)
+    threshold, separation = threshold_between(*(distances[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)
     assert separation > 2
     assert (distances[different[:, 0], different[:, 1]] > threshold).mean() > 0.9
     assert (distances[same[:, 0], same[:, 1]] < threshold).mean() > 0.9
     labels = cluster(distances, np.ones(80), np.zeros((80, 80), bool), threshold)
     assert ((labels[:, None] == labels) == (speakers[:, None] == speakers)).mean() > 0.95
     plain = ((voices[:, None] - voices[None]) ** 2).sum(2)
-    assert pairwise_distance(*(plain[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)[1] < 1
+    assert threshold_between(*(plain[p[:, 0], p[:, 1]] for p in (same, different)), squared=True)[1] < 1
 
 
 def test_voices_that_tell_nothing_are_not_asked():

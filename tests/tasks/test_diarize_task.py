@@ -20,8 +20,7 @@ from stentor.losses.regularise import NormRegularisation
 from stentor.models.encoders.features import Features
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.tasks.diarize.frames import activity, frame_coverage, pools, spans_of_pieces
-from stentor.tasks.diarize.labels.binary import Binary
-from stentor.tasks.diarize.labels.overlap import Overlap
+from stentor.tasks.diarize.labels.binary import Binary, Overlap
 from stentor.tasks.diarize.labels.powerset import Powerset
 from stentor.tasks.diarize.labels.speaker import SpeakerLabels
 from stentor.tasks.diarize.task import Diarize

@@ -14,9 +14,8 @@ from stentor.errors import ConfigError
 from stentor.losses.diarization import powerset_table
 from stentor.losses.ego import CLASSES, ego_classes
 from stentor.tasks.diarize.labels.base import Labels
-from stentor.tasks.diarize.labels.binary import Binary
+from stentor.tasks.diarize.labels.binary import Binary, Overlap
 from stentor.tasks.diarize.labels.ego import Ego
-from stentor.tasks.diarize.labels.overlap import Overlap
 from stentor.tasks.diarize.labels.powerset import Powerset
 from stentor.tasks.diarize.labels.speaker import SpeakerLabels
 

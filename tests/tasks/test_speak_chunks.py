@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from stentor.inference.speak.pieces import estimate
 from stentor.tasks.speak.chunks import END, MOST, chunks, ends_sentence
-from stentor.tasks.speak.duration import estimate
 
 # On these lines sentencex 1.0.32 ends 12 sentences too many, pysbd 0.3.4 16, and both miss one. A rule that may miss
 # an end (those in `MISSED`) must not tear a sentence apart.

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from stentor.data.speaking_rate import weight
+from stentor.inference.speak.pieces import PACE_TEXT, estimate
 from stentor.tasks.speak.chunks import chunks
-from stentor.tasks.speak.duration import PACE_TEXT, estimate
 
 
 @pytest.mark.parametrize(

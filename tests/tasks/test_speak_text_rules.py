@@ -8,10 +8,10 @@ import pytest
 
 from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError
+from stentor.inference.speak.pieces import estimate, frames_of
 from stentor.inference.speak.reference import closed
 from stentor.models.omnivoice.processor import OmniVoiceProcessor
 from stentor.models.omnivoice.text import cleaned, style
-from stentor.tasks.speak.duration import estimate, frames_of
 from stentor.tasks.speak.instruct import resolve
 
 WEIGHTS = [

@@ -6,7 +6,7 @@ import pytest
 
 from stentor.errors import ConfigError
 from stentor.text.normalize import characters, language_code, normalize, words
-from stentor.text.spelling import american
+from stentor.text.open_asr import american
 
 
 def test_whisper_english_is_transformers_own_with_its_spellings():

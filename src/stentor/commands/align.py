@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stentor.commands.recording_options import ONE
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.errors import ConfigError, DataError
-from stentor.inference.align.base import Aligned, Clip
+from stentor.inference.align.base import describe_problem, transcript
 from stentor.inference.align.engines import clip_of, open_aligner
 from stentor.inference.declarations import refuse_unused
 from stentor.inference.formats import SUFFIXES, WRITERS
@@ -75,34 +75,3 @@ def read_text(text: str) -> str:
     if not text.strip():
         raise ConfigError(f"{source} is empty: give the words that are spoken.")
     return " ".join(text.split())
-
-
-def describe_problem(clip: Clip, aligned: Aligned) -> str | None:
-    """What is wrong with word times, in a sentence; None when nothing is."""
-    match aligned.reason:
-        case "no_words":
-            return f"Nothing in the text {clip.text!r} is spoken: it has no letter and no digit."
-        case "too_long_text":
-            return (
-                f"{clip.id}: {clip.seconds:.2f} s of audio cannot hold a text of {len(clip.text):,} characters: text "
-                "and audio do not belong together."
-            )
-        case "mismatch":
-            hypothesis = f" The model hears: {aligned.hypothesis[:200]!r}." if aligned.hypothesis else ""
-            return f"{clip.id}: the text does not seem to be what is said, so that its times mean little.{hypothesis}"
-    return None
-
-
-def transcript(clip: Clip, aligned: Aligned, model: str) -> dict[str, Any]:
-    """The transcript as `stentor transcribe --words` writes it."""
-    words = [word.as_dict() for word in aligned.words]
-    return {
-        "audio": clip.recording.name,
-        "duration": round(clip.seconds, 3),
-        "language": clip.language,
-        "text": clip.text,
-        "words": words,
-        "segments": [{"start": words[0]["start"], "end": words[-1]["end"], "text": clip.text}],
-        "model": model,
-        **({} if clip.recording.channel is None else {"channel": clip.recording.channel}),
-    }

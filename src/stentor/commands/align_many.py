@@ -8,13 +8,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import AUDIO_SUFFIXES
-from stentor.commands.align import describe_problem, transcript
 from stentor.commands.prepare.words.worker import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, record_from_cut
 from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.align.base import Aligned, Clip
+from stentor.inference.align.base import Aligned, Clip, describe_problem, transcript
 from stentor.inference.align.engines import engine_of
 from stentor.inference.formats import SUFFIXES, WRITERS, record_names
 from stentor.inference.recording import STDIN

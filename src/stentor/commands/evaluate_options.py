@@ -14,12 +14,12 @@ TASK, SPEAK = "the task of a model", "the task speak"
 BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM = "--board", "--tune", "--stream", "--diarizer", "--audio-from"
 """Ways of scoring: `refuse_unused` names them."""
 FUNCTIONS = {
-    TASK: ("", "evaluate"),
-    AUDIO_FROM: ("", "evaluate"),
-    BOARD: (".board", "evaluate_board"),
-    TUNE: (".tune", "tune"),
-    STREAM: (".streamed", "evaluate_streams"),
-    DIARIZER: (".speaker_attributed", "attributed"),
+    TASK: ("command", "evaluate"),
+    AUDIO_FROM: ("command", "evaluate"),
+    BOARD: ("board", "evaluate_board"),
+    TUNE: ("tune", "tune"),
+    STREAM: ("streamed", "evaluate_streams"),
+    DIARIZER: ("speaker_attributed", "attributed"),
 }
 """Module and function of each."""
 OF_SPEAKERS, OF_STREAMS = "Of the tasks transcribe and diarize: speakers", "Of the task transcribe: streams"
@@ -135,5 +135,5 @@ class EvaluateOptions(GpuCluster):
             if not launched(self.processes) and self.processes > 1:
                 return launch(self.processes, ["evaluate", *command_line(self)])
         module, function = FUNCTIONS[way]
-        print(vars(importlib.import_module(f"stentor.commands.evaluate{module}"))[function](self))
+        print(vars(importlib.import_module(f"stentor.commands.evaluate.{module}"))[function](self))
         return None

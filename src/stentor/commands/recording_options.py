@@ -6,28 +6,13 @@ from pathlib import Path
 from stentor.commands.shared_options import LAG
 from stentor.inference.declarations import Argument, Flag, Option, verb
 from stentor.inference.options import FILES, LANGUAGE, STREAM, DecodingOptions, SpeakerCount
-from stentor.pipeline.options import JOBS, MODEL_PLUGINS, RAY, FileWorkers, Workers
+from stentor.pipeline.options import CHANNEL, JOBS, MODEL_PLUGINS, RAY, AudioFiles, Workers
 
-CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
 TRANSCRIPT_FORMATS = (
     "json, txt, srt, vtt, ctm, textgrid, rttm, stm or seglst; several with commas, or all, together with --out."
 )
 ONE, MANY = "one recording with its TEXT", "many recordings"
 """Ways of aligning: `refuse_unused` names them."""
-
-
-@dataclass(kw_only=True)
-class AudioFiles(FileWorkers):
-    """Audio files that a model works on, and where the outputs go."""
-
-    model: str = Argument("Run folder, export folder or Hub id.")
-    audio: list[str] = Argument(
-        "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), addresses (s3://, gs://, hf://, "
-        "https://), or - for standard input."
-    )
-    out: str | None = Option("Folder for the files (made when missing). Without: standard output.", output=True)
-    skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.", ways=(FILES,))
-    channel: int | None = Option(CHANNEL, min=0)
 
 
 @verb("transcribe", "stentor.commands.transcribe:transcribe_files")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.processes import plain_signals
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,3 +108,9 @@ def _store(key: tuple[Any, ...], pcm: np.ndarray, words: list[dict[str, Any]]) -
         _num_bytes += pcm.nbytes
         while _num_bytes > MAX_BYTES and len(_cache) > 1:
             _num_bytes -= _cache.popitem(last=False)[1][0].nbytes
+
+
+def plain_signals() -> None:
+    """End at SIGTERM, whatever the parent does then, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -77,7 +77,7 @@ class TrainState:
 def save(trainer: Trainer) -> None:
     """Begin to write a checkpoint, after the one that is being written; all ranks call. It is complete, and a failure
     known, when `settle` comes back. Raises StentorError when the disk refuses."""
-    settle(trainer)
+    wait_for_checkpoint(trainer)
     model = trainer.bundle.model
     buffers = {name for name, _ in model.named_buffers()}  # each rank's own, and changed by a forward
     shards: dict[str, dict[str, TensorShard]] = {}
@@ -110,7 +110,7 @@ def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
         trainer.after_checkpoint(folder)
 
 
-def settle(trainer: Trainer) -> None:
+def wait_for_checkpoint(trainer: Trainer) -> None:
     """Wait for the checkpoint that is being written and tell the callbacks. All ranks call; raises on all of them what
     kept it from being written."""
     if (folder := trainer.writer.wait()) is not None:
@@ -265,7 +265,7 @@ def _best_checkpoints(trainer: Trainer) -> list[tuple[dict[str, Any], Path]]:
 
 def restore_best(trainer: Trainer) -> None:
     """Put the weights of the best checkpoint into the model."""
-    settle(trainer)
+    wait_for_checkpoint(trainer)
     if checkpoints := _best_checkpoints(trainer):
         trainer.ema = None  # it has gone on past the best, and would take its place
         ema.read_weights(trainer.bundle.model, ema.exported_weights(checkpoints[0][1]))

@@ -169,11 +169,11 @@ class Trainer:
                     self.save()
                 if self.step < self.total_steps:
                     self._loop()
-                state.settle(self)
+                state.wait_for_checkpoint(self)
             except BaseException as caught:
                 error = caught
                 with contextlib.suppress(StentorError):  # the first error matters more
-                    state.settle(self)  # what is being written need not be lost
+                    state.wait_for_checkpoint(self)  # what is being written need not be lost
                 raise
             finally:
                 if error is not None and not isinstance(error, Stopped):
@@ -206,7 +206,7 @@ class Trainer:
             if totals is None:
                 break
             if totals.saved == self.world:
-                state.settle(self)
+                state.wait_for_checkpoint(self)
             self.progress.seconds = seconds_before + time.monotonic() - started
             self._call("on_step")
             if self.step % self.train.log_every == 0 or self.step == self.total_steps:
@@ -215,7 +215,7 @@ class Trainer:
             if totals.signalled:
                 if saved_step != self.step:
                     self.save()
-                state.settle(self)
+                state.wait_for_checkpoint(self)
                 self.event("stopped", step=self.step)
                 raise Stopped(
                     f"Stopped by a signal at step {self.step} of {self.total_steps}; everything is saved in "

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
     from stentor.losses.base import Loss
-    from stentor.tasks.base import Task
+    from stentor.models.contracts import ServedTask
+
+ONNX_CONFIG = "onnx_config.json"
+"""Sizes, names and versions of an ONNX export (`Family.save_onnx`)."""
+ONNX_INLINE = 1 << 30
+"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as it must above 2 GB."""
 
 
 @dataclass
@@ -152,11 +157,11 @@ class Family(Choice):
         folders look at its `architectures`."""
         return bool(config.get("model_type") == cls.model_fields["type"].default)
 
-    def losses(self, task: Task) -> dict[str, Loss]:
+    def losses(self, task: ServedTask) -> dict[str, Loss]:
         """The loss terms of a task where the config has no `losses:` section."""
         return task.losses()
 
-    def incompatible_with(self, task: Task) -> tuple[str, str] | None:
+    def incompatible_with(self, task: ServedTask) -> tuple[str, str] | None:
         """Why a model of these settings cannot serve a task that the family serves, as (key of the section, sentence).
         None when it can."""
         return None

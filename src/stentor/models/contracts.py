@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Batch, Example
     from stentor.data.trained_speech import TrainedSpeech
+    from stentor.losses.base import Loss
 
 
 class GenerationOutput(NamedTuple):
@@ -99,6 +100,18 @@ class FrameOutput:
     """Speaker embeddings float32 [B, T, size], not normalised: they are averaged over frames, then normalised."""
     lengths: torch.Tensor
     """Frames of each item, int64 [B]."""
+
+
+class ServedTask(Protocol):
+    """What a family may ask of the task that it serves."""
+
+    type: str
+
+    def is_a(self, kinds: Sequence[str]) -> bool:
+        """Whether the task is one of these types or a subclass of one."""
+
+    def losses(self) -> dict[str, Loss]:
+        """The loss terms where the config has no `losses:` section."""
 
 
 class FrameLabeler(Protocol):

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.recording_options import AudioFiles
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
 from stentor.inference.recording import STDIN, Recording, expand, label, open_recording
 from stentor.pipeline.executor import make_executor
+from stentor.pipeline.options import AudioFiles
 from stentor.pipeline.runner import Stop
 from stentor.pipeline.worker import RecordWorker
 

@@ -1,7 +1,9 @@
 """Local executor: the groups of a prepare pipeline in processes of this machine."""
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -12,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from stentor.config.plugins import load_plugins
-from stentor.data.processes import end_with_parent
 from stentor.errors import StentorError
 from stentor.pipeline.worker import GroupT, ResultT, Worker
 
@@ -105,3 +106,15 @@ def _process(group: Any) -> Any:
         _worker.setup(_device)
         _device = None
     return _worker.process(group)
+
+
+def end_with_parent() -> None:
+    """From now on, end when the parent ends, also when it is killed and can stop nobody."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stentor.inference.declarations import Option
+from stentor.inference.declarations import Argument, Flag, Option
+from stentor.inference.options import FILES
 
+CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
 DEVICE = "auto, cpu, cuda, cuda:N or mps."
 JOBS = "Processes, of one thread each when more than one. Default: 1; with --ray what the cluster offers."
 MODEL_PLUGINS = "A Python file with your own model family."
@@ -43,3 +45,17 @@ class FileWorkers(Workers):
 
     jobs: int | None = Option(WORKERS, min=1, needs="ray")
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
+
+
+@dataclass(kw_only=True)
+class AudioFiles(FileWorkers):
+    """Audio files that a model works on, and where the outputs go."""
+
+    model: str = Argument("Run folder, export folder or Hub id.")
+    audio: list[str] = Argument(
+        "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), addresses (s3://, gs://, hf://, "
+        "https://), or - for standard input."
+    )
+    out: str | None = Option("Folder for the files (made when missing). Without: standard output.", output=True)
+    skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.", ways=(FILES,))
+    channel: int | None = Option(CHANNEL, min=0)

@@ -97,7 +97,7 @@ def publish(
         return str(dry_run)
     if target is None:
         raise ConfigError("Say where with --to USER/REPO, or write it to a folder only with --dry-run DIR.")
-    with explained(target):
+    with explained(target.repo, target.noun):
         _user(HfApi(token=token_or_refuse()), target)  # before minutes of building for nothing
     with _stoppable(), _place(beside) as folder:
         remarks = build(folder)
@@ -117,7 +117,7 @@ def upload(
     from huggingface_hub import HfApi
 
     refuse_tokens(folder)
-    with explained(target):
+    with explained(target.repo, target.noun):
         api = HfApi(token=token_or_refuse())
         user = _user(api, target)
         before = _open(api, target, say)

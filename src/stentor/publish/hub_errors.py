@@ -12,8 +12,6 @@ from stentor.errors import ConfigError, StentorError, hide, without_secrets
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
-    from stentor.publish.hub import Target
-
 LOGIN = "set HF_TOKEN to a token with write access (https://huggingface.co/settings/tokens), or run `hf auth login`"
 AGAIN = "Run the same command again: what the Hub has already is not sent twice."
 QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
@@ -55,15 +53,16 @@ def passing(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def explained(target: Target) -> Iterator[None]:
-    """Turns what the client raises into one sentence. The originals hold addresses and headers: none is chained."""
+def explained(repo: str, noun: str) -> Iterator[None]:
+    """Turns what the client raises about the repository `repo`, a `noun`, into one sentence. The originals hold
+    addresses and headers: none is chained."""
     try:
         yield
         return
     except StentorError:
         raise
     except Exception as error:
-        failure = _failure(root(error), target)
+        failure = _failure(root(error), repo, noun)
         if failure is None:
             raise
     raise failure from None
@@ -74,7 +73,7 @@ def root(error: BaseException) -> BaseException:
     return error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
 
 
-def _failure(error: BaseException, target: Target) -> StentorError | None:
+def _failure(error: BaseException, repo: str, noun: str) -> StentorError | None:
     """None for what is not the Hub's or the network's doing."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
@@ -83,9 +82,9 @@ def _failure(error: BaseException, target: Target) -> StentorError | None:
     if isinstance(error, LocalTokenNotFoundError):
         return ConfigError(f"There is no token of the Hugging Face Hub here: {LOGIN}.")
     if isinstance(error, HFValidationError):
-        return ConfigError(clean(f"The Hub would not take the name {target.repo}: {error}"))
+        return ConfigError(clean(f"The Hub would not take the name {repo}: {error}"))
     if isinstance(error, HfHubHTTPError):
-        return _refused(error, target)
+        return _refused(error, repo, noun)
     if isinstance(error, ValueError) and isinstance(error.__cause__ or error.__context__, HfHubHTTPError):
         message = " ".join(clean(str(error)).split())
         return ConfigError(
@@ -96,7 +95,7 @@ def _failure(error: BaseException, target: Target) -> StentorError | None:
     return None
 
 
-def _refused(error: HfHubHTTPError, target: Target) -> StentorError:
+def _refused(error: HfHubHTTPError, repo: str, noun: str) -> StentorError:
     """What the Hub's answer means."""
     status = error.response.status_code
     message = clean(" ".join((error.server_message or "").split()))[:300].rstrip(". ")
@@ -105,21 +104,21 @@ def _refused(error: HfHubHTTPError, target: Target) -> StentorError:
         return ConfigError(f"The Hub does not know this token, it may have expired: {LOGIN}.")
     if status in (403, 413, 507) and re.search(r"storage|quota|too large", message, re.I):
         return ConfigError(
-            f"The Hub has no room for it in the account of {target.repo}: remove something there, take a larger plan, "
+            f"The Hub has no room for it in the account of {repo}: remove something there, take a larger plan, "
             f"or publish it with --public where only private storage is full.{message}"
         )
     if status == 403:
         return ConfigError(
-            f"This token has no right to write {target.repo}: take a name of your own or of an organisation whose "
+            f"This token has no right to write {repo}: take a name of your own or of an organisation whose "
             f"member you are, and a token with write access to it.{message}"
         )
     if status == 402:
-        return ConfigError(f"The Hub asks for payment before it makes or changes {target.repo}.{message}")
+        return ConfigError(f"The Hub asks for payment before it makes or changes {repo}.{message}")
     if status == 404:
-        return ConfigError(f"The Hub has no {target.noun} {target.repo} that this token may write.{message}")
+        return ConfigError(f"The Hub has no {noun} {repo} that this token may write.{message}")
     if status == 429 or status >= 500 or status == 408:
         return StentorError(f"The Hub is busy or out of order (status {status}).{message} {AGAIN}")
-    return ConfigError(f"The Hub refused the {target.noun} {target.repo} (status {status}).{message}")
+    return ConfigError(f"The Hub refused the {noun} {repo} (status {status}).{message}")
 
 
 def short(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError, StentorError
 from stentor.pipeline.ray_executor import connected
-from stentor.serve.run import DRAIN
+from stentor.serve.app import DRAIN
 from stentor.version import __version__
 from stentor.web.origins import shown
 
@@ -82,7 +82,7 @@ def _builder(options: ServeOptions, keys: Sequence[str], on_gpu: bool) -> Callab
         if stentor.__version__ != version:
             raise RuntimeError(f"a node has Stentor {stentor.__version__}, and not {version}: install the same on all.")
         from stentor.pipeline.ray_executor import load_sent_plugins
-        from stentor.serve.run import build_app
+        from stentor.serve.app import build_app
 
         load_sent_plugins(plugins)
         return build_app(replace(options, device=[device], ray=None), keys)

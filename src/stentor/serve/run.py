@@ -7,29 +7,25 @@ import logging
 import math
 import re
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
 from stentor.web.origins import listen, shown
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from stentor.commands.server_options import ServeOptions
     from stentor.serve.service import Service
 
 PACKAGES = ("fastapi", "uvicorn", "websockets", "python_multipart", "prometheus_client")
 MESSAGE = 21 * 2**20
 """Bytes of the largest message of a socket: 15 MiB of audio as base64, and what is around it."""
-DRAIN = 120.0
-"""Seconds that requests have to end after a signal."""
 
 
 def serve(options: ServeOptions) -> None:
     """Serve until a signal. Raises ConfigError for models that cannot be served, a missing key and a taken port."""
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise ConfigError(f"`stentor serve` needs {', '.join(missing)}: pip install 'stentor[serve]'.")
+    from stentor.serve.app import build_app
     from stentor.serve.guard import read_keys
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -55,34 +51,12 @@ def serve(options: ServeOptions) -> None:
     drained(app, service).run(sockets=[opened])
 
 
-def build_app(options: ServeOptions, keys: Sequence[str]) -> FastAPI:
-    """The models, loaded, and the app over them. Raises ConfigError."""
-    from stentor.serve.app import create_app
-    from stentor.serve.registry import load_models
-    from stentor.serve.service import Limits, Service
-
-    registry = load_models(
-        options.models,
-        options.name,
-        options.diarizer,
-        options.device or ["auto"],
-        options.batch_seconds,
-        "fifo" if options.fifo else "fair",
-    )
-    limits = Limits(
-        upload_bytes=options.max_upload_mb * 2**20,
-        audio_seconds=options.max_minutes * 60,
-        characters=options.max_characters,
-        requests=options.max_requests,
-        requests_per_key=options.max_requests_per_key or options.max_requests,
-    )
-    return create_app(Service(registry, limits, options.vad), keys, options.allow_origin)
-
-
 def drained(app: Any, service: Service) -> Any:
     """A server of uvicorn that, at the first signal, refuses new requests and answers those it has; at the second one,
     or after `DRAIN` seconds, it ends."""
     import uvicorn
+
+    from stentor.serve.app import DRAIN
 
     class DrainingServer(uvicorn.Server):
         deadline = math.inf

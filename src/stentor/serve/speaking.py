@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from stentor.errors import StentorError
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan
 from stentor.inference.speak.utterance import LEAST_SPEED, MOST_SPEED, Utterance
-from stentor.inference.speak.voice import several
+from stentor.inference.speak.voice import join_names
 from stentor.serve.errors import ApiError
 from stentor.serve.forms import Fields, ModelName
 from stentor.serve.registry import ServedModel
@@ -69,7 +69,7 @@ class SpeechForm(Fields):
         name = self.voice.id if isinstance(self.voice, VoiceId) else self.voice
         saved, words = name in served.model.voices, len(name.split()) > 1 and isinstance(self.voice, str)
         if not (saved or words or name == DEFAULT):
-            known = several([*served.model.voices, DEFAULT])
+            known = join_names([*served.model.voices, DEFAULT])
             message = f"{self.model} has no voice {name!r}; known: {known}. Words for one go into instructions."
             raise ApiError(400, message, "voice", "voice_not_found")
         if words and not saved and self.instructions:

@@ -273,7 +273,7 @@ class Transcribe(Task):
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
         """Of `wer` and `cer`, the main metric first; none of translations, which have no errors to count."""
-        from stentor.metrics.change import relative_change
+        from stentor.metrics.wer import relative_change
 
         if self.translate:
             return {}

@@ -3,7 +3,7 @@
 The Whisper normalisers are those of Radford et al. 2022 (arXiv:2212.04356, appendix C), in transformers'
 implementation. Two differences from the original, both in `whisper_english`: a text in another language than English
 gets the basic normaliser (as Whisper's own evaluation does, language by language), and British spellings are mapped
-by Whisper's table without its slips (`stentor.text.spelling`) unless another one is named.
+by Whisper's table without its slips (`stentor.text.open_asr`) unless another one is named.
 """
 
 import unicodedata
@@ -80,7 +80,7 @@ def _spaces(text: str) -> str:
 
 def _spellings(path: str | None) -> dict[str, str]:
     if path is None:
-        from stentor.text.spelling import american
+        from stentor.text.open_asr import american
 
         return american()
     import json

@@ -12,7 +12,6 @@ from importlib import resources
 from typing import Any
 
 from stentor.errors import ConfigError
-from stentor.text.spelling import american, pairs
 
 THOUSANDS = re.compile(r"(\d)\s+(\d{3})\b")
 """A space between groups of three digits, as in 10 000."""
@@ -105,3 +104,22 @@ def _in_words(digits: str, language: str | None) -> str:
 def open_asr(text: str, language: str | None) -> str:
     """A text as the leader board scores it; a text without a language is English."""
     return english()(text) if language in (None, "en") else multilingual(text, language)
+
+
+@cache
+def american() -> dict[str, str]:
+    """British spelling -> American spelling, lower case, inflected forms included."""
+    import yaml
+
+    facts = yaml.safe_load(resources.files(__package__).joinpath("spellings.yaml").read_text("utf-8"))
+    table = pairs(facts["irregular"])
+    for part, becomes, endings, beginnings in facts["regular"]:
+        for ending in endings.replace("-", "").split(" "):
+            table |= {word + part + ending: word + becomes + ending for word in beginnings.split()}
+    return table
+
+
+def pairs(text: str) -> dict[str, str]:
+    """A table written `word becomes word becomes ...`."""
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import left_out, placed, scored_as, write_figures
+from stentor.commands.evaluate.records import left_out, place_model, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
 from stentor.config.yaml_writer import dump
 from stentor.data.batch import Prediction
@@ -55,7 +55,7 @@ def evaluate_board(options: EvaluateOptions) -> str:
     tests = chosen(str(options.board))
     loaded = load(str(options.model))
     task = scored_as(loaded.for_transcription(), SCORING)
-    device = placed(loaded)
+    device = place_model(loaded)
     name = model_name(loaded)
     model_id = name if "/" in name else f"local/{name}"
     rows: dict[BoardSet, dict[str, Any]] = {}

@@ -48,12 +48,12 @@ class EvaluateWorker(AnswersWorker):
         self.options, self.predicted = options, predicted
 
     def setup(self, device: str) -> None:
-        from stentor.commands.evaluate import placed, task_of
+        from stentor.commands.evaluate.records import place_model, task_of
         from stentor.inference.load import load
 
         loaded = load(str(self.options.model), device)
         self.bundle, self.task = loaded.bundle, task_of(loaded, self.options)
-        self.accelerator = placed(loaded, device)
+        self.accelerator = place_model(loaded, device)
         self.bundle.model.eval()
         self.reader = EvalReader(self.task, self.bundle.processor, None, seed=0)
         self.reader.predicted_ids = self.predicted

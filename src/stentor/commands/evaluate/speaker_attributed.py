@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import left_out, readable_audio, records, write_figures
+from stentor.commands.evaluate.records import left_out, readable_audio, records, write_figures
 from stentor.config.load import parse_source
 from stentor.data.cut import language_of, segments_of, uem_of
 from stentor.errors import DataError

@@ -18,8 +18,7 @@ from stentor.commands.evaluate.speech_clips import (
     others_of_speakers,
     reference_of,
 )
-from stentor.commands.evaluate.speech_rows import SpeechRows, rows_on_cluster
-from stentor.config.load import parse_section
+from stentor.commands.evaluate.speech_rows import SpeechRows, evaluators_of, model_clips, rows_on_cluster
 from stentor.data.batch import Prediction
 from stentor.data.cut import divided
 from stentor.dataloading.batch_sampler import Item
@@ -32,10 +31,9 @@ from stentor.metrics.score import Score
 from stentor.metrics.speech import mean, real_time_factor
 from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
-from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluator_for
+from stentor.tasks.speak.evaluator import SpeechEvaluator
 from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
 from stentor.tasks.speak.evaluator_scores import table
-from stentor.tasks.speak.generation import Generation
 from stentor.tasks.speak.task import Speak
 from stentor.text.normalize import Normalizer
 
@@ -219,7 +217,7 @@ def _records(
 ) -> tuple[dict[str, Score], list[Item], DropCounter]:
     """(the loss, the records by id, those left out); without a loss where there is no model, or a record without a
     recording."""
-    from stentor.commands.evaluate import records
+    from stentor.commands.evaluate.records import records
     from stentor.commands.export.probe import losses_of
     from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup
     from stentor.engine.evaluate import evaluate as score
@@ -239,31 +237,6 @@ def _records(
     if not cuts:
         raise DataError(f"{options.data}: there is no record to score.")
     return {}, [Item(cut, 0) for cut in sorted(cuts, key=lambda cut: cut.id)], dropped
-
-
-def model_clips(loaded: Model, options: EvaluateOptions, others: dict[str, Item], device: str) -> ModelClips:
-    """The speech of a model with the settings of the command, whose `length` is not `auto`. Raises ConfigError."""
-    task, changes = loaded.for_speech(), {}
-    trained = task.generation
-    if options.generation is not None:
-        settings = parse_section(options.generation, Generation, "--generation", trained).model_dump()
-        changes = {key: value for key, value in settings.items() if value != getattr(trained, key)}
-    speaker = loaded.speaker(changes, recognizer=options.recognizer, denoise=options.denoise)
-    speaker.codec.to(device)
-    return ModelClips(loaded, task, speaker, options.voice, options.length, options.audio, others)
-
-
-def evaluators_of(options: EvaluateOptions) -> list[SpeechEvaluator]:
-    evaluators = []
-    if options.recognizer is not None:
-        evaluators.append(evaluator_for(options.recognizer, "text"))
-    if options.embedder is not None:
-        evaluators.append(evaluator_for(options.embedder, "voice"))
-    evaluators += [parse_section(spec, SpeechEvaluator, "--judge") for spec in options.judge]
-    for kind, noun in (("text", "recogniser"), ("voice", "embedder")):
-        if sum(evaluator.gives == kind for evaluator in evaluators) > 1:
-            raise ConfigError(f"More than one {noun} is given: their answers cannot be one score. Take one at a time.")
-    return evaluators
 
 
 def _normalizer(name: str, listed: dict[str, Any] | None, languages: set[str | None]) -> str:

@@ -12,13 +12,17 @@ import numpy as np
 from stentor.audio.io import encode, probe, read
 from stentor.commands.evaluate.on_cluster import Answers, AnswersWorker, answers
 from stentor.commands.evaluate.speech_clips import Clips, FileClips, ModelClips, is_recorded, naming, reference_of
+from stentor.config.load import parse_section
 from stentor.data.cut import language_of, record_from_cut
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.mixing import DropCounter
+from stentor.errors import ConfigError
+from stentor.inference.model import Model
 from stentor.metrics.speech import REFERENCE
 from stentor.pipeline.runner import RecordWithFiles
-from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
+from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
 from stentor.tasks.speak.evaluator_scores import evaluate_items
+from stentor.tasks.speak.generation import Generation
 from stentor.tasks.speak.task import Speak
 
 if TYPE_CHECKING:
@@ -76,6 +80,31 @@ class SpeechRows:
         return evaluate_clips(evaluator, [audio], rate, [language], self.device)[0]
 
 
+def model_clips(loaded: Model, options: EvaluateOptions, others: dict[str, Item], device: str) -> ModelClips:
+    """The speech of a model with the settings of the command, whose `length` is not `auto`. Raises ConfigError."""
+    task, changes = loaded.for_speech(), {}
+    trained = task.generation
+    if options.generation is not None:
+        settings = parse_section(options.generation, Generation, "--generation", trained).model_dump()
+        changes = {key: value for key, value in settings.items() if value != getattr(trained, key)}
+    speaker = loaded.speaker(changes, recognizer=options.recognizer, denoise=options.denoise)
+    speaker.codec.to(device)
+    return ModelClips(loaded, task, speaker, options.voice, options.length, options.audio, others)
+
+
+def evaluators_of(options: EvaluateOptions) -> list[SpeechEvaluator]:
+    evaluators = []
+    if options.recognizer is not None:
+        evaluators.append(evaluator_for(options.recognizer, "text"))
+    if options.embedder is not None:
+        evaluators.append(evaluator_for(options.embedder, "voice"))
+    evaluators += [parse_section(spec, SpeechEvaluator, "--judge") for spec in options.judge]
+    for kind, noun in (("text", "recogniser"), ("voice", "embedder")):
+        if sum(evaluator.gives == kind for evaluator in evaluators) > 1:
+            raise ConfigError(f"More than one {noun} is given: their answers cannot be one score. Take one at a time.")
+    return evaluators
+
+
 class SpeechWorker(AnswersWorker):
     """Groups of records to `{"id", "row"}`, with what `ModelClips` counts in the first of a group: `computing` and
     `seconds`. The row of a record whose audio cannot be used is None."""
@@ -84,12 +113,11 @@ class SpeechWorker(AnswersWorker):
         self.options, self.others = options, others
 
     def setup(self, device: str) -> None:
-        from stentor.commands.evaluate import placed
-        from stentor.commands.evaluate.speech import evaluators_of, model_clips
+        from stentor.commands.evaluate.records import place_model
         from stentor.inference.load import load
 
         loaded = load(str(self.options.model), device)
-        device = str(placed(loaded, device).device)
+        device = str(place_model(loaded, device).device)
         self.clips = model_clips(loaded, self.options, self.others, device)
         self.clips.write = self._keep
         self.speech = SpeechRows(self.clips, evaluators_of(self.options), device, self.clips.task)

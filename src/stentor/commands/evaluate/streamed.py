@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
-from stentor.commands.evaluate.instances import write_instances
-from stentor.commands.evaluate.streamed_speakers import speaker_scores
+from stentor.commands.evaluate.records import left_out, place_model, readable_audio, records, write_figures
+from stentor.commands.evaluate.speaker_attributed import reference_words
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
-from stentor.data.cut import language_of, words_of
+from stentor.data.cut import language_of, segments_of, words_of
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.inference.model import Model
+from stentor.inference.speaker_attribution import SpeakerTurns
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
+from stentor.metrics.cpwer import Attributed, confused, cpwer
 from stentor.metrics.format import figure, label, text_table
 from stentor.metrics.stream import StreamedRecording, stream_scores
 from stentor.report.report import write_report
@@ -34,9 +36,13 @@ if TYPE_CHECKING:
 
     from stentor.commands.evaluate_options import EvaluateOptions
     from stentor.inference.stream.base import Recogniser
+    from stentor.metrics.score import Score
+    from stentor.metrics.stream import StreamedRecording
+
 
 STEP = 0.02
 """Seconds of audio that are fed at a time."""
+Words = Sequence[Mapping[str, Any]]
 
 
 def evaluate_streams(options: EvaluateOptions) -> str:
@@ -51,7 +57,7 @@ def evaluate_streams(options: EvaluateOptions) -> str:
         policy = open_recogniser(loaded, StreamOptions(None, delay, asked)).policy
     source = parse_source(options.data)
     plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
-    placed(loaded)
+    place_model(loaded)
     cuts: list[Cut] = []
     rate = loaded.bundle.processor.sample_rate
     audio = list(readable_audio(plan, rate, cuts, dropped))
@@ -161,3 +167,62 @@ def _table(rows: dict[str, Any], count: int) -> str:
     head = ["delay", *map(label, names)]
     cells = [[delay, *(figure(name, scores[name].value) for name in names)] for delay, scores in rows.items()]
     return "\n".join([f"{count} records, seconds", *text_table([head, *cells])])
+
+
+def write_instances(path: Path, predictions: Sequence[Prediction], recordings: Sequence[StreamedRecording]) -> None:
+    """A JSON line for each recording: `prediction` and `reference`, and in milliseconds `source_length`, `delays` (when
+    each word stayed, in seconds of audio that had come) and `elapsed` (with the time of computation)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for index, (prediction, recording) in enumerate(zip(predictions, recordings, strict=True)):
+            # Readers split at spaces, which a word may hold.
+            words = [
+                (word, event) for event in recording.events if event["type"] == "word" for word in event["word"].split()
+            ]
+            row = {
+                "index": index,
+                "source": prediction.id,
+                "prediction": " ".join(word for word, _ in words),
+                "reference": prediction.reference["text"],
+                "delays": [round(1000 * event["time"], 1) for _, event in words],
+                "elapsed": [round(1000 * event["done"], 1) for _, event in words],
+                "source_length": round(1000 * recording.seconds, 1),
+            }
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def speaker_scores(
+    cuts: Sequence[Cut], recordings: Sequence[StreamedRecording], offline: Sequence[Words], normalizer: str
+) -> dict[str, Score]:
+    """`offline`: the segments of each recording as the same diarizer hears it whole. `cpwer` and `confused` (words with
+    another speaker than the truth) of the stream; `cpwer_offline` and `confused_offline` of its words with the offline
+    speakers; `moved`: words with another speaker than offline."""
+    live = [[event for event in recording.events if event["type"] == "word"] for recording in recordings]
+    with_offline = [_attributed(words, segments) for words, segments in zip(live, offline, strict=True)]
+    with_truth = [_attributed(words, segments_of(cut)) for words, cut in zip(live, cuts, strict=True)]
+
+    def rate(hypotheses: Iterable[Words]) -> Score:
+        return cpwer(
+            [
+                Attributed(cut.id, reference_words(cut), {"words": words}, language_of(cut))
+                for cut, words in zip(cuts, hypotheses, strict=True)
+            ],
+            normalizer,
+        )
+
+    return {
+        "cpwer": rate(live),
+        "cpwer_offline": rate(with_offline),
+        "confused": confused(map(_pairs, live, with_truth)),
+        "confused_offline": confused(map(_pairs, with_offline, with_truth)),
+        "moved": confused(map(_pairs, live, with_offline)),
+    }
+
+
+def _attributed(words: Words, segments: Words) -> Words:
+    speakers = SpeakerTurns([dict(s) for s in segments]).speakers([dict(word) for word in words])
+    return [{**word, "speaker": speaker} for word, speaker in zip(words, speakers, strict=True)]
+
+
+def _pairs(words: Words, others: Words) -> list[tuple[str | None, str | None]]:
+    return [(a["speaker"], b["speaker"]) for a, b in zip(words, others, strict=True)]

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.evaluate import left_out, placed, readable_audio, records, write_figures
+from stentor.commands.evaluate.records import left_out, place_model, readable_audio, records, write_figures
 from stentor.config.load import parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction
@@ -43,7 +43,7 @@ def tune(options: EvaluateOptions) -> str:
     task: Diarize = loaded.for_diarization()
     plan, dropped, section = records(loaded, task, source, data)
     cuts: list[Cut] = []
-    device = placed(loaded)
+    device = place_model(loaded)
     rate = loaded.bundle.processor.sample_rate
     with device.autocast():
         outputs = list(

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stentor.commands.export import quantize_onnx, verify_ct2, verify_onnx
+from stentor.commands.export import quantize_onnx, verify_onnx
 from stentor.commands.export.agreement import COARSE, FULL, HALF, Different
 from stentor.commands.export.probe import ModelOutputs, clips
 from stentor.commands.export.verify import (
     LARGE,
     check_copy,
+    ct2_transcripts,
     not_comparable,
     num_parameters,
     probe_model,
@@ -192,7 +193,7 @@ def _export_ct2(model: str, source: Path, to: Path, quantization: str | None) ->
         probe, original = reference
         tolerance = COARSE if quantization and quantization.startswith("int") else HALF if quantization else FULL
         try:
-            copied = ModelOutputs(verify_ct2.transcribe(folder, loaded.bundle, probe.examples))
+            copied = ModelOutputs(ct2_transcripts(folder, loaded.bundle, probe.examples))
             agreement = probe.compare(original, copied, tolerance)
         except Different as error:
             raise _set_aside(folder, to, error) from error

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.errors import ConfigError
-from stentor.models.speech_llm.onnx import CONFIG, INLINE
+from stentor.models.base import ONNX_CONFIG, ONNX_INLINE
 
 KINDS = ("int8", "float16")
 SMALL = 1024
@@ -28,7 +28,7 @@ def quantize(folder: Path, kind: str) -> None:
     """
     import onnx
 
-    facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    facts = json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8"))
     for graph in facts["graphs"].values():
         path = folder / graph["file"]
         model = onnx.load(path)
@@ -38,7 +38,7 @@ def quantize(folder: Path, kind: str) -> None:
         else:
             _to_float16(model, path)
     facts["quantization"] = kind
-    (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 def _to_int8(model: Any, path: Path) -> None:
@@ -58,7 +58,7 @@ def _to_int8(model: Any, path: Path) -> None:
     logger.setLevel(logging.ERROR)  # a remark that asks for another program to be run before
     try:
         quantize_dynamic(
-            model, path, per_channel=True, weight_type=QuantType.QInt8, use_external_data_format=size > 4 * INLINE
+            model, path, per_channel=True, weight_type=QuantType.QInt8, use_external_data_format=size > 4 * ONNX_INLINE
         )
     finally:
         logger.setLevel(level)
@@ -80,5 +80,5 @@ def _to_float16(model: Any, path: Path) -> None:
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
-    external = size > INLINE
+    external = size > ONNX_INLINE
     onnx.save(model, path, save_as_external_data=external, location=f"{path.name}.data" if external else None)

@@ -11,7 +11,7 @@ from stentor.commands.export.verify import probe_model
 from stentor.data.batch import Example
 from stentor.inference.load import load
 from stentor.inference.model import Model
-from stentor.models.speech_llm.onnx import CONFIG
+from stentor.models.base import ONNX_CONFIG
 from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.words import Words
 
@@ -77,8 +77,8 @@ def compare_quantized(model: Model, folder: Path, kind: str) -> Agreement:
     exported = load(folder, "cpu").bundle
     outputs = ModelOutputs(Transcribe.predict(model.for_transcription(), exported, probe.examples, checked=False))
     agreement = probe.compare(original, outputs, COARSE if kind == "int8" else HALF)
-    facts = json.loads((folder / CONFIG).read_text(encoding="utf-8")) | {"quantized": agreement.as_dict()}
-    (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    facts = json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8")) | {"quantized": agreement.as_dict()}
+    (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return agreement
 
 

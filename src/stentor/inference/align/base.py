@@ -70,3 +70,34 @@ class Aligner(Protocol):
 
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
         """Word times of each clip, of any length; with `transcribe` also the model's own transcript."""
+
+
+def describe_problem(clip: Clip, aligned: Aligned) -> str | None:
+    """What is wrong with word times, in a sentence; None when nothing is."""
+    match aligned.reason:
+        case "no_words":
+            return f"Nothing in the text {clip.text!r} is spoken: it has no letter and no digit."
+        case "too_long_text":
+            return (
+                f"{clip.id}: {clip.seconds:.2f} s of audio cannot hold a text of {len(clip.text):,} characters: text "
+                "and audio do not belong together."
+            )
+        case "mismatch":
+            hypothesis = f" The model hears: {aligned.hypothesis[:200]!r}." if aligned.hypothesis else ""
+            return f"{clip.id}: the text does not seem to be what is said, so that its times mean little.{hypothesis}"
+    return None
+
+
+def transcript(clip: Clip, aligned: Aligned, model: str) -> dict[str, Any]:
+    """The transcript as `stentor transcribe --words` writes it."""
+    words = [word.as_dict() for word in aligned.words]
+    return {
+        "audio": clip.recording.name,
+        "duration": round(clip.seconds, 3),
+        "language": clip.language,
+        "text": clip.text,
+        "words": words,
+        "segments": [{"start": words[0]["start"], "end": words[-1]["end"], "text": clip.text}],
+        "model": model,
+        **({} if clip.recording.channel is None else {"channel": clip.recording.channel}),
+    }

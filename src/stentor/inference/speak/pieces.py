@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from stentor.data.speaking_rate import weight
+from stentor.data.speaking_rate import SpeakingRate, weight
 from stentor.inference.speak.postprocess import LEVEL, Joiner
 from stentor.inference.speak.utterance import Speech, Utterance, flat, spelled
 from stentor.inference.speak.voice import Voice
 from stentor.models.base import Bundle
 from stentor.tasks.speak.chunks import MOST, chunks
-from stentor.tasks.speak.duration import estimate, frames_of
 from stentor.tasks.speak.generation import Generation
 
 RAMP = (3.0, 6.0, 12.0)
 """Seconds of the first pieces of a stream: the first comes early, and while one is heard the next can be made."""
 TOGETHER = 8
 """Pieces of a text that are made and held at a time, where nobody waits for the first."""
+PACE_TEXT = "Nice to meet you."
+"""A text that takes one second where nothing else tells the pace."""
+SHORT = 2.0
+"""Seconds below which an estimate is stretched: short phrases are said slower than the rule has it."""
 
 
 @dataclass(eq=False)
@@ -176,3 +179,31 @@ def _plan(
         ends = [int(duration * frame_rate * share / shares[-1] + 1e-9) for share in shares]
         frames = [max(1, end - start) for start, end in itertools.pairwise(ends)]
     return [SpeechPiece(i, text, end[-8:], count) for i, ((text, end), count) in enumerate(zip(parts, frames))]
+
+
+def estimate(
+    text: str,
+    reference_text: str | None = None,
+    reference_seconds: float | None = None,
+    speed: float = 1.0,
+    pace: SpeakingRate | None = None,
+) -> float:
+    """Seconds that a text takes, by the weights of its characters as in OmniVoice (arXiv 2604.00688), at the pace of a
+    reference where there is one, `speed` times as fast.
+
+    `pace` is that of the records that a model was trained on. Without it texts take as long as their weight says, and
+    estimates d below 2 s become 2 (d / 2) ** (1/3) s, before `speed` counts. A reference text without any weight tells
+    nothing.
+    """
+    usual = pace or SpeakingRate(0.0, 1.0 / weight(PACE_TEXT))
+    seconds = usual.seconds(text)
+    if reference_text and reference_seconds and weight(reference_text):
+        seconds *= reference_seconds / usual.seconds(reference_text)
+    if pace is None and seconds < SHORT:
+        seconds = SHORT * (seconds / SHORT) ** (1 / 3)
+    return seconds / speed
+
+
+def frames_of(seconds: float, frame_rate: float) -> int:
+    """Whole frames of a duration, at least one; a remainder is cut off, as OmniVoice does."""
+    return max(1, int(seconds * frame_rate + 1e-9))

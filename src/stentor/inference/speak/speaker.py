@@ -14,7 +14,7 @@ from stentor.errors import ConfigError
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan, speak, speak_stream, synthesize
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
 from stentor.inference.speak.utterance import Speech, Utterance, check, printed, spelled
-from stentor.inference.speak.voice import Voice, find_voice, load_voice, several, voice_file
+from stentor.inference.speak.voice import Voice, find_voice, join_names, load_voice, voice_file
 from stentor.models.base import Bundle
 from stentor.tasks.speak.generation import OF_TEXTS, Generation
 from stentor.tasks.speak.instruct import resolve
@@ -225,7 +225,7 @@ class Speaker:
             close = difflib.get_close_matches(instruct, known, 1)
             raise ConfigError(
                 f"This model knows voices by the {self.task.instruct_from} of its records, and {instruct!r} is not "
-                f"among them{f' (did you mean {close[0]!r}?)' if close else ''}: known are {several(known)}."
+                f"among them{f' (did you mean {close[0]!r}?)' if close else ''}: known are {join_names(known)}."
             )
         self._warn_unknown("instruct", instruct)
         return instruct

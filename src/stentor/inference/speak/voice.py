@@ -116,8 +116,8 @@ def find_voice(name: str | Path, folder: Path | None = None) -> Path:
             raise ConfigError(f"The voice {name} is not all there: {missing[0]} is missing. Save it again.")
     known = dict.fromkeys([*voice_names(folder), *(str(path.parent / n) for n in voice_names(path.parent))])
     raise ConfigError(
-        f"There is no voice {name}; {f'known are {several(list(known))}' if known else 'none is known'}. --save-voice "
-        "makes one from a reference."
+        f"There is no voice {name}; {f'known are {join_names(list(known))}' if known else 'none is known'}. "
+        "--save-voice makes one from a reference."
     )
 
 
@@ -209,7 +209,7 @@ def _with(base: Path, suffix: str) -> Path:
     return base.with_name(base.name + suffix)  # a name may have dots
 
 
-def several(names: Sequence[str], most: int = 20) -> str:
+def join_names(names: Sequence[str], most: int = 20) -> str:
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 

@@ -30,7 +30,7 @@ class Hypothesis(ABC):
     """What follows them and may still change."""
     seconds: float = 1.0
     """Of audio that its next step reads: what it costs, where many take turns."""
-    settled: bool = True
+    words_ended: bool = True
     """Whether all that came before the last pause is among the words."""
 
     @abstractmethod
@@ -41,8 +41,8 @@ class Hypothesis(ABC):
         """Nobody has spoken for a while, and perhaps speech has ended: no word goes on behind this moment."""
 
     def flush(self) -> None:  # noqa: B027
-        """Speech has ended with the last pause: what was said becomes words, at once or once it is `settled`; more may
-        come."""
+        """Speech has ended with the last pause: what was said becomes words, at once or when
+        `words_ended`; more may come."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -42,8 +42,8 @@ class ChunkedHypothesis(Hypothesis):
         self.writer.end_at(round(self.audio.seconds / self.audio.encoder.frame_seconds))
 
     @property
-    def settled(self) -> bool:  # type: ignore[override]
-        return self.writer.settled
+    def words_ended(self) -> bool:  # type: ignore[override]
+        return self.writer.words_ended
 
     def finish(self) -> None:
         self.audio.finish()
@@ -56,7 +56,7 @@ class ChunkedHypothesis(Hypothesis):
 
     def after_chunk(self, frame: int) -> None:
         """All is written up to this frame. Behind the last chunk the last word has ended."""
-        self.writer.reach(frame)
+        self.writer.advance(frame)
         if self.audio.ended and not self.audio.ready:
             self.writer.end()
 

@@ -48,7 +48,7 @@ class DelayedHypothesis(Hypothesis):
         self._paused = self.audio.samples / self.recogniser.rate
 
     @property
-    def settled(self) -> bool:  # type: ignore[override]
+    def words_ended(self) -> bool:  # type: ignore[override]
         return not self._word and self._moment >= self._paused
 
     def finish(self) -> None:

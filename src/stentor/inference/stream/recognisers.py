@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from stentor.errors import ConfigError
 from stentor.inference.options import DecodingOptions
 from stentor.models.encoders.streaming.chunks import TINY
 
 if TYPE_CHECKING:
-    from stentor.inference.model import Model
     from stentor.inference.stream.base import Recogniser
     from stentor.inference.stream.chunked import ChunkedRecogniser
     from stentor.inference.vad import Detector
+    from stentor.models.base import Bundle
+    from stentor.tasks.transcribe import Transcribe
 
 DELAY = 1.0
 """Seconds from one answer to the next of LocalAgreement, where nothing else is asked for."""
@@ -36,7 +37,21 @@ class StreamOptions(NamedTuple):
     """What finds speech and its end. None: its energy."""
 
 
-def open_recogniser(model: Model, options: StreamOptions) -> Recogniser:
+class TranscribingModel(Protocol):
+    """What is asked of a loaded model (`stentor.inference.model.Model`) that hears a stream."""
+
+    name: str
+    bundle: Bundle
+
+    @property
+    def knows_times(self) -> bool:
+        """Whether its words have times."""
+
+    def for_transcription(self) -> Transcribe:
+        """Its task. Raises ConfigError for a model of another one."""
+
+
+def open_recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
     """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
     after it was said, for others LocalAgreement. Raises ConfigError for a model of another task, for a delay that it
     was not trained with, and for what it cannot take."""
@@ -46,7 +61,7 @@ def open_recogniser(model: Model, options: StreamOptions) -> Recogniser:
     return recogniser
 
 
-def _recogniser(model: Model, options: StreamOptions) -> Recogniser:
+def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
     from stentor.inference.stream.agreement import AgreementRecogniser
     from stentor.inference.stream.ctc import CTCHeadRecogniser, CTCRecogniser
     from stentor.inference.stream.delayed import DelayedRecogniser

@@ -114,7 +114,7 @@ class Stream:
         if self.hypothesis.partial != self._partial:
             self._partial = self.hypothesis.partial
             yield self._event("partial", text=self._partial)
-        if self._ends and self.hypothesis.settled:
+        if self._ends and self.hypothesis.words_ended:
             yield self._event("end_of_speech")
             self._ends = False
 

@@ -31,24 +31,24 @@ class TransducerHypothesis(ChunkedHypothesis):
         """Frames of the next chunk that the last token jumped over."""
         self._frame = 0
         """The first of the next chunk."""
-        self._around: Tensor | None = None
+        self._distances: Tensor | None = None
         self._first = 0
-        """The frame that `_around` begins with."""
+        """The frame that `_distances` begins with."""
 
-    def read(self, path: Path, around: Tensor | None) -> None:
+    def read(self, path: Path, distances: Tensor | None) -> None:
         """The path along the next chunk, and what its times head says."""
-        if around is not None:
-            self._around = around if self._around is None else torch.cat([self._around, around])
+        if distances is not None:
+            self._distances = distances if self._distances is None else torch.cat([self._distances, distances])
         for token, log_prob, (first, last) in zip(path.ids, path.log_probs, path.spans, strict=True):
             self.writer.add(Token(token, log_prob, first + self._frame, last + self._frame))
         self._frame, self.ahead = self._frame + path.frames, path.at - path.frames
         self.after_chunk(self._frame)
-        if self._around is not None:  # medians look at two frames before a token
+        if self._distances is not None:  # medians look at two frames before a token
             needed = max(min([self._frame, *(int(token.start) for token in self.writer.tokens)]) - 2, self._first)
-            self._around, self._first = self._around[needed - self._first :], needed
+            self._distances, self._first = self._distances[needed - self._first :], needed
 
     def _seconds(self, spans: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
-        seconds = self.model.seconds(spans, self._around, self._first) if spans else []
+        seconds = self.model.seconds(spans, self._distances, self._first) if spans else []
         most = self.audio.seconds
         return [(min(max(begin, 0.0), most), min(max(end, 0.0), most)) for begin, end in seconds]
 
@@ -70,8 +70,8 @@ class TransducerRecogniser(ChunkedRecogniser):
         paths = [Path(len(frames), NO_LIMIT, at=h.ahead) for h, frames in zip(hypotheses, hidden)]
         output = torch.cat([h.output for h in hypotheses])
         state = tuple(torch.cat(parts, 1) for parts in zip(*(h.state for h in hypotheses)))
-        follow(self.model, self.model.enter(pad_sequence(hidden, batch_first=True)), paths, output, state)
+        follow(self.model, self.model.project_encoder(pad_sequence(hidden, batch_first=True)), paths, output, state)
         for i, (hypothesis, frames, path) in enumerate(zip(hypotheses, hidden, paths)):
             hypothesis.output = output[i : i + 1].clone()
             hypothesis.state = tuple(part[:, i : i + 1].clone() for part in state)
-            hypothesis.read(path, self.model.around(frames))
+            hypothesis.read(path, self.model.word_distances(frames))

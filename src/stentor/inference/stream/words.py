@@ -48,16 +48,16 @@ class TokenWords:
         """Frames from there on at which a word ends, whatever follows."""
 
     @property
-    def settled(self) -> bool:
+    def words_ended(self) -> bool:
         """Whether the words before those frames are done."""
         return not self._ends
 
     def end_at(self, frame: int) -> None:
         """Nobody speaks at this frame, which may be one that nothing is written of yet: a word ends there."""
         self._ends.append(frame)
-        self.reach(self._frame)
+        self.advance(self._frame)
 
-    def reach(self, frame: int) -> None:
+    def advance(self, frame: int) -> None:
         """All tokens before this frame were added."""
         self._frame = frame
         if any(end <= frame for end in self._ends):
@@ -71,7 +71,7 @@ class TokenWords:
 
     def add(self, token: Token) -> None:
         """The next token. A space belongs to the word that follows, as in `word_tokens`."""
-        self.reach(token.start)
+        self.advance(token.start)
         if self.text and self.decode([token.id]).isspace():
             self.end()
         self.tokens.append(token)

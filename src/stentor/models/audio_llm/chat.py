@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from stentor.errors import ConfigError
-from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
+from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.pretrained.kind import ProcessorFiles
 
 
@@ -47,10 +47,10 @@ class ChatProcessor(AudioLLMProcessor):
         ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False).input_ids
         return ids
 
-    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
+    def _prompt_parts(self, language: str | None, context: str | None, translate: bool) -> PromptParts:
         return self.split(self.request(language, context, translate))
 
-    def split(self, request: str) -> Around:
+    def split(self, request: str) -> PromptParts:
         """Tokens of a prompt before and after the placeholder."""
         before, after = request.split(self.hf.audio_token)
         return self._all_ids(before), self._all_ids(after)

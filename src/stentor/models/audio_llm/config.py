@@ -15,6 +15,11 @@ from stentor.models.delayed.config import DelayedStream
 from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.lora import Lora
 
+Names = tuple[tuple[str, str], ...]
+"""How names of tensors begin with us and with transformers; the first that fits counts."""
+NAMES: Names = (("lm_head.", "lm_head."), ("", "model."))
+"""Those of most models."""
+
 
 class AudioLLMLora(Lora):
     """Low-rank adapters (PEFT). With adapters nothing else is trained."""

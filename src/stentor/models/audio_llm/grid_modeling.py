@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from stentor.models.audio_llm.modeling import AudioLLMModel
+from stentor.models.audio_llm.modeling import AudioLLMModel, PartNames
 from stentor.models.delayed.modeling import DelayedModel, FrameStream
 
 if TYPE_CHECKING:
-    from stentor.models.audio_llm.grid_processor import GridProcessor
+    from stentor.models.decoding.frame_grid import FrameGrid
+
+
+class GridNames(PartNames, Protocol):
+    """The same, with the grid of the frames."""
+
+    grid: FrameGrid
 
 
 class GridModel(DelayedModel, AudioLLMModel):  # type: ignore[misc]  # whose generate takes fewer options
     """See `AudioLLMModel`; its parts listen to all frames at once, and the language model writes one token for each."""
 
-    def __init__(self, pretrained: Any, processor: GridProcessor):
+    def __init__(self, pretrained: Any, processor: GridNames):
         super().__init__(pretrained, processor)
         self.grid = processor.grid
         self.window = self.language_model.config.sliding_window
@@ -73,7 +79,7 @@ class VoxtralRealtimeModel(GridModel):
 class KyutaiModel(GridModel):
     """Kyutai's recogniser: a frame is the tokens of the codec Mimi, which stays as it is."""
 
-    def __init__(self, pretrained: Any, processor: GridProcessor):
+    def __init__(self, pretrained: Any, processor: GridNames):
         nn.Module.__init__(self)
         self.config, self.grid, self.window = pretrained.config, processor.grid, pretrained.config.sliding_window
         self.marker_id, self.end_ids = None, set()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Batch, Example
-from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
+from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.delayed.processor import DelayedProcessor
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class GridProcessor(DelayedProcessor, AudioLLMProcessor):
     def _max_seconds(self, positions: int | None) -> float:
         return self.longest_seconds  # attention looks back over a window that slides
 
-    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
+    def _prompt_parts(self, language: str | None, context: str | None, translate: bool) -> PromptParts:
         return self.start_ids, []
 
     def prompt(self, language: str | None, samples: int, *args: Any, **kwargs: Any) -> list[int]:

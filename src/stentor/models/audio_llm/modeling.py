@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from stentor.models.audio_llm.processor import AudioLLMProcessor, Names
+from stentor.models.audio_llm.config import NAMES, Names
 from stentor.models.contracts import Capabilities, GenerationOutput, Recognizer
 from stentor.models.decoding.rescoring import prompted_states, text_log_probs
 from stentor.models.decoding.search import LanguageModelDecoder, answer
@@ -18,16 +18,26 @@ TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
 """Inputs of a batch for generation that are not audio."""
 
 
-def transformers_name(name: str, names: Names = AudioLLMProcessor.names) -> str:
+def transformers_name(name: str, names: Names = NAMES) -> str:
     """transformers' name of a tensor of an `AudioLLMModel`, for the `names` of its processor."""
     own, theirs = next(pair for pair in names if name.startswith(pair[0]))
     return theirs + name.removeprefix(own)
 
 
-def own_name(name: str, names: Names = AudioLLMProcessor.names) -> str:
+def own_name(name: str, names: Names = NAMES) -> str:
     """The name in an `AudioLLMModel` of a tensor of transformers' model."""
     own, theirs = next((pair for pair in names if name.startswith(pair[1])), ("", ""))
     return own + name.removeprefix(theirs)
+
+
+class PartNames(Protocol):
+    """What a model is told by its processor: ids of the tokens that frame an answer, and names of parts."""
+
+    marker_id: int | None
+    end_ids: set[int]
+    audio_options: ClassVar[dict[str, Any]]
+    heads: ClassVar[tuple[str, ...]]
+    fixed: ClassVar[tuple[str, ...]]
 
 
 class AudioLLMModel(Recognizer, nn.Module):
@@ -43,7 +53,7 @@ class AudioLLMModel(Recognizer, nn.Module):
     base_model_prefix = ""
     """peft asks for it where there are models of transformers inside."""
 
-    def __init__(self, pretrained: Any, processor: AudioLLMProcessor):
+    def __init__(self, pretrained: Any, processor: PartNames):
         """`pretrained`: transformers' model, whose parts are taken over; of the `processor` the ids of the tokens that
         frame an answer and the names of what is `fixed`."""
         super().__init__()

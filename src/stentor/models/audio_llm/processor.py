@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
+from stentor.models.audio_llm.config import NAMES, Names
 from stentor.models.collate import num_samples, split_usable
 from stentor.models.contracts import Processor
 from stentor.models.pretrained.kind import TransformersKind
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stentor")
 
-Around = tuple[list[int], list[int]]
+PromptParts = tuple[list[int], list[int]]
 """Prompt tokens before and after the audio."""
-Names = tuple[tuple[str, str], ...]
 
 
 class AudioLLMProcessor(TransformersKind, Processor):
@@ -37,11 +37,11 @@ class AudioLLMProcessor(TransformersKind, Processor):
     A model is a subclass in a module of `kinds/`, or of a plug-in (`examples/model/audio_flamingo.py`). Most are a
     `stentor.models.audio_llm.chat.ChatProcessor`, whose prompt transformers' chat template makes, and need `positions`
     and `audio_inputs` alone. Hooks are called in this order: `read`, `settle` and `inspect` for configs, `setup`, then
-    `ids`, `_around`, `answer`, `positions` and `audio_inputs` for batches, `decode` and `named_language` for answers,
-    `generation_config` and `save` for exports.
+    `ids`, `_prompt_parts`, `answer`, `positions` and `audio_inputs` for batches, `decode` and `named_language` for
+    answers, `generation_config` and `save` for exports.
     """
 
-    names: ClassVar[Names] = (("lm_head.", "lm_head."), ("", "model."))
+    names: ClassVar[Names] = NAMES
     """How names of tensors begin with us and with transformers, the first that fits."""
     heads: ClassVar[tuple[str, ...]] = ("lm_head",)
     """Parts that transformers has beside `model`: the output layer, and what exports take along."""
@@ -83,7 +83,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         self.max_text_tokens, self.token_rate = family.max_text_tokens, family.token_rate
         if self.stream is not None and not self.takes_delay:
             raise ConfigError("model.stream: this model has no delay, it writes when it has listened to the end.")
-        self._prompts: dict[tuple[str | None, bool], Around] = {}
+        self._prompts: dict[tuple[str | None, bool], PromptParts] = {}
         self._warned = False
         self.setup(config)
         text = config.get_text_config()
@@ -130,7 +130,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         """Positions of the language model that the audio of a clip takes."""
 
     @abstractmethod
-    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
+    def _prompt_parts(self, language: str | None, context: str | None, translate: bool) -> PromptParts:
         """Prompt tokens before and after the audio; without a language the model finds it out. Raises DataError for a
         language that the prompt cannot name."""
 
@@ -169,24 +169,24 @@ class AudioLLMProcessor(TransformersKind, Processor):
         """Tokens that are learnt behind the prompt, for the tokens of a transcript."""
         return [*text, self.eos_id]
 
-    def around(self, language: str | None, context: str | None = None, translate: bool = False) -> Around:
-        """`_around`, remembered where there is no context."""
+    def prompt_parts(self, language: str | None, context: str | None = None, translate: bool = False) -> PromptParts:
+        """`_prompt_parts`, remembered where there is no context."""
         if context and "context" not in self.hints:
             if not self._warned:
                 log.warning("The prompt of a %s has no place for `context`: it is not used.", self.model_types[0])
             context, self._warned = None, True
         if context:
-            return self._around(language, context, translate)
+            return self._prompt_parts(language, context, translate)
         key = (language, translate)
         if key not in self._prompts:
-            self._prompts[key] = self._around(language, None, translate)
+            self._prompts[key] = self._prompt_parts(language, None, translate)
         return self._prompts[key]
 
     def prompt(
         self, language: str | None, samples: int, context: str | None = None, translate: bool = False
     ) -> list[int]:
         """Prompt tokens of a clip, with the placeholder at each audio position."""
-        before, after = self.around(language, context, translate)
+        before, after = self.prompt_parts(language, context, translate)
         return [*before, *self.span(samples), *after]
 
     def span(self, samples: int) -> list[int]:
@@ -227,7 +227,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
     def _unknown(self, language: str | None, name: str) -> tuple[str, str] | None:
         """(reason, sentence) where the prompt cannot name the language of the item of this name."""
         try:
-            self.around(language)
+            self.prompt_parts(language)
         except DataError as error:
             return "unknown_language", f"{name}: {error}"
         return None

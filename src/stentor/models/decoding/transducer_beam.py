@@ -67,7 +67,7 @@ class Item:
         """All hypotheses at the frames ahead, the best ones first."""
         return sorted((h for beam in self.ahead.values() for h in beam.values()), key=_loss)
 
-    def enter(self, frame: int) -> None:
+    def go_to(self, frame: int) -> None:
         """Go to a frame with the best hypotheses that lead to it."""
         floor = self.waiting()[0].score - MARGIN
         arrived = self.ahead.pop(frame, {}).values() if frame < self.frames else ()
@@ -157,7 +157,7 @@ def search(
     memory = Memory(model, states.device)
     for frame in range(states.shape[1]):
         for item in items:
-            item.enter(frame)
+            item.go_to(frame)
         for place in range(model.max_symbols + 1):
             live = [(i, h) for i, item in enumerate(items) for h in item.present]
             if not live:

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle
+from stentor.models.base import ONNX_CONFIG, ONNX_INLINE, Bundle
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import SAMPLE_RATE
 from stentor.models.pretrained.parts import write_config
@@ -38,12 +38,9 @@ from stentor.models.speech_llm.aligner import AlignedText, WordAligner, places
 from stentor.models.speech_llm.modeling import SpeechLLMModel, steady_attention
 from stentor.version import __version__
 
-CONFIG = "onnx_config.json"
 FORMAT = 1
 """Version of the folder's layout; a reader refuses another."""
 OPSET = 18
-INLINE = 1 << 30
-"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as it must above 2 GB."""
 
 
 class EncoderGraph(nn.Module):
@@ -198,7 +195,7 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
             "seconds_per_point": aligner.step,
             "calibration": aligner.calibration.tolist(),
         }
-    (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 def need_packages() -> None:
@@ -321,7 +318,7 @@ def _write(
                 opset_version=OPSET,
                 verbose=False,
             )
-            program.save(path, external_data=size > INLINE)
+            program.save(path, external_data=size > ONNX_INLINE)
     except Exception as error:  # the exporter's errors are of many kinds
         reason = " ".join(str(error.__cause__ or error).split())
         raise ConfigError(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle
+from stentor.models.base import ONNX_CONFIG, Bundle
 from stentor.models.contracts import GenerationOutput
 from stentor.models.decoding.search import LanguageModelDecoder, search, token_limits
 from stentor.models.encoders.cache import EncoderCache
@@ -22,13 +22,13 @@ from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.modeling import SpeechLLMModel, lowest_of_words
-from stentor.models.speech_llm.onnx import CONFIG, FORMAT
+from stentor.models.speech_llm.onnx import FORMAT
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 
 def is_onnx(folder: Path) -> bool:
     """Whether a folder holds ONNX graphs."""
-    return (Path(folder) / CONFIG).is_file()
+    return (Path(folder) / ONNX_CONFIG).is_file()
 
 
 def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
@@ -37,12 +37,14 @@ def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
     if trainable:
         raise ConfigError(f"{folder} is an ONNX export, which cannot be trained: give the export it was made from.")
     try:
-        facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        facts = json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"{folder / CONFIG} cannot be read as JSON ({error}): export the model again.") from error
+        raise ConfigError(
+            f"{folder / ONNX_CONFIG} cannot be read as JSON ({error}): export the model again."
+        ) from error
     if facts["format"] != FORMAT:
         raise ConfigError(
-            f"{folder / CONFIG} has layout {facts['format']}, written by Stentor {facts['stentor_version']}; this "
+            f"{folder / ONNX_CONFIG} has layout {facts['format']}, written by Stentor {facts['stentor_version']}; this "
             f"version reads layout {FORMAT}: export the model again."
         )
     processor = SpeechLLMProcessor.load(folder)

@@ -56,7 +56,7 @@ class TransducerModel(EncoderCache):
         processor tells of the items."""
         raise NotImplementedError
 
-    def enter(self, hidden: Tensor) -> Tensor:
+    def project_encoder(self, hidden: Tensor) -> Tensor:
         """Frames [B, T, J] as the joint takes them, of the encoder's [B, T, width]."""
         raise NotImplementedError
 
@@ -143,31 +143,33 @@ class TransducerModel(EncoderCache):
         if self.times_head is None:
             return [self.seconds(row) for row in spans]
         hidden, frames = self.frames(**inputs)
-        return [self.seconds(row, self.around(item[:n])) for row, item, n in zip(spans, hidden, frames.tolist())]
+        return [
+            self.seconds(row, self.word_distances(item[:n])) for row, item, n in zip(spans, hidden, frames.tolist())
+        ]
 
-    def around(self, hidden: Tensor) -> Tensor | None:
+    def word_distances(self, hidden: Tensor) -> Tensor | None:
         """Frames [T, 2] since the word at each of the encoder's frames [T, width] began and until it ends, where there
         is a times head."""
         return None if self.times_head is None else self.times_head(hidden).float().cpu()
 
     def seconds(
-        self, spans: Sequence[tuple[float, float]], around: Tensor | None = None, first: int = 0
+        self, spans: Sequence[tuple[float, float]], distances: Tensor | None = None, first: int = 0
     ) -> list[tuple[float, float]]:
-        """The first and the last second of tokens that were written at these frames; with what is `around` the frames
+        """The first and the last second of tokens that were written at these frames; with the `distances` of the frames
         from `first` on, the times of their words."""
         delays: Any = getattr(self, "delays", None)
         before, after = (0.0, 0.0) if delays is None else delays.tolist()
-        spans = spans if around is None else _of_words(spans, around, first)
+        spans = spans if distances is None else _of_words(spans, distances, first)
         return [(start * self.frame_seconds + before, end * self.frame_seconds + after) for start, end in spans]
 
 
-def _of_words(spans: Sequence[tuple[float, float]], around: Tensor, first: int) -> list[tuple[float, float]]:
+def _of_words(spans: Sequence[tuple[float, float]], distances: Tensor, first: int) -> list[tuple[float, float]]:
     """When the word is said that is said where a token was written: the median of what the times head says at three
     frames towards the middle of the word, as at its edge a frame may be its neighbour's."""
-    middles, inwards = torch.arange(len(around)) + first + 0.5, torch.arange(3)
+    middles, inwards = torch.arange(len(distances)) + first + 0.5, torch.arange(3)
     at = torch.tensor([frame - first for frame, _ in spans], dtype=torch.long)[:, None]
-    starts = (middles - around[:, 0])[(at + inwards).clamp(max=len(around) - 1)].median(1).values
-    ends = (middles + around[:, 1])[(at - inwards).clamp(min=0)].median(1).values
+    starts = (middles - distances[:, 0])[(at + inwards).clamp(max=len(distances) - 1)].median(1).values
+    ends = (middles + distances[:, 1])[(at - inwards).clamp(min=0)].median(1).values
     return list(zip(starts.tolist(), ends.tolist()))
 
 
@@ -233,9 +235,9 @@ class EncoderTransducer(TransducerModel):
 
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         hidden, frames = self.frames(features, lengths, **conditions)
-        return self.enter(hidden), frames
+        return self.project_encoder(hidden), frames
 
-    def enter(self, hidden: Tensor) -> Tensor:
+    def project_encoder(self, hidden: Tensor) -> Tensor:
         states: Tensor = self.project(hidden)
         return states
 
@@ -256,7 +258,7 @@ class EncoderTransducer(TransducerModel):
         right-padded; `options` has `ctc_rows`, `ctc_targets` and `ctc_target_lengths`, and `word_times` [B, T, 2]: the
         frames since the word at each frame began and until it ends, -100 where none is known."""
         hidden, frames = self.frames(features, lengths, options.get("chunks"))
-        states = self.enter(hidden)
+        states = self.project_encoder(hidden)
         losses = {"rnnt": self.joint_arguments(states, frames, targets, target_lengths)}
         if hypotheses is not None:
             losses["hypotheses"] = self.rescore(states, frames, **hypotheses)

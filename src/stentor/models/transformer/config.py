@@ -20,7 +20,7 @@ from stentor.section import ConfigConflict, Section
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.tasks.base import Task
+    from stentor.models.contracts import ServedTask
 
 SERVES = {"encoder": ("diarize", "transcribe"), "encoder_decoder": ("transcribe",), "decoder": ("language",)}
 """Tasks of each kind."""
@@ -144,7 +144,7 @@ class Transformer(Family):
             if mend:
                 raise ConfigConflict(key, f"for `streaming`, which hears recordings while they come: {mend}")
 
-    def incompatible_with(self, task: Task) -> tuple[str, str] | None:
+    def incompatible_with(self, task: ServedTask) -> tuple[str, str] | None:
         if task.is_a(SERVES[self.kind]):
             return None
         kinds = [kind for kind, served in SERVES.items() if task.is_a(served)]

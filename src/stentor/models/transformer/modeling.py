@@ -15,8 +15,10 @@ from stentor.models.decoding.ctc import decode
 from stentor.models.decoding.rescoring import ctc_log_probs, text_log_probs
 from stentor.models.decoding.search import answer
 from stentor.models.encoders.cache import EncoderCache
+from stentor.models.encoders.features import Features
 from stentor.models.encoders.streaming.chunks import chunk_mask
-from stentor.models.encoders.streaming.layers import Lookahead
+from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder, States
+from stentor.models.encoders.streaming.layers import ChunkState, Lookahead
 from stentor.models.transformer.config import Layers
 from stentor.models.transformer.layers import initialise
 from stentor.models.transformer.stack import Stack, StackOptions
@@ -228,7 +230,6 @@ class TransformerModel(EncoderCache):
         return self.ctc_head(hidden).float().log_softmax(-1)
 
     def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-        from stentor.models.transformer.encoder_stream import TransformerChunks
 
         return TransformerChunks(self, processor.features, seconds)
 
@@ -316,3 +317,29 @@ def generate(
         prefix = inputs["tokens"].shape[1] if "tokens" in inputs else 1
         limits = [min(limit, max_length - prefix) for limit in limits]
     return answer(decoder, limits, eos_ids, beams, num_answers, bias=bias, **options)
+
+
+class TransformerChunks(ChunkEncoder):
+    """The encoder of a `TransformerModel`."""
+
+    def __init__(self, model: Any, features: Features, seconds: tuple[float, float]):
+        super().__init__(features, seconds)
+        self.model = model
+        self.ahead = 0 if model.lookahead is None else model.lookahead.frames
+
+    @property
+    def weight(self) -> Tensor:
+        weight: Tensor = self.model.input.weight
+        return weight
+
+    def start(self) -> States:
+        return [layer.start_chunks(self.reach).tensors for layer in self.model.encoder.layers]
+
+    def encode(self, features: Tensor, counts: Tensor, states: States) -> tuple[Tensor, States]:
+        model = self.model
+        x = model.input(features)
+        mask = torch.arange(x.shape[1], device=x.device) < counts[:, None]
+        x = x if model.lookahead is None else model.lookahead(x, mask)
+        layers = [ChunkState.of(tensors) for tensors in states]
+        hidden = model.encoder.chunk(x[:, : self.chunk], mask[:, : self.chunk], layers)
+        return hidden, [state.tensors for state in layers]

@@ -20,7 +20,7 @@ from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
     from stentor.losses.base import Loss
-    from stentor.tasks.base import Task
+    from stentor.models.contracts import ServedTask
 
 WITHOUT_LOSS = ("bark", "vits")
 """Models that speak whose `forward` in transformers refuses labels (5.23: "Training is not implemented yet for Bark",
@@ -93,5 +93,5 @@ class TTS(TransformersFamily):
         if (folder / INSIDE).is_dir():
             self._codec = open_codec(str(folder / INSIDE))
 
-    def losses(self, task: Task) -> dict[str, Loss]:
+    def losses(self, task: ServedTask) -> dict[str, Loss]:
         return {"codes": ModelLoss()}

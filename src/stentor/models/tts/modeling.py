@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stentor.models.tts.processor import Prompt, TTSProcessor
-
 TABLES = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 NAMES = {"guidance": "guidance_scale", "flow_steps": "num_flow_steps"}
 """Arguments of `generate` whose names are others."""
+
+
+class Kind(Protocol):
+    """What a model is told by its processor, whose class computes with transformers' model."""
+
+    fixed: ClassVar[tuple[str, ...]]
+    generation: Any
+    vocabulary: int | None
+
+    @classmethod
+    def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
+        """The loss of a batch, or its parts."""
+
+    @classmethod
+    def generate(cls, pretrained: Any, prompt: Any, **options: Any) -> np.ndarray:
+        """Codes [codebooks, frames] of one utterance."""
 
 
 class TTSModel(nn.Module):
@@ -27,7 +41,7 @@ class TTSModel(nn.Module):
     base_model_prefix = ""
     """peft asks for it where there are models of transformers inside."""
 
-    def __init__(self, pretrained: Any, processor: TTSProcessor):
+    def __init__(self, pretrained: Any, processor: Kind):
         super().__init__()
         self.config, self.kind = pretrained.config, type(processor)
         self.options = options_of(processor.generation)
@@ -54,8 +68,8 @@ class TTSModel(nn.Module):
         parts = {f"codes_{part}": term for part, term in loss.items()} if isinstance(loss, dict) else {"codes": loss}
         return {term: {"loss": value} for term, value in parts.items()}
 
-    def speak(self, prompts: Sequence[Prompt], *, seeds: int | Sequence[int] = 0, **unmasking: Any) -> list[np.ndarray]:
-        """The codes of each prompt, integers [codebooks, frames], at least one frame.
+    def speak(self, prompts: Sequence[Any], *, seeds: int | Sequence[int] = 0, **unmasking: Any) -> list[np.ndarray]:
+        """The codes of each `tts.processor.Prompt`, integers [codebooks, frames], at least one frame.
 
         They are spoken one by one, each with its one of `seeds`, so that none depends on the others. Options of models
         that fill in masks (`unmasking`) are nothing here.

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Literal
 
 import numpy as np
 from fastapi import WebSocket, WebSocketDisconnect
 from pydantic_core import from_json
 
+from stentor.audio.activity import FRAME
 from stentor.errors import StentorError
+from stentor.inference.stream.endpoint import Endpointer
+from stentor.inference.stream.stream import BLOCK
+from stentor.inference.vad import Detector
 from stentor.serve.errors import ApiError, api_error, report
 from stentor.serve.realtime.item import Hearing, Item
-from stentor.serve.realtime.settings import Settings
-from stentor.serve.realtime.turns import Turns
+from stentor.serve.realtime.settings import Settings, TurnDetection
 from stentor.serve.service import Service
 
 APPEND_BYTES = 15 * 2**20
@@ -33,6 +38,9 @@ IDLE = 600.0
 """Seconds for which a client may send nothing."""
 UNREAD = 60.0
 """Seconds for which it may leave an event unread."""
+ONSET = 0.08
+"""Seconds of speech after which an utterance has begun."""
+Part = Literal["silence", "begin", "speech", "end"]
 
 
 class SessionOver(Exception):
@@ -257,14 +265,6 @@ class Session:
         return {"id": self._id, "expires_at": int(self._expires), **self.settings.shown()}
 
 
-_HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
-    "session.update": Session._update,
-    "input_audio_buffer.append": Session._append,
-    "input_audio_buffer.commit": Session._commit,
-    "input_audio_buffer.clear": Session._clear,
-}
-
-
 def _size(message: dict[str, Any]) -> int:
     return MESSAGE + len(message.get("text") or message.get("bytes") or "")
 
@@ -278,3 +278,49 @@ def _event(message: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         raise ApiError(400, "An event is a JSON object with a `type`, in a text message.", code="invalid_event")
     return event
+
+
+class Turns:
+    """Finds where utterances begin and end. Where they are does not depend on the pieces."""
+
+    def __init__(self, rate: int, vad: TurnDetection, seconds: float, detector: Detector):
+        """`seconds`: of the session before it; `detector`: what finds speech, with the threshold of `vad`."""
+        self.seconds = seconds
+        """Of the session, up to the end of the last block."""
+        self._rate = rate
+        self._endpointer = Endpointer(detector.live(rate), vad.silence_duration_ms / 1000)
+        self._block = round(BLOCK / FRAME) * self._endpointer.hop
+        before = math.ceil((vad.prefix_padding_ms / 1000 + ONSET) / BLOCK)
+        self._before: deque[np.ndarray] = deque(maxlen=before)
+        self._rest = np.zeros(0, np.float32)
+        self._speaking = False
+
+    def split(self, samples: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
+        """Float32 [samples] in blocks, each with what it is; `begin` has what came just before as well."""
+        self._rest = np.concatenate([self._rest, samples])
+        while len(self._rest) >= self._block:
+            block, self._rest = self._rest[: self._block], self._rest[self._block :]
+            self.seconds += self._block / self._rate  # not BLOCK: of some rates it is not a whole number of samples
+            ended = self._endpointer.add(block)
+            if self._speaking:
+                self._speaking = not ended
+                yield "end" if ended else "speech", block
+                continue
+            self._before.append(block)
+            self._speaking = self._endpointer.speaking
+            if self._speaking:
+                block = np.concatenate(self._before)
+                self._before.clear()
+            yield "begin" if self._speaking else "silence", block
+
+    def rest(self) -> np.ndarray:
+        """What is less than a block."""
+        return self._rest
+
+
+_HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
+    "session.update": Session._update,
+    "input_audio_buffer.append": Session._append,
+    "input_audio_buffer.commit": Session._commit,
+    "input_audio_buffer.clear": Session._clear,
+}

@@ -10,8 +10,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field, field_validator
 from starlette.concurrency import run_in_threadpool
 
-from stentor.commands.align import describe_problem, transcript
 from stentor.errors import ConfigError, DataError
+from stentor.inference.align.base import describe_problem, transcript
 from stentor.inference.align.engines import clip_of
 from stentor.inference.diarize import diarize, with_speakers
 from stentor.inference.options import SpeakerCount

@@ -7,13 +7,17 @@ nothing can hold a thread for minutes, and because the libraries for it are larg
 
 import json
 import os
+import re
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from stentor.errors import DataError, StentorError, without_secrets
 from stentor.sources.base import Source
-from stentor.studio.dataset.prompts import CORPORA, _plain, language_name, readable
+from stentor.studio.files import clean_text
+from stentor.studio.phrases import language_name
 from stentor.studio.texts import say
 
 LIMIT = 20.0
@@ -22,6 +26,28 @@ LEAST = 10
 """Sentences that are worth taking where fewer than wanted came."""
 LOOKED = 50
 """Texts that are looked at for each sentence that is wanted, at most."""
+HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
+"""Characters that turn the writing direction of what follows: a phrase would look other than it is."""
+
+
+@dataclass(frozen=True)
+class HubCorpus:
+    """Where sentences of the Hub come from: a preset of the `hub` source (see sources/hub_presets.py)."""
+
+    preset: str
+    name: str
+    """What people call it."""
+    licence: str
+    subset: str | None = None
+    sentences_only: bool = False
+    """Its texts are pieces of speech: only those that begin and end like a sentence are taken."""
+
+
+CORPORA = {
+    "fleurs": HubCorpus("fleurs", "FLEURS", "CC-BY-4.0"),
+    "common_voice": HubCorpus("common_voice", "Common Voice", "CC0-1.0"),
+    "granary": HubCorpus("granary", "Granary", "CC-BY-4.0", subset="ytc", sentences_only=True),
+}
 
 
 def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[str]:
@@ -70,9 +96,42 @@ def sentences(texts: Iterator[str], language: str, count: int, sentences_only: b
         if len(seen) >= count or looked >= LOOKED * count:
             return
         phrase = readable(text, language, sentences_only)
-        if phrase is not None and (key := _plain(phrase)) not in seen:
+        if phrase is not None and (key := plain(phrase)) not in seen:
             seen.add(key)
             yield phrase
+
+
+def readable(text: str, language: str, sentences_only: bool = False) -> str | None:
+    """A sentence of a corpus as it can be read aloud, or None: too long or short for one breath, with digits or marks
+    that everybody reads otherwise, and, with `sentences_only`, not a complete sentence."""
+    text = clean_text(text).strip("\"'“”„«» ")
+    if not 8 <= len(text) <= 160 and not (_unspaced(text) and 5 <= len(text) <= 60):
+        return None
+    if not _unspaced(text) and not 3 <= len(text.split()) <= 20:
+        return None
+    if _unspaced(text) and len(text) > 60:
+        return None
+    if any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not _unspaced(c)) or c in HIDDEN for c in text):
+        return None
+    if sum(c.isalpha() or unicodedata.category(c)[0] == "M" for c in text) < 0.6 * len(text.replace(" ", "")):
+        return None
+    if text.upper() == text and text.lower() != text:
+        return None
+    if sentences_only and (text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"):
+        return None
+    return text
+
+
+def plain(text: str) -> str:
+    """What two phrases are compared by: no case, no punctuation."""
+    return re.sub(r"[\W_]+", " ", text.casefold()).strip() or text
+
+
+def _unspaced(text: str) -> bool:
+    """Whether it is written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese)."""
+    names = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+    letter = next((c for c in text if c.isalpha()), "a")
+    return unicodedata.name(letter, "").startswith(names)
 
 
 def main(source: str, language: str, count: str) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 from stentor.errors import ConfigError, DataError
 from stentor.sources.hub_presets import PRESETS, Preset
 from stentor.studio import phrases as builtin
+from stentor.studio.dataset.hub_prompts import CORPORA, HIDDEN, HubCorpus, fetch, plain
 from stentor.studio.dataset.transcripts import decoded, table_texts
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, read_json, write_bytes
-from stentor.studio.phrases import NAMES, OTHER_CODES
+from stentor.studio.phrases import NAMES, OTHER_CODES, language_name
 from stentor.studio.texts import say
 
 MOST_PHRASES = 5000
@@ -33,28 +34,6 @@ LONGEST = 300
 WANTED = 200
 """Phrases that are fetched from the Hub unless another number is asked for."""
 MOST_PROBLEMS = 10
-_HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
-"""Characters that turn the writing direction of what follows: a phrase would look other than it is."""
-
-
-@dataclass(frozen=True)
-class HubCorpus:
-    """Where sentences of the Hub come from: a preset of the `hub` source (see sources/hub_presets.py)."""
-
-    preset: str
-    name: str
-    """What people call it."""
-    licence: str
-    subset: str | None = None
-    sentences_only: bool = False
-    """Its texts are pieces of speech: only those that begin and end like a sentence are taken."""
-
-
-CORPORA = {
-    "fleurs": HubCorpus("fleurs", "FLEURS", "CC-BY-4.0"),
-    "common_voice": HubCorpus("common_voice", "Common Voice", "CC0-1.0"),
-    "granary": HubCorpus("granary", "Granary", "CC-BY-4.0", subset="ytc", sentences_only=True),
-}
 
 
 @dataclass(frozen=True)
@@ -74,11 +53,6 @@ def languages() -> list[tuple[str, str]]:
     return [(name, code) for code, name in ready.items()] + [
         (say("language_bare", name=name), code) for name, code in others
     ]
-
-
-def language_name(code: str | None) -> str:
-    """English name of a language, else its code."""
-    return NAMES.get(OTHER_CODES.get(code or "", code or ""), code or say("language_unknown"))
 
 
 def prompt_id(text: str, language: str | None) -> str:
@@ -148,8 +122,6 @@ def set_source(dataset: DataSet, source: str, phrases: list[str] | None = None, 
         if phrases is not None:
             _store_phrases(dataset, "own", phrases)
     elif source in CORPORA:
-        from stentor.studio.dataset.hub_prompts import fetch
-
         corpus = CORPORA[source]
         count = max(10, min(count, MOST_PHRASES))
         lines = stored_phrases(dataset, source)
@@ -179,12 +151,12 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
     phrases: dict[str, str] = {}
     for number, raw in rows:
         line = raw.replace("\t", " ").strip()
-        if any(c in _HIDDEN or unicodedata.category(c) in ("Cc", "Cs") for c in line):
+        if any(c in HIDDEN or unicodedata.category(c) in ("Cc", "Cs") for c in line):
             problems.append(say("phrase_control", where=where, line=number))
         elif len(line) > LONGEST:
             problems.append(say("phrase_long", where=where, line=number, count=len(line), most=LONGEST))
         elif line and any(c.isalpha() for c in line):
-            phrases.setdefault(_plain(line), clean_text(line))
+            phrases.setdefault(plain(line), clean_text(line))
         elif line:
             problems.append(say("phrase_letters", where=where, line=number))
         if len(problems) == MOST_PROBLEMS:
@@ -194,39 +166,6 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
     if not phrases:
         raise DataError(say("phrases_none_given"))
     return list(phrases.values())
-
-
-def readable(text: str, language: str, sentences_only: bool = False) -> str | None:
-    """A sentence of a corpus as it can be read aloud, or None: too long or short for one breath, with digits or marks
-    that everybody reads otherwise, and, with `sentences_only`, not a complete sentence."""
-    text = clean_text(text).strip("\"'“”„«» ")
-    if not 8 <= len(text) <= 160 and not (_unspaced(text) and 5 <= len(text) <= 60):
-        return None
-    if not _unspaced(text) and not 3 <= len(text.split()) <= 20:
-        return None
-    if _unspaced(text) and len(text) > 60:
-        return None
-    if any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not _unspaced(c)) or c in _HIDDEN for c in text):
-        return None
-    if sum(c.isalpha() or unicodedata.category(c)[0] == "M" for c in text) < 0.6 * len(text.replace(" ", "")):
-        return None
-    if text.upper() == text and text.lower() != text:
-        return None
-    if sentences_only and (text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"):
-        return None
-    return text
-
-
-def _plain(text: str) -> str:
-    """What two phrases are compared by: no case, no punctuation."""
-    return re.sub(r"[\W_]+", " ", text.casefold()).strip() or text
-
-
-def _unspaced(text: str) -> bool:
-    """Whether it is written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese)."""
-    names = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
-    letter = next((c for c in text if c.isalpha()), "a")
-    return unicodedata.name(letter, "").startswith(names)
 
 
 def _speaks(corpus: HubCorpus, language: str) -> bool:

@@ -34,7 +34,7 @@ from stentor.studio.dataset.transcripts import TRANSCRIPTS
 from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
 from stentor.studio.dataset_folder import label
 from stentor.studio.files import disk_errors, inside, read_json, write_json
-from stentor.studio.phrases import checked_language
+from stentor.studio.phrases import checked_language, language_name
 from stentor.studio.projects import Projects
 from stentor.studio.server.routes import dataset_of, json_body, route
 from stentor.studio.texts import say
@@ -179,7 +179,7 @@ def phrases(request: Request, projects: Projects) -> dict[str, Any]:
         "source": prompts.source_of(dataset),
         "count": len(prompts.phrases_of(dataset)),
         "own": prompts.stored_phrases(dataset, "own"),
-        "language": prompts.language_name(language),
+        "language": language_name(language),
         "wanted": prompts.WANTED,
         "sources": [{"key": s.key, "label": s.label, "online": s.online} for s in prompts.sources(language)],
     }

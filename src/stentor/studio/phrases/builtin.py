@@ -10,6 +10,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from stentor.errors import ConfigError
+from stentor.studio.texts import say
 from stentor.text.languages import language_code, table
 
 OTHER_CODES = {"no": "nb"}
@@ -55,3 +56,8 @@ def checked_language(code: str | None) -> str | None:
     if not re.fullmatch(r"[a-z]{2,3}", short):
         raise ConfigError(f"{code.strip()[:40]!r} is no language code: use two or three letters, such as sv or yue.")
     return OTHER_CODES.get(short, short)
+
+
+def language_name(code: str | None) -> str:
+    """English name of a language, else its code."""
+    return NAMES.get(OTHER_CODES.get(code or "", code or ""), code or say("language_unknown"))

@@ -100,7 +100,7 @@ def whitened(voices: np.ndarray, same: np.ndarray) -> np.ndarray:
     return (distances / max(float(distances[same[:, 0], same[:, 1]].mean()), 1e-9)).astype(np.float32)
 
 
-def pairwise_distance(same: np.ndarray, different: np.ndarray, squared: bool) -> tuple[float, float]:
+def threshold_between(same: np.ndarray, different: np.ndarray, squared: bool) -> tuple[float, float]:
     """(the distance half of the way from `same` pairs to `different` ones; how far apart the two kinds are, in standard
     deviations). Half of the way is the geometric mean of `squared` distances, whose spread grows with them."""
     low, high = float(np.median(same)), float(np.median(different))
@@ -133,7 +133,7 @@ def cluster_speakers(outputs: WindowOutputs, tracks: np.ndarray, windows: Window
         threshold, separation = THRESHOLD, CLEAR
         if enough:
             near, far = (distances[pairs[:, 0], pairs[:, 1]] for pairs in (same, different))
-            threshold, separation = pairwise_distance(near, far, squared=outputs.embeddings is None)
+            threshold, separation = threshold_between(near, far, squared=outputs.embeddings is None)
         if separation < CLEAR:
             return track(tracks, high or tracks.shape[1])
 

@@ -5,7 +5,7 @@ Audio streams by: of a window only its scores (a few bytes per frame) and one vo
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,11 +17,20 @@ from stentor.data.batch import Example
 from stentor.errors import AudioError
 from stentor.models.base import Bundle
 from stentor.section.contract import violation
+from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.speakers import embedder, nonoverlapping_frames, pools, spectra
-from stentor.tasks.diarize.task import Diarize
+from stentor.tasks.diarize.windows import Windows
 
 LEAST_SILENCE = 0.5
 """Seconds of the shortest digital silence that a model is not believed to hear somebody in."""
+
+
+class FrameTask(Protocol):
+    """Settings of the task `diarize` that windows are labelled by."""
+
+    labels: Labels
+    windows: Windows
+    chunk: float
 
 
 @dataclass
@@ -69,7 +78,7 @@ class _Job:
     complete: bool = False
 
 
-def run_windows(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.ndarray]]) -> Iterator[WindowOutputs]:
+def run_windows(bundle: Bundle, task: FrameTask, recordings: Iterable[Iterable[np.ndarray]]) -> Iterator[WindowOutputs]:
     """The windows of each recording, in their order; a recording is mono audio at the processor's rate in blocks of any
     size, float32 [samples]. Windows of several recordings share batches.
 
@@ -95,7 +104,7 @@ def run_windows(bundle: Bundle, task: Diarize, recordings: Iterable[Iterable[np.
         yield _outputs(bundle, task.windows.upsample, job)
 
 
-def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job) -> Iterator[tuple[int, np.ndarray]]:
+def _cut(bundle: Bundle, task: FrameTask, blocks: Iterable[np.ndarray], job: _Job) -> Iterator[tuple[int, np.ndarray]]:
     """(first frame, audio) of each window. Windows begin with a frame; the last one reaches the end of the audio."""
     processor: Any = bundle.processor
     rate = processor.sample_rate
@@ -125,7 +134,7 @@ def _cut(bundle: Bundle, task: Diarize, blocks: Iterable[np.ndarray], job: _Job)
         yield start, buffer[round(start * frame) - first :].copy()
 
 
-def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
+def _label(bundle: Bundle, task: FrameTask, windows: list[tuple[_Job, int, np.ndarray]]) -> None:
     processor: Any = bundle.processor
     upsample, rate = task.windows.upsample, processor.sample_rate
     frame_seconds = processor.frame_seconds / upsample
@@ -152,7 +161,7 @@ def _label(bundle: Bundle, task: Diarize, windows: list[tuple[_Job, int, np.ndar
 
 @torch.no_grad()
 def label_audio(
-    bundle: Bundle, task: Diarize, audio: Sequence[np.ndarray], upsample: int = 1
+    bundle: Bundle, task: FrameTask, audio: Sequence[np.ndarray], upsample: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
     """What the model says of each of these, float32 [samples]: (the probability that each of its speakers talks,
     float32 [T, S]; who talks, bool [T, S]; embeddings of frames [T, E], of models that have them). There are `upsample`
@@ -175,7 +184,7 @@ def label_audio(
         yield scores, active, None if embeddings is None else embeddings[row].repeat(upsample, 0)[:length]
 
 
-def _probabilities(task: Diarize, logits: np.ndarray) -> np.ndarray:
+def _probabilities(task: FrameTask, logits: np.ndarray) -> np.ndarray:
     """What the labels say of logits [T, C], float32 [T, S]."""
     scores = task.labels.decode(logits)
     if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != len(logits):
@@ -195,7 +204,7 @@ def upsampled(logits: np.ndarray, lengths: Sequence[int], factor: int) -> np.nda
     return logits[items, before] * (1 - share) + logits[items, after] * share
 
 
-def likeliest_sets(logits: np.ndarray, lengths: Sequence[int], task: Diarize, upsample: int = 1) -> np.ndarray:
+def likeliest_sets(logits: np.ndarray, lengths: Sequence[int], task: FrameTask, upsample: int = 1) -> np.ndarray:
     """Who talks, bool [B, T, S], in the likeliest sequence of classes of each item, from logits [B, T, C] of which
     `lengths` frames count: each speaker who begins or stops costs `windows.change_cost` (Viterbi). The evidence of
     a frame of the model is shared by `upsample` of these."""

@@ -10,13 +10,13 @@ from stentor.data.batch import Example
 from stentor.section.contract import violation
 from stentor.tasks.diarize.frames import HALF, activity, frame_coverage, pools
 from stentor.tasks.diarize.labels.base import Labels
-from stentor.tasks.diarize.task import PIECE, Diarize
 
 
 class FrameTargets:
-    """The targets of one example, at the processor's frames."""
+    """The targets of one example, at the processor's frames. `scope`: put before the names of speakers, where the same
+    name in another recording is another person."""
 
-    def __init__(self, task: Diarize, example: Example, processor: Any):
+    def __init__(self, labels: Labels, example: Example, processor: Any, scope: str = ""):
         extra = example.extra
         samples = extra["samples"] if example.audio is None else len(example.audio)
         seconds = samples / processor.sample_rate
@@ -29,9 +29,8 @@ class FrameTargets:
         if extra["uem"] is not None:
             spans = [(a * scale, b * scale) for a, b in extra["uem"]]
             self.scored = frame_coverage(spans, count, frame, seconds) >= HALF
-        self.targets = _checked(task.labels, task.labels.targets(self.active, speakers), count)
+        self.targets = _checked(labels, labels.targets(self.active, speakers), count)
         self.targets[~self.scored] = -100
-        scope = "" if task.speaker_names == "global" else f"{example.id.partition(PIECE)[0]}\0"
         speed = "" if abs(scale - 1) < 0.005 else f"\0{scale:.2f}"  # another speed is another voice
         self.names = [f"{scope}{name}{speed}" for name in speakers]
 

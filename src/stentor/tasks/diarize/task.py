@@ -168,7 +168,12 @@ class Diarize(Task):
             examples = [chunk for e in examples for chunk in self._chunks(e, processor)]
         batch = processor.collate(examples, packed=packed, labels=True)
         ids = set(batch.ids)
-        rows = [FrameTargets(self, e, processor) for e in examples if e.id in ids]
+        local = self.speaker_names == "local"
+        rows = [
+            FrameTargets(self.labels, e, processor, f"{e.id.partition(PIECE)[0]}\0" if local else "")
+            for e in examples
+            if e.id in ids
+        ]
         if not rows:
             return batch
         frames = max(len(row.scored) for row in rows)

@@ -19,11 +19,11 @@ from stentor.data.batch import Batch, Example, HypothesisSearch
 from stentor.losses.sequence import SequenceLoss
 from stentor.metrics.wer import count_errors, normalized_pairs
 from stentor.tasks.hypotheses.texts import Written, attach, item_seed
-from stentor.tasks.speak.evaluator import evaluate_clips
+from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle
-    from stentor.tasks.speak.task import Speak
+    from stentor.tasks.speak.generation import Generation
 
 
 def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:
@@ -43,23 +43,25 @@ def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:
     )
 
 
-def add_hypotheses(task: Speak, bundle: Bundle, batch: Batch, loss: SequenceLoss) -> None:
-    """Have the model speak each item of a batch as often as the loss says."""
+def add_hypotheses(
+    bundle: Bundle, batch: Batch, loss: SequenceLoss, generation: Generation, recognizers: Sequence[SpeechEvaluator]
+) -> None:
+    """Have the model speak each item of a batch as often as the loss says, for the recognisers to write down."""
 
     def write(search: HypothesisSearch) -> Written:
         items = [item for item in range(len(search.examples)) for _ in range(loss.hypotheses)]
-        spoken = _speak(task, bundle, search, loss)
+        spoken = _speak(bundle, search, loss, generation)
         samples = [bundle.processor.sample(search.examples[i], codes) for i, codes in zip(items, spoken)]
         device = next(bundle.model.parameters()).device
         inputs = {name: value.to(device) for name, value in bundle.processor.padded(samples).items()}
         inputs["clips"] = torch.tensor(items, device=device)
-        errors = _errors(task, bundle, search, items, spoken, loss)
+        errors = _errors(recognizers, bundle, search, items, spoken, loss)
         return inputs, errors, torch.ones(len(items), dtype=torch.long)
 
     attach(bundle, batch, loss, write)
 
 
-def _speak(task: Speak, bundle: Bundle, search: HypothesisSearch, loss: SequenceLoss) -> list[np.ndarray]:
+def _speak(bundle: Bundle, search: HypothesisSearch, loss: SequenceLoss, generation: Generation) -> list[np.ndarray]:
     """Codes [C, T] of the utterances, those of the prompt before them. They are drawn without guidance, which would be
     another distribution than the one that is trained."""
     prompts, utterances, seeds = [], [], []
@@ -78,25 +80,25 @@ def _speak(task: Speak, bundle: Bundle, search: HypothesisSearch, loss: Sequence
             prompts.append(codes[:, :given])
             utterances.append(utterance)
             seeds.append(seed + number)
-    options = {**task.generation.arguments(), "guidance": 0.0, "class_temperature": loss.temperature}
+    options = {**generation.arguments(), "guidance": 0.0, "class_temperature": loss.temperature}
     spoken = bundle.model.speak(utterances, seeds=seeds, **options)
     return [np.concatenate(parts, axis=1) for parts in zip(prompts, spoken, strict=True)]
 
 
 def _errors(
-    task: Speak,
+    recognizers: Sequence[SpeechEvaluator],
     bundle: Bundle,
     search: HypothesisSearch,
     items: Sequence[int],
     spoken: Sequence[np.ndarray],
     loss: SequenceLoss,
 ) -> torch.Tensor:
-    """As `count_errors`, of what the recognisers among the judges understand, added up over them."""
+    """As `count_errors`, of what the recognisers understand, added up over them."""
     codec, device = bundle.processor.codec, str(next(bundle.model.parameters()).device)
     audios = codec.decode(spoken)
     references, languages = [search.references[i] for i in items], [search.languages[i] for i in items]
     total = np.zeros((len(items), 4), np.int64)
-    for judge in task.recognizers():
-        heard = evaluate_clips(judge, audios, codec.sample_rate, languages, device)
+    for recognizer in recognizers:
+        heard = evaluate_clips(recognizer, audios, codec.sample_rate, languages, device)
         total += count_errors(normalized_pairs(references, heard, "whisper_basic", languages, loss.unit, None))
     return torch.from_numpy(total)

@@ -25,7 +25,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from stentor.data.audio_base64 import encode_audio
 from stentor.data.batch import Example, Prediction
-from stentor.data.conditions import Conditions, Spoken
+from stentor.data.conditions import Conditions, Spoken, draw
 from stentor.data.cut import field_of, language_of, speaker_of, text_of
 from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
@@ -34,7 +34,6 @@ from stentor.metrics.score import Score
 from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
-from stentor.tasks.speak.conditions import draw
 from stentor.tasks.speak.evaluator import SpeechEvaluator
 from stentor.tasks.speak.generation import Generation
 
@@ -154,7 +153,7 @@ class Speak(Task):
         from stentor.tasks.hypotheses.utterances import add_hypotheses
 
         for name in self._sequence.keys() & losses.keys():
-            add_hypotheses(self, bundle, batch, self._sequence[name])
+            add_hypotheses(bundle, batch, self._sequence[name], self.generation, self.recognizers())
 
     def recognizers(self) -> list[SpeechEvaluator]:
         """Those of the `judges` that write down what they hear."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +26,6 @@ from stentor.errors import ConfigError, StentorError
 from stentor.pipeline.runner import RecordWithFiles
 from stentor.pipeline.worker import RecordWorker, Worker
 from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
-from stentor.text.scripts import unread_script
 
 PEAK = 0.98
 """Highest sample: what is louder is made softer, so that nothing is clipped."""
@@ -31,6 +33,35 @@ FOLDER_ITEMS = 1000
 """Audio files in one folder."""
 
 Outcome = dict[str, Any] | RecordWithFiles
+READ = {
+    "CYRILLIC": "ba be bg bs cv hr kk ky lfn mk nog ru sl sr tt uk uz",
+    "GREEK": "el grc",
+    "ARABIC": "ar fa sd ug ur",
+    "HEBREW": "he",
+    "DEVANAGARI": "hi kok mr ne",
+    "BENGALI": "as bn bpy",
+    "GURMUKHI": "pa",
+    "GUJARATI": "gu",
+    "ORIYA": "or",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "KANNADA": "kn",
+    "MALAYALAM": "ml",
+    "SINHALA": "si",
+    "THAI": "th",
+    "MYANMAR": "my shn",
+    "GEORGIAN": "ka",
+    "ARMENIAN": "hy hyw",
+    "HANGUL": "ko",
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "CJK": "zh yue hak",  # not ja: the voice reads kana alone
+    "ETHIOPIC": "am ti",
+    "CHEROKEE": "chr",
+    "SHAVIAN": "en",
+}
+"""By the first word of the Unicode names of its letters: the languages that espeak-ng 1.52 reads it in. In others it
+says the letters' names, or only their script's."""
 
 
 @dataclass
@@ -159,3 +190,14 @@ def error_rate(text: str, recognized: str, language: str | None) -> float:
         rate(word_errors([(normalize(text, name, language), normalize(recognized, name, language))], language))
         for name in ("whisper_basic", "whisper_english")
     )
+
+
+def unread_script(text: str, language: str | None) -> str | None:
+    """The script that over half of a text's letters are in, where the voice of this language does not read them."""
+    letters = [c for c in unicodedata.normalize("NFKC", text) if c.isalpha()]
+    scripts = Counter(re.split("[ -]", unicodedata.name(c, ""))[0] for c in letters)
+    unread = Counter({s: n for s, n in scripts.items() if s != "LATIN" and language not in READ.get(s, "").split()})
+    if 2 * unread.total() <= len(letters):
+        return None
+    script = unread.most_common(1)[0][0]
+    return script if script == "CJK" else script.title()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
@@ -22,7 +22,7 @@ class KyutaiSpeechToText(GridProcessor):
     model_types = ("kyutai_speech_to_text",)
     architecture = "KyutaiSpeechToTextForConditionalGeneration"
     tokenizer_holds = "the processor of a Kyutai speech-to-text model"
-    fixed = ("codec_model.*",)
+    fixed: ClassVar[tuple[str, ...]] = ("codec_model.*",)
     names = (("lm_head.", "lm_head."), ("codec_model.", "codec_model."), ("language_model.", "model."))
     lora_targets = tuple(f"language_model.*.{x}_proj.linear" for x in "qkvo")
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Example
-from stentor.models.audio_llm.processor import Around
+from stentor.models.audio_llm.processor import PromptParts
 from stentor.models.audio_llm.turns import TurnsProcessor
 from stentor.models.collate import SHORTEST, mask_features, num_samples, pad_shortest
 
@@ -52,7 +52,7 @@ class Nemotron35Transcribe(TurnsProcessor):
         options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
         return str(self.hf.apply_chat_template([{"role": "user", "content": content}], **options))
 
-    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
+    def _prompt_parts(self, language: str | None, context: str | None, translate: bool) -> PromptParts:
         return self.frames[PLAIN]
 
     def prompt_of(self, example: Example, labels: bool) -> list[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.audio.features import HOP, WINDOW, WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError
-from stentor.models.audio_llm.processor import Around, AudioLLMProcessor
+from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.collate import mask_features
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Voxtral(TekkenProcessor):
         request = TranscriptionRequest.from_openai({"model": "voxtral", "file": clip, "language": language})
         return self.hf.tokenizer.tokenizer.encode_transcription(request).tokens
 
-    def _around(self, language: str | None, context: str | None, translate: bool) -> Around:
+    def _prompt_parts(self, language: str | None, context: str | None, translate: bool) -> PromptParts:
         ids = self._request(code(language))
         first = ids.index(self.audio_id)
         return ids[:first], ids[first + ids.count(self.audio_id) :]

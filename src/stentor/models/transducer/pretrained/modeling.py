@@ -48,7 +48,7 @@ class PretrainedTransducer(TransducerModel):
         """See `TransducerModel.encode`; `prompt_ids` [B] name the language of each item where the model has prompts."""
         if self.shape is not None:  # it hears chunk by chunk
             hidden, frames = encode(self.encoder, self.shape, features, lengths, **conditions)  # type: ignore[arg-type]
-            return self.enter(hidden), frames
+            return self.project_encoder(hidden), frames
         keep = mask(lengths, features.shape[2])
         output = self.recogniser.get_audio_features(
             (features * keep[:, None]).transpose(1, 2), attention_mask=keep, **self.context, **conditions
@@ -56,7 +56,7 @@ class PretrainedTransducer(TransducerModel):
         frames = output.attention_mask.sum(-1)
         return output.pooler_output[:, : int(frames.max())], frames
 
-    def enter(self, hidden: Tensor) -> Tensor:
+    def project_encoder(self, hidden: Tensor) -> Tensor:
         states: Tensor = self.recogniser.encoder_projector(hidden)
         return states
 

@@ -1,4 +1,4 @@
-"""Labels `binary`: speech or not."""
+"""Labels `binary`, speech or not, and `overlap`, where several talk at once."""
 
 from typing import ClassVar, Literal
 
@@ -15,3 +15,15 @@ class Binary(Detection):
     @property
     def names(self) -> list[str]:
         return ["speech"]
+
+
+class Overlap(Detection):
+    """Whether two or more talk at once: overlapped speech detection."""
+
+    type: Literal["overlap"] = "overlap"
+
+    least: ClassVar = 2
+
+    @property
+    def names(self) -> list[str]:
+        return ["overlap"]

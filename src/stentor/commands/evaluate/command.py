@@ -1,0 +1,123 @@
+"""`stentor evaluate`: a finished model on other data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stentor.callbacks.console import scores_text
+from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
+from stentor.commands.evaluate.records import left_out, place_model, records, scored_as, task_of, write_figures
+from stentor.commands.evaluate_options import TASK
+from stentor.config.load import parse_source
+from stentor.data.batch import Prediction
+from stentor.dataloading.mixing import DropCounter
+from stentor.dataloading.section import Data
+from stentor.engine.device import Communicator, accelerator
+from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, breakdown
+from stentor.engine.evaluate import evaluate as score
+from stentor.engine.section import Train
+from stentor.errors import ConfigError
+from stentor.inference.declarations import refuse_unused
+from stentor.inference.model import Model
+from stentor.metrics.format import MINOR, figure, interval
+from stentor.metrics.score import Score
+from stentor.pipeline.journal import remove_journal
+from stentor.sources.base import Source
+from stentor.sources.speech_list import SpeechList
+from stentor.tasks.base import Task
+from stentor.tasks.speak.task import Speak
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from stentor.commands.evaluate_options import EvaluateOptions
+
+
+def evaluate(options: EvaluateOptions) -> str:
+    """Score a model, or speech that is there already, on one data source; returns the scores as text and writes them to
+    `--json` when given, with `NAME.predictions.jsonl` beside it."""
+    from stentor.commands.evaluate import speech
+    from stentor.inference.load import load
+
+    speech.check_options(options)
+    source = parse_source(options.data)
+    if options.model is None:
+        return _evaluate_speech(None, source, accelerator(Train()), options, Speak())
+    loaded = load(options.model)
+    task = task_of(loaded, options)
+    if options.scoring is not None:
+        task = scored_as(task, options.scoring)
+    if isinstance(task, Speak):
+        return _evaluate_speech(loaded, source, place_model(loaded), options, loaded.for_speech())
+    refuse_unused(options, TASK, f"the task {task.type}")
+    if isinstance(source, SpeechList):
+        raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
+    plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
+    device = place_model(loaded)
+    control, settings = Communicator(device.num_processes), EvalOptions(max_bad=section.max_bad)
+    setup = EvalSetup(loaded.bundle, task, {}, device, control, settings)
+    elsewhere = predict_on_cluster(options, task, plan) if options.ray is not None else None
+    scores, _, predictions = score(setup, EvalSet("data", plan, dropped), elsewhere)
+    parts = breakdown(task, predictions, section.by)
+    if options.json is not None and device.is_main_process:
+        figures = _figures(options, task, scores, parts, dropped, len(predictions))
+        _write(options, figures, predictions)
+    minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
+    return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{left_out(dropped)}"
+
+
+def _evaluate_speech(
+    loaded: Model | None, source: Source, device: Accelerator, options: EvaluateOptions, task: Speak
+) -> str:
+    from stentor.commands.evaluate import speech
+
+    result = speech.evaluate(loaded, source, device, options, task)
+    parts = breakdown(result.scorer, result.predictions, Data(train=[source]).by)
+    scores = result.scores | speech.macro_averages(parts)
+    if options.json is not None and device.is_main_process:
+        figures = _figures(options, task, scores, parts, result.dropped, len(result.predictions))
+        _write(options, figures | result.settings, result.predictions)
+    head = speech.text(scores, result.settings, len(result.predictions))
+    return f"{head}{_parts_text(parts)}{left_out(result.dropped)}"
+
+
+def _write(options: EvaluateOptions, figures: Mapping[str, Any], predictions: Sequence[Prediction]) -> None:
+    """Write the figures of `--json`; the answers of a cluster are of no use any more."""
+    assert options.json is not None
+    write_figures(options.json, figures, map(vars, predictions))
+    if options.ray is not None and (journal := journal_path(options)) is not None:
+        remove_journal(journal)
+
+
+def _figures(
+    options: EvaluateOptions,
+    task: Task,
+    scores: Mapping[str, Score],
+    parts: Mapping[str, Any],
+    dropped: DropCounter,
+    count: int,
+) -> dict[str, Any]:
+    return {
+        "model": options.model,
+        "data": options.data,
+        "task": task.type,
+        "eval": {name: score.as_dict() for name, score in scores.items()},
+        **({"by": parts} if parts else {}),
+        "records": count,
+        **dropped.facts(),
+    }
+
+
+def _parts_text(parts: Mapping[str, Any], most: int = 20) -> str:
+    lines = []
+    for field, values in parts.items():
+        for value, scores in list(values.items())[:most]:
+            metric, score = next(iter(scores.items()))
+            bounds = f" (95 %: {interval(metric, score)})" if interval(metric, score) else ""
+            lines.append(
+                f"  {field} {value}: {metric} {figure(metric, score['value'])}{bounds}, {score['items']} records"
+            )
+        if len(values) > most:
+            lines.append(f"  and {len(values) - most} more by {field}: see --json")
+    return "".join(f"\n{line}" for line in lines)

@@ -1,0 +1,115 @@
+"""What an evaluation scores: the model on its device, its task, the records and their audio; and the figures' file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from stentor.dataloading.batch_sampler import BatchSampler
+from stentor.dataloading.dataset import eval_plan, unlimited
+from stentor.dataloading.mixing import DropCounter
+from stentor.dataloading.section import Data
+from stentor.engine.device import accelerator
+from stentor.engine.section import Train
+from stentor.errors import AudioError, ConfigError, without_secrets
+from stentor.inference.model import Model
+from stentor.sources.base import Source
+from stentor.tasks.base import Task
+from stentor.tasks.transcribe import Transcribe
+from stentor.text.protocols import NORMALIZERS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from accelerate import Accelerator
+    from lhotse.cut import Cut
+
+    from stentor.commands.evaluate_options import EvaluateOptions
+
+
+def place_model(loaded: Model, where: str = "auto") -> Accelerator:
+    """The device of an evaluation, in the precision of the training, with the model on it; `where` may be cpu."""
+    import torch
+
+    precision = loaded.training.get("train", {}).get("precision", "auto")  # a folder of transformers says nothing
+    on_gpu = torch.cuda.is_available() and where != "cpu"
+    device = accelerator(Train(precision=precision if on_gpu else "auto", device="cpu" if where == "cpu" else "auto"))
+    loaded.bundle.model.to(device.device)
+    return device
+
+
+def task_of(loaded: Model, options: EvaluateOptions) -> Task:
+    """The task that a model is scored on: its own, or that of `--task` when its family has the heads for it."""
+    task = loaded.task
+    if options.task is None or options.task == task.type:
+        return task
+    task_class = Task.choices().get(options.task)
+    # A family serves several tasks; a model has the heads of its own, and of a special or the general case of it.
+    related = task_class is not None and (issubclass(task_class, type(task)) or isinstance(task, task_class))
+    if task_class is None or not related or options.task not in type(loaded.bundle.family).tasks:
+        raise ConfigError(f"{options.model} is a model for {task.type}; it cannot be scored on task {options.task}.")
+    shared = {k: v for k, v in task.model_dump(exclude={"type"}).items() if k in task_class.model_fields}
+    scored = task_class.model_validate(shared)  # such as the normaliser
+    assert isinstance(scored, Task)
+    return scored
+
+
+def scored_as(task: Task, scoring: str) -> Transcribe:
+    """The task with the normaliser and the counting of errors of `--scoring`."""
+    known = get_args(Transcribe.model_fields["scoring"].annotation)
+    if scoring not in known:
+        raise ConfigError(f"--scoring {scoring}: there is no such scoring; known are: {', '.join(known)}.")
+    if not isinstance(task, Transcribe):
+        raise ConfigError(f"--scoring is for models that transcribe; this is one for {task.type}.")
+    normalizer = {"normalizer": scoring} if scoring in NORMALIZERS else {}
+    return task.model_copy(update={"scoring": scoring, **normalizer})
+
+
+def records(
+    loaded: Model, task: Task, source: Source, data: str, batch_tokens: int = 2000
+) -> tuple[BatchSampler, DropCounter, Data]:
+    """The records of a data source, called `data`, that the model can be scored on, what is left out of them, and the
+    settings."""
+    bundle = loaded.bundle
+    section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
+    section = unlimited(section) if task.any_length else section
+
+    def drop_reason(cut: Cut) -> tuple[str, str] | None:
+        return bundle.family.drop_reason(bundle.processor, cut, False)
+
+    plan, dropped = eval_plan(source, data, section, bundle.processor, task.drop_reason, drop_reason)
+    return plan, dropped, section
+
+
+def readable_audio(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[np.ndarray]:
+    """The audio, float32 [samples], of each record that can be read; its cut is added to `cuts` just before."""
+    from stentor.data.load_audio import load_audio
+
+    for item in (item for items in plan.epoch(0) for item in items):
+        try:
+            audio = load_audio(item.cut, rate)
+        except AudioError as error:
+            dropped.add(error.reason, f"{item.cut.id}: {error}")
+            continue
+        cuts.append(item.cut)
+        yield audio
+
+
+def left_out(dropped: DropCounter) -> str:
+    """Lines that say how many records were not scored, and why; empty when all were."""
+    return "".join(
+        f"\nNot scored, {count} {reason}: {', '.join(dropped.named[reason][:3])}"
+        for reason, count in dropped.reasons.items()
+    )
+
+
+def write_figures(
+    path: Path, figures: Mapping[str, Any], predictions: Iterable[Mapping[str, Any]] | None = None
+) -> None:
+    """Write the scores of `--json`, with `NAME.predictions.jsonl` beside it when there are predictions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    if predictions is not None:
+        with path.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
+            file.write(without_secrets("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)))

@@ -24,6 +24,7 @@ FLOORS = (
     "report",
     "config",
     "callbacks",
+    "extend",
     "engine",
     "evaluators",
     "__init__",
@@ -38,6 +39,7 @@ FLOORS = (
     "text",
     "audio",
     "section",
+    "version",
     "errors",
 )
 """From top to bottom; a floor imports its own modules and those of floors below it."""

@@ -219,7 +219,9 @@ def test_a_checkpoint_of_another_version_is_neither_damaged_nor_passed_over(tmp_
     assert meta["format"] == 1
     assert meta["stentor_version"] == __version__
     (folder / "meta.json").write_text(json.dumps(meta | {"format": 3, "stentor_version": "7.8.9"}))
-    message = r"step-000002/meta.json .* another version of Stentor \(format 3; this one reads up to 2\): install Stentor 7"
+    message = (
+        r"step-000002/meta.json .* another version of Stentor \(format 3; this one reads up to 2\): install Stentor 7"
+    )
     with pytest.raises(ConfigError, match=message):
         newest_good(tmp_path, print)
     (folder / "meta.json").write_text(json.dumps(meta | {"format": 2}))

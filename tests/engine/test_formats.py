@@ -16,7 +16,7 @@ from stentor.report.run_folder import read_run
 from stentor.version import EXPORT_FORMAT, RUN_FORMAT, format_keys, refuse_newer
 
 NEWER = {"stentor_format": 99, "stentor_version": "7.8.9"}
-REFUSED = r"{} was written by another version of Stentor \(format 99; this one reads up to 1\): install Stentor 7.8.9 or newer"
+REFUSED = r"{} was written by another version of Stentor \(format 99; this one reads up to 1\): install Stentor 7.8.9"
 CONFIG = {"task": {"type": "transcribe"}, "model": {"type": "transformer"}, "data": {"train": [{"type": "synth"}]}}
 
 
@@ -53,8 +53,6 @@ def test_a_newer_export_is_refused(folder, tmp_path):
         lambda: export_model(str(folder), tmp_path / "copy", merge=False, format="hf"),
         lambda: load(file),
         lambda: build_model(started, TaskRequirements("transcribe")),
-        load_text(f"{{model: {{type: transformer, init: {folder}}}}}").config,
-        TaskRequirements("x"),
     ):
         with pytest.raises(ConfigError, match=message) as caught:
             act()

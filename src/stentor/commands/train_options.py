@@ -82,7 +82,7 @@ class ImproveOptions:
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
 
 
-@verb("export", "stentor.commands.export:export_model")
+@verb("export", "stentor.commands.export.export:export_model")
 @dataclass(kw_only=True)
 class ExportOptions:
     """Write a self-contained copy of a model that others can load."""

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from stentor.losses.token import CrossEntropy
-from stentor.tasks.diarize.labels.base import Labels, concurrent_segments
+from stentor.extend import CrossEntropy, Labels, concurrent_segments
 
 
 class Count(Labels):

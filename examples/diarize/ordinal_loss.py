@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 from torch.nn import functional
 
-from stentor.losses.base import Loss
+from stentor.extend import Loss
 
 
 class Ordinal(Loss):

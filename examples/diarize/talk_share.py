@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stentor.engine.callback import Callback
+from stentor.extend import Callback
 
 
 class TalkShare(Callback):

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from stentor.errors import ConfigError
-from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
+from stentor.extend import ConfigError, LoadedEvaluator, SpeechEvaluator
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.audio.features import HOP, WINDOW, WhisperMel
-from stentor.data.batch import Example
-from stentor.models.audio_llm.chat import ChatProcessor
-from stentor.models.collate import SHORTEST, mask_features, pad_shortest
+from stentor.extend import HOP, SHORTEST, WINDOW, ChatProcessor, Example, WhisperMel, mask_features, pad_shortest
 
 if TYPE_CHECKING:
     from torch import Tensor

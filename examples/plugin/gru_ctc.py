@@ -22,17 +22,28 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from stentor.data.batch import Batch, Example
-from stentor.engine.callback import Callback
-from stentor.errors import ConfigError
-from stentor.losses.ctc import CTCLoss
-from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
+from stentor.extend import (
+    Batch,
+    Bundle,
+    Callback,
+    ConfigError,
+    CTCAlphabet,
+    CTCLoss,
+    Example,
+    Family,
+    GenerationOutput,
+    Processor,
+    Recognizer,
+    SpecAugment,
+    TaskRequirements,
+    WhisperMel,
+    ctc_frames,
+)
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
-    from stentor.engine.trainer import Trainer
+    from stentor.extend import Trainer
 
 STRIDE = 4  # log-mel frames (10 ms) per output frame, of two convolutions with stride 2
 SHORTEST = 1600  # samples; silence is added to shorter clips
@@ -98,18 +109,15 @@ class GruCtc(Family):
         return bundle
 
 
-class GruCtcProcessor:
+class GruCtcProcessor(Processor):
     """Examples to log-mel frames and character classes; `decode` and the rest serve the task transcribe."""
 
     sample_rate = 16000
     file = "preprocessor_config.json"
     eos_id = -1  # CTC has no end token
     max_seconds = None  # clips may be of any length
-    ctc = None  # no auxiliary CTC head: the answer itself is the CTC path
 
     def __init__(self, mels: int, characters: str):
-        from stentor.audio.features import WhisperMel
-
         self.mel = WhisperMel(mels)
         self.alphabet = CTCAlphabet(characters)
 
@@ -120,8 +128,6 @@ class GruCtcProcessor:
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """`features` [B, mels, T] and `lengths` [B]; with `labels` also `targets` (all clips' classes end to end) and
         `target_lengths` [B]. Clips too short to spell their transcript are left out of training, and listed."""
-        from stentor.data.augment import SpecAugment
-
         classes = [self.alphabet.encode(e.text or "") if labels else [] for e in examples]
         frames = [frames_after(max(len(e.audio), SHORTEST) // 160) for e in examples]
         fits = [not labels or 0 < ctc_frames(c) <= n for c, n in zip(classes, frames)]
@@ -164,8 +170,9 @@ class GruCtcProcessor:
         (folder / self.file).write_text(json.dumps(settings, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-class GruCtcModel(nn.Module):
-    """Log-probabilities of characters (blank is class 0), 25 times a second."""
+class GruCtcModel(nn.Module, Recognizer):
+    """Log-probabilities of characters (blank is class 0), 25 times a second. Its `capabilities` are those of a plain
+    recognizer: it writes text and nothing else."""
 
     def __init__(self, mels: int, width: int, layers: int, dropout: float, classes: int):
         super().__init__()
@@ -202,18 +209,18 @@ class GruCtcModel(nn.Module):
 
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: list[int], beams: int = 1, **_: Any
-    ) -> list[tuple[list[int], list[float]]]:
+    ) -> list[GenerationOutput]:
         """Classes and log-probabilities along the most likely path, repeats merged and blanks left out. CTC frames do
         not depend on one another, so temperatures and end tokens have no say in it."""
         if beams != 1:
             raise ConfigError("A model of type gru_ctc decodes greedily: set `task.beams: 1`.")
         log_probs, lengths = self.log_probs(inputs["features"], inputs["lengths"])
         best, path = log_probs.max(-1)
-        answers = []
+        outputs = []
         for row, values, length, most in zip(path.tolist(), best.tolist(), lengths.tolist(), max_new_tokens):
             starts = [t for t in range(length) if row[t] != 0 and (t == 0 or row[t] != row[t - 1])][:most]
-            answers.append(([row[t] for t in starts], [values[t] for t in starts]))
-        return answers
+            outputs.append(GenerationOutput([row[t] for t in starts], [values[t] for t in starts]))
+        return outputs
 
 
 def frames_after(frames: int) -> int:

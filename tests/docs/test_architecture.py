@@ -26,6 +26,7 @@ FLOORS = (
     "report",
     "config",
     "callbacks",
+    "extend",
     "engine",
     "evaluators",
     "__init__",
@@ -40,6 +41,7 @@ FLOORS = (
     "text",
     "audio",
     "section",
+    "version",
     "errors",
     "version",
 )

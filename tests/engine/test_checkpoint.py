@@ -20,6 +20,7 @@ from stentor.engine.checkpoint import (
     step_of,
 )
 from stentor.errors import ConfigError, DataError, StentorError
+from stentor.version import __version__
 
 
 def pointed(parent, name):
@@ -216,8 +217,12 @@ def test_a_checkpoint_of_another_version_is_neither_damaged_nor_passed_over(tmp_
     folder = write(tmp_path, 2, fill)
     meta = json.loads((folder / "meta.json").read_text())
     assert meta["format"] == 1
-    (folder / "meta.json").write_text(json.dumps(meta | {"format": 3}))
-    with pytest.raises(ConfigError, match=r"another version of Stentor \(format 3; this one reads up to 2\)"):
+    assert meta["stentor_version"] == __version__
+    (folder / "meta.json").write_text(json.dumps(meta | {"format": 3, "stentor_version": "7.8.9"}))
+    message = (
+        r"step-000002/meta.json .* another version of Stentor \(format 3; this one reads up to 2\): install Stentor 7"
+    )
+    with pytest.raises(ConfigError, match=message):
         newest_good(tmp_path, print)
     (folder / "meta.json").write_text(json.dumps(meta | {"format": 2}))
     assert newest_good(tmp_path, print) == folder

@@ -19,6 +19,7 @@ from stentor.data.batch import Example
 from stentor.inference.load import load
 from stentor.models.speech_llm.config import SpeechLLM
 from stentor.tasks.transcribe import Transcribe
+from stentor.version import EXPORT_FORMAT, RUN_FORMAT, format_keys
 
 torch.set_num_threads(1)
 
@@ -84,6 +85,11 @@ def test_copies_are_checked(trained, tmp_path, monkeypatch, capsys, merge):
     assert {"training_config.json", "train_results.json", "eval_results.json"} <= {
         p.name for p in (tmp_path / "good").iterdir()
     }
+    config = tmp_path / "good" / "training_config.json"
+    assert format_keys(EXPORT_FORMAT).items() <= json.loads(config.read_text()).items()
+    results = json.loads((trained / "runs" / "tiny" / "results.json").read_text())
+    assert format_keys(RUN_FORMAT).items() <= results.items()
+    assert main(["config", "check", str(config)]) == 0  # it is a run file
 
     if merge:
         save = SpeechLLM.save_merged

@@ -43,7 +43,7 @@ from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
 from stentor.errors import ConfigError, DataError, StentorError, Stopped, without_secrets
-from stentor.inference.load import TRAINING_CONFIG
+from stentor.inference.load import TRAINING_CONFIG, check_format
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
 from stentor.models.parameters import adapters_in, parameter_table
@@ -53,6 +53,7 @@ from stentor.report.report import write_report
 from stentor.section.contract import blame
 from stentor.sources.base import filter_warnings
 from stentor.tasks.transcribe import Transcribe
+from stentor.version import RUN_FORMAT, format_keys, refuse_newer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -119,9 +120,14 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
 
 
 def build_model(config: Config, requirements: TaskRequirements) -> Bundle:
-    """The model of the config. Raises ConfigError for sizes that torch or transformers refuse."""
+    """The model of the config. Raises ConfigError for sizes that torch or transformers refuse, and for exports to start
+    from that only a newer Stentor reads."""
     try:
-        return with_local_models(config.model).build(requirements)
+        family = with_local_models(config.model)
+        for origin in family.model_dump(include={"init", "source"}).values():
+            if isinstance(origin, str):
+                check_format(Path(origin))
+        return family.build(requirements)
     except torch.OutOfMemoryError:
         raise
     except (ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
@@ -160,7 +166,7 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> N
     folder, device = run.folder, run.device
     resolved = folder / "resolved.yaml"
     is_same = resolved.exists() and resolved.read_text(encoding="utf-8") == texts.get("resolved.yaml")
-    run.communicator.barrier()
+    run.communicator.on_main(partial(check_run_format, folder))
     if device.is_main_process:
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -187,6 +193,18 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> N
             )
         export = stage_folder / "export"
         logger.close()
+
+
+def check_run_format(folder: Path) -> None:
+    """Raise ConfigError when a run, or a stage of it, was finished by a newer Stentor whose results this one cannot
+    read."""
+    for file in (folder / "results.json", *folder.glob("stages/*/results.json")):
+        try:
+            content = json.loads(file.read_bytes())
+        except (OSError, ValueError):  # `is_finished` deals with what is missing or damaged
+            continue
+        if isinstance(content, dict):
+            refuse_newer(file, content, RUN_FORMAT)
 
 
 def is_finished(folder: Path, say: Callable[[str], None]) -> bool:
@@ -333,6 +351,7 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
     cuts = train_data.cuts
     table = parameter_table(model, parts)
     return {
+        **format_keys(RUN_FORMAT),
         "data": {
             "used": train_data.records,
             "hours": round(train_data.hours, 4),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved, parse
-from stentor.config.merge import override, read, stage
+from stentor.config.merge import override, read, stage, without_format
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump
 from stentor.data.storage import as_path, is_remote, name_of
@@ -65,6 +65,7 @@ def load_text(text: str, source: str = "run.yaml", schema: type[Section] = Confi
     root = parse(text, source, 0, mistakes)
     if not isinstance(root.value, dict):
         raise Mistakes([Mistake(root.place, f"a config is a mapping of keys to values, not {show(root.plain())}")])
+    root = without_format(root, source)
     if "base" in root.value:
         text = "'base' names another file, and this config stands alone: write here what that file says"
         raise Mistakes([Mistake(root.value["base"].place, text, "base")])

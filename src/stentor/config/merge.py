@@ -26,6 +26,7 @@ from stentor.config.schema_walk import at, drops_null, inner, is_open, section_o
 from stentor.config.type_names import show
 from stentor.data.storage import is_remote, join
 from stentor.section import Choice, Section, alternatives
+from stentor.version import EXPORT_FORMAT, FORMAT_KEY, VERSION_KEY, refuse_newer
 
 _OVERRIDES = 1_000_000  # rank of the places of overrides: after all files
 
@@ -40,6 +41,7 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
     root = parse(text, str(path), len(below), mistakes, path.suffix == ".json")
     if not isinstance(root.value, dict):
         raise Mistakes([Mistake(root.place, f"a config is a mapping of keys to values, not {show(root.plain())}")])
+    root = without_format(root, str(path))
     if "base" not in root.value:
         return root, text
     node = root.value["base"]
@@ -58,6 +60,14 @@ def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: lis
         raise Mistakes([Mistake(node.place, f"the base {target} does not exist", "base")])
     base, _ = _read(target, schema, mistakes, chain)
     return merge(base, child, schema), text
+
+
+def without_format(root: Node, source: str) -> Node:
+    """The tree without the keys that say the format of an export, whose training_config.json is a run file too. Raises
+    ConfigError for a newer format."""
+    content = {key: root.value[key].plain() for key in (FORMAT_KEY, VERSION_KEY) if key in root.value}
+    refuse_newer(source, content, EXPORT_FORMAT)
+    return Node({key: node for key, node in root.value.items() if key not in content}, root.place) if content else root
 
 
 def merge(base: Node, child: Node, annotation: Any) -> Node:

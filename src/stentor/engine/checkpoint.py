@@ -3,7 +3,7 @@
 checkpoints/step-000400/export/   what others load (written by the model family)
                         resume/   weights, optimizer (and ema) .safetensors, of several processes one file for each
                                   (`tensor_files`), and state.json: what training goes on from
-                        meta.json step, and a hash of every file
+                        meta.json format, version of Stentor, step, and a hash of every file
 checkpoints/latest, best          names of checkpoints, in one line
 """
 
@@ -18,12 +18,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from stentor.errors import ConfigError, DataError, StentorError
+from stentor.errors import DataError, StentorError
+from stentor.version import CHECKPOINT_FORMAT, VERSION_KEY, __version__, refuse_newer
 
 META = "meta.json"
-FORMATS = (1, 2)
-"""Versions of what a checkpoint holds that are read, in meta.json; checkpoints without one are of version 1. In version
-2 a tensor may lie in several files, one for each process that wrote it."""
 NAME = re.compile(r"step-(\d{6,})", re.ASCII)
 """Folders of other names, such as a copy `step-000012.old`, are the user's."""
 
@@ -66,7 +64,7 @@ def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]],
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             if (name := str(path.relative_to(folder))) not in hashes:
                 hashes[name] = sealed(path)
-        meta = {"format": format, "step": step, "files": dict(sorted(hashes.items()))}
+        meta = {"format": format, VERSION_KEY: __version__, "step": step, "files": dict(sorted(hashes.items()))}
         (folder / META).write_text(json.dumps(meta, indent=1))
         _sync(folder / META)
         if target.exists():
@@ -153,13 +151,9 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
         if problem := damage(folder):
             damaged[folder] = problem
             continue
-        version = json.loads((folder / META).read_text()).get("format", 1)
-        if version not in FORMATS:
-            raise ConfigError(
-                f"{folder} was written by another version of Stentor (format {version}; this one reads up to "
-                f"{FORMATS[-1]}): go on with that version, or start a new run under another `name` with `model.init` "
-                "set to its export."
-            )
+        meta = json.loads((folder / META).read_text())
+        also = ", or start a new run under another `name` with `model.init` set to its export"
+        refuse_newer(folder / META, meta, CHECKPOINT_FORMAT, "format", also)
         for other, problem in damaged.items():
             say(f"Checkpoint {other.name} is damaged ({problem}); falling back to the one before.")
             aside = other.with_name(f"damaged-{other.name}")

@@ -19,6 +19,7 @@ from stentor.engine.sharding import TensorShard, is_divided, own_shards
 from stentor.engine.tensor_files import MeanTensors, StoredTensors
 from stentor.errors import ConfigError, without_secrets
 from stentor.section.contract import violation
+from stentor.version import EXPORT_FORMAT, format_keys
 
 if TYPE_CHECKING:
     from stentor.engine.callback import Callback
@@ -241,7 +242,8 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
     """An export folder from whole weights: the family's files and the config they were trained with. In checkpoints it
     is written beside the training."""
     trainer.bundle.family.save(trainer.bundle, weights, folder)
-    text = json.dumps(trainer.config.plain(), indent=1, ensure_ascii=False)
+    content = format_keys(EXPORT_FORMAT) | trainer.config.plain()
+    text = json.dumps(content, indent=1, ensure_ascii=False)
     (folder / "training_config.json").write_text(without_secrets(text), encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from stentor.errors import ConfigError
 from stentor.inference.model import Model, read_object
 from stentor.models.base import Family
 from stentor.tasks.base import Task
+from stentor.version import EXPORT_FORMAT, refuse_newer
 
 CONFIG = "config.json"
 TRAINING_CONFIG = "training_config.json"
@@ -51,9 +52,18 @@ def find_export(path: str | Path) -> Path:
     """The export folder that a run folder, a checkpoint, an export folder or a Hub id means.
 
     Of a run that is not finished: the export of its best checkpoint, else of its latest. A Hub id is downloaded, or
-    found in the local cache; a folder at an address is copied into the cache. Raises ConfigError.
+    found in the local cache; a folder at an address is copied into the cache. Raises ConfigError, also for an export
+    that only a newer Stentor reads.
     """
-    return local_folder(_export_folder(path))
+    folder = local_folder(_export_folder(path))
+    check_format(folder)
+    return folder
+
+
+def check_format(folder: Path) -> None:
+    """Raise ConfigError when a model folder is an export that only a newer Stentor reads."""
+    if (file := folder / TRAINING_CONFIG).is_file():
+        refuse_newer(file, read_object(file), EXPORT_FORMAT)
 
 
 def _export_folder(path: str | Path) -> Path:

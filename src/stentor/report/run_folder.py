@@ -7,6 +7,7 @@ from typing import Any
 
 from stentor.data.yaml_text import read_yaml
 from stentor.errors import ConfigError
+from stentor.version import RUN_FORMAT, refuse_newer
 
 STREAMS = "streams.jsonl"
 
@@ -61,13 +62,15 @@ def read_run(folder: Path) -> RunFolder:
     if not any((folder / name).exists() for name in ("resolved.yaml", "config.yaml", "metrics.jsonl", "results.json")):
         raise ConfigError(f"{folder} is not a run folder: it holds none of resolved.yaml, metrics.jsonl, results.json.")
     resolved_text = _text(folder / "resolved.yaml")
-    results = folder / "results.json"
+    path = folder / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    refuse_newer(path, results, RUN_FORMAT)
     return RunFolder(
         folder=folder,
         config_text=_text(folder / "config.yaml"),
         resolved_text=resolved_text,
         resolved=read_yaml(resolved_text) or {},
-        results=json.loads(results.read_text(encoding="utf-8")) if results.exists() else {},
+        results=results,
         earlier=[json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("stages/*/results.json"))],
         metrics=_rows(folder / "metrics.jsonl"),
         events=_rows(folder / "events.jsonl"),

@@ -260,8 +260,8 @@ def _packed_training(rounds: int, budget: int = 2048, items: int = 60) -> dict[s
 def _speak_batches(corpus: Corpus, layout: str, budget: int) -> tuple[torch.nn.Module, list[dict[str, torch.Tensor]]]:
     """A model, and all items of a corpus as its batches."""
     from benchmarks.speak import BACKBONE, CODEBOOKS, ENTRIES, build_omnivoice
-    from stentor.models.omnivoice.sample import build
     from stentor.data.conditions import Conditions
+    from stentor.models.omnivoice.sample import build
 
     bundle, rng = build_omnivoice(BACKBONE), np.random.default_rng(0)
     conditions = Conditions(False, 0.0, None, None, "", False, None, 0.5)

@@ -60,7 +60,7 @@ def same(bundle: Bundle, other: Bundle, seconds) -> None:
         options = {"max_new_tokens": [12, 1, 7], "eos_ids": {bundle.processor.eos_id}, "beams": beams}
         mine, theirs = (b.model.generate(batch, **options) for b in (other, bundle))
         assert [ids for ids, *_ in mine] == [ids for ids, *_ in theirs]
-        for (_, a), (_, b) in zip(mine, theirs):
+        for (_, a, *_), (_, b, *_) in zip(mine, theirs):
             np.testing.assert_allclose(a, b, atol=1e-4)
     if bundle.processor.ctc is not None:
         assert other.model.ctc_classes(**batch) == bundle.model.ctc_classes(**batch)

@@ -13,7 +13,7 @@ import pytest
 
 from stentor.audio.io import read, write
 from stentor.cli import main
-from stentor.models.speech_llm import modeling
+from stentor.models.encoders import cache
 from stentor.sources.jsonl import Jsonl
 
 RECOGNISER = '''
@@ -402,15 +402,15 @@ def test_a_real_model_on_long_recordings(corpus, tmp_path, tiny, whisper, monkey
     assert seconds == pytest.approx(3600 * summary["recorded_hours"], abs=0.01)
     # A batch is encoded once, in however many ways it is decoded.
     counted: dict[str, list[int]] = {}
-    real = modeling.encode
+    real = cache.encode
     for ways in ("1", "1 2"):
         shapes = counted.setdefault(ways, [])
-        monkeypatch.setattr(modeling, "encode", lambda *a, shapes=shapes: shapes.append(len(a[2])) or real(*a))
+        monkeypatch.setattr(cache, "encode", lambda *a, shapes=shapes: shapes.append(len(a[2])) or real(*a))
         again = ["prepare", "labels", str(folder), "--to", str(tmp_path / f"ways-{len(ways)}"), "--model", str(model)]
         again += [word for beams in ways.split() for word in ("--decoding", f"beams={beams}")]
         assert main([*again, "--max-error", "1", "--filter", "none", "--device", "cpu"]) == 0
     assert counted["1"] == counted["1 2"] != []
-    monkeypatch.setattr(modeling, "encode", real)
+    monkeypatch.setattr(cache, "encode", real)
     # Of a model that has learned nothing, nothing is kept.
     command[command.index(str(model))] = str(whisper)
     command[command.index(str(to))] = str(tmp_path / "b")

@@ -42,8 +42,7 @@ def build(family: Seq2Seq, requirements: TaskRequirements) -> Bundle:
 
 def module_of(model_type: str, where: str) -> Any:
     """The module of a model. Raises ConfigError for one that is not of this family."""
-    if model_type not in MODELS:
-        raise ConfigError(f"{where} a {model_type} model, which the family seq2seq has not; give {', '.join(MODELS)}.")
+    MODELS.of(model_type, f"{where} a {model_type} model, which the family seq2seq has not; give {{known}}.")
     return importlib.import_module(f"{__package__}.{model_type}")
 
 
@@ -54,7 +53,6 @@ def class_of(config: Any) -> Any:
 
 def pretrained(family: Seq2Seq) -> Bundle:
     """Model, tokenizer, extractor and generation config of `from`. Raises ConfigError when they cannot be had."""
-    transformers.utils.logging.disable_progress_bar()
     part = SimpleNamespace(source=family.source, revision=family.revision, config=None)
     config = part_config(part, "model")
     processor = module_of(config.model_type, f"model.from: {family.source} is").Processor

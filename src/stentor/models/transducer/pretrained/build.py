@@ -54,7 +54,6 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
     """Model and processor, without freezing and adapters; those of an export are folded in. A model from a config, and
     one whose section has a `tokenizer`, writes what the texts are written with."""
     import transformers
-    from transformers.utils import logging
 
     if family.source is not None and (Path(family.source) / ADAPTER_FILE).is_file():
         folder = Path(family.source)
@@ -68,14 +67,12 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         add_trained(inner, read_weights(folder)[1], folder, apart=False)
         bundle.family, bundle.origin = family, Origin()
         return bundle
-    logging.disable_progress_bar()
     config = part_config(family, where)
-    kind = KINDS.get(config.model_type)
-    if kind is None:
-        raise ConfigError(
-            f"{where}: models of the kind {config.model_type} are not served by the family transducer; known are "
-            f"{', '.join(KINDS)}. Another encoder goes under `model.encoder`."
-        )
+    kind = KINDS.of(
+        config.model_type,
+        f"{where}: models of the kind {config.model_type} are not served by the family transducer; known are "
+        "{known}. Another encoder goes under `model.encoder`.",
+    )
     hf = None if family.source is None else _pretrained_processor(family, kind, where)
     fresh = hf is None or family.tokenizer is not None
     if fresh:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -22,9 +21,9 @@ Entry = TypeVar("Entry")
 class Kinds(dict[str, Entry]):
     """What is known of each model of a family, by the `model_type` of transformers' config."""
 
-    def __init__(self, table: Mapping[str, Entry] | None = None, package: str | None = None):
+    def __init__(self, package: str | None = None, **table: Entry):
         """`package`: modules of classes that register themselves when they are imported."""
-        super().__init__(table or {})
+        super().__init__(table)
         self.package = package
 
     def complete(self) -> Kinds[Entry]:

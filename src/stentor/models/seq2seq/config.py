@@ -39,18 +39,12 @@ class ModelFacts:
 
 
 MODELS: Kinds[ModelFacts] = Kinds(
-    {
-        "whisper": ModelFacts(
-            "Whisper",
-            frozenset({"merges", "timestamps", "full_window"}),
-            frozenset({"prompt"}),
-            translates=True,
-            ct2=True,
-        ),
-        "moonshine": ModelFacts("Moonshine"),
-        "moonshine_streaming": ModelFacts("Moonshine streaming"),
-        "cohere_asr": ModelFacts("Cohere ASR"),
-    }
+    whisper=ModelFacts(
+        "Whisper", frozenset({"merges", "timestamps", "full_window"}), frozenset({"prompt"}), translates=True, ct2=True
+    ),
+    moonshine=ModelFacts("Moonshine"),
+    moonshine_streaming=ModelFacts("Moonshine streaming"),
+    cohere_asr=ModelFacts("Cohere ASR"),
 )
 """By `model_type` of transformers; a module of this package has the same name."""
 

@@ -11,11 +11,7 @@ from stentor.models.encoders.streaming.whisper import WhisperChunks
 from stentor.models.pretrained.kind import Kinds
 
 KINDS: Kinds[type[FastConformerChunks | WhisperChunks]] = Kinds(
-    {
-        "whisper": WhisperChunks,
-        "parakeet_encoder": FastConformerChunks,
-        "nemotron_asr_streaming_encoder": NemotronChunks,
-    }
+    whisper=WhisperChunks, parakeet_encoder=FastConformerChunks, nemotron_asr_streaming_encoder=NemotronChunks
 )
 """By `model_type`."""
 

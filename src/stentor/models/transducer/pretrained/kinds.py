@@ -27,11 +27,9 @@ class Kind:
 
 
 KINDS = Kinds(
-    {
-        "parakeet_tdt": Kind("TDT", "Parakeet", "Parakeet", {"decoder_type": "tdt"}),
-        "parakeet_rnnt": Kind("RNNT", "Parakeet", "Parakeet", {"decoder_type": "rnnt"}),
-        "nemotron_asr_streaming": Kind("RNNT", "NemotronAsrStreaming", "NemotronAsrStreaming", causal=True),
-        "nemotron3_5_asr": Kind("RNNT", "Nemotron3_5Asr", "NemotronAsrStreaming", causal=True),
-    }
+    parakeet_tdt=Kind("TDT", "Parakeet", "Parakeet", {"decoder_type": "tdt"}),
+    parakeet_rnnt=Kind("RNNT", "Parakeet", "Parakeet", {"decoder_type": "rnnt"}),
+    nemotron_asr_streaming=Kind("RNNT", "NemotronAsrStreaming", "NemotronAsrStreaming", causal=True),
+    nemotron3_5_asr=Kind("RNNT", "Nemotron3_5Asr", "NemotronAsrStreaming", causal=True),
 )
 """By `model_type`."""

@@ -122,9 +122,6 @@ def processor_of(family: TransformersFamily, kind: type[AudioLLMProcessor], hf: 
 
 def from_base(family: TransformersFamily) -> Bundle:
     """The pretrained model of `from`, without adapters."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     # Only what is trained has to be in float32, and adapters are added afterwards.
     dtype = torch.bfloat16 if family.lora is not None and family.dtype == "bfloat16" else torch.float32
     load = {"dtype": dtype, "use_safetensors": True}

@@ -16,7 +16,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.config import NAMES, Names
 from stentor.models.collate import num_samples, split_usable
 from stentor.models.contracts import Processor
-from stentor.models.pretrained.kind import TransformersKind
+from stentor.models.pretrained.kind import Kinds, TransformersKind
 from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ log = logging.getLogger("stentor")
 
 PromptParts = tuple[list[int], list[int]]
 """Prompt tokens before and after the audio."""
+
+
+KINDS: Kinds[type[AudioLLMProcessor]] = Kinds(package=f"{__package__}.kinds")
 
 
 class AudioLLMProcessor(TransformersKind, Processor):
@@ -57,7 +60,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
     """Whether it writes while it listens, so that `stream` says something about it."""
     translates: ClassVar[bool] = False
     """Whether its prompt can ask for a translation."""
-    kinds: ClassVar[dict[str, type[AudioLLMProcessor]]] = {}
+    kinds: ClassVar[Kinds[type[AudioLLMProcessor]]] = KINDS
     """All classes that have `model_types`, by these."""
 
     sample_rate = 16000

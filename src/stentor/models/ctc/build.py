@@ -59,9 +59,7 @@ def build(family: CTCFamily, requirements: TaskRequirements) -> Bundle:
 def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], where: str) -> Bundle:
     """Model and processor, without freezing and LoRA."""
     from transformers import AutoModelForCTC
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     config = part_config(family, where)
     if config.model_type not in KINDS:
         raise ConfigError(

@@ -9,48 +9,44 @@ from stentor.data.atomic_write import follow_umask
 from stentor.models.base import Bundle
 from stentor.models.ctc.build import apply_memory_options, assemble
 from stentor.models.ctc.config import CTCFamily
-from stentor.models.pretrained.lora import freeze_parameters
-from stentor.models.pretrained.weights import SECTION_FILE, cpu_state, fold_state, read_json, write_json
-
-PREFIX = "recogniser."
+from stentor.models.pretrained.export import PretrainedExporter
+from stentor.models.pretrained.weights import read_json, write_json
 
 
-def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
-    """Write an export; see `Family.save`. LoRA adapters are folded in, and the model is written whole: beside them the
-    head is trained, mostly with an alphabet of its own, so that a folder of adapters would fit no base as it is, and
-    encoders of this kind are small enough (95 M to 1.1 B parameters) for everybody to load the export by itself."""
-    folder.mkdir(parents=True, exist_ok=True)
-    recogniser: Any = bundle.model.recogniser
-    weights = fold_state(recogniser, {name.removeprefix(PREFIX): tensor for name, tensor in state.items()})
-    recogniser.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
-    follow_umask(*folder.glob("model*.safetensors"))
-    write_facts(bundle, folder)
+class RecogniserExporter(PretrainedExporter):
+    """Exports of models that are a `recogniser` of transformers with settings that training did without."""
+
+    inside = "recogniser"
+
+    def write_whole(self, bundle: Bundle, weights: dict[str, Tensor], folder: Path) -> None:
+        bundle.model.recogniser.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
+        follow_umask(*folder.glob("model*.safetensors"))
+
+    def write_configs(self, bundle: Bundle, folder: Path) -> None:
+        """Write the config.json with the settings that training did without."""
+        file = folder / "config.json"
+        bundle.model.recogniser.config.save_pretrained(folder)
+        config = read_json(file)
+        config.get("encoder_config", config).update(bundle.model.before)
+        write_json(file, config)
+
+    def facts(self, bundle: Bundle, to_base: bool) -> dict[str, Any]:
+        streaming = bundle.family.streaming
+        return {} if streaming is None else {"streaming": streaming.model_dump(mode="json")}
 
 
-def write_facts(bundle: Bundle, folder: Path) -> None:
-    """Give the config.json of a folder the settings that training did without, and add the processor's files."""
-    file = folder / "config.json"
-    config = read_json(file)
-    config.get("encoder_config", config).update(bundle.model.before)
-    write_json(file, config)
-    bundle.processor.save(folder)
-    if streaming := getattr(bundle.family, "streaming", None):
-        write_json(folder / SECTION_FILE, {"streaming": streaming.model_dump(mode="json")})
+class CTCExporter(RecogniserExporter):
+    """LoRA adapters are always folded in: beside them the head is trained, mostly with an alphabet of its own, so that
+    a folder of adapters would fit no base as it is, and encoders of this kind are small enough (95 M to 1.1 B
+    parameters) for everybody to load the export by itself."""
+
+    def open(self, family: CTCFamily, folder: Path, facts: dict[str, Any]) -> Bundle:
+        return assemble(family, "own", lambda: (), "model")
+
+    def apply_memory_options(self, bundle: Bundle) -> None:
+        apply_memory_options(bundle)
 
 
-def save_merged(bundle: Bundle, folder: Path) -> None:
-    """An export is whole and has its adapters folded in as it is."""
-    save(bundle, cpu_state(bundle.model), folder)
-
-
-def load(family_class: type[CTCFamily], folder: Path, trainable: bool = False) -> Bundle:
-    """The bundle of a folder of a transformers CTC model; LoRA adapters are folded into exports already."""
-    facts = read_json(folder / SECTION_FILE) if (folder / SECTION_FILE).is_file() else {}
-    family = family_class.model_validate({"type": "ctc", "from": str(folder), "streaming": facts.get("streaming")})
-    bundle = apply_memory_options(assemble(family, "own", lambda: (), "model"))
-    if trainable:
-        freeze_parameters(bundle.model.recogniser, family.freeze)
-    else:
-        bundle.model.requires_grad_(False)
-    bundle.model.train(trainable)
-    return bundle
+exporter = CTCExporter()
+exported_tensor_names, save, save_merged = exporter.exported_tensor_names, exporter.save, exporter.save_merged
+load = exporter.load

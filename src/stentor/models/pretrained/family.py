@@ -4,13 +4,13 @@ loads."""
 
 from __future__ import annotations
 
-import pkgutil
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
@@ -57,12 +57,10 @@ class TransformersFamily(PretrainedFamily):
     """transformers' `model_type`; with `from` it is known once the model's config was read."""
 
     @classmethod
-    def kinds(cls) -> dict[str, Any]:
+    def kinds(cls) -> Kinds[Any]:
         """The class of the processor of each `model_type` of transformers' configs, those of plug-ins included."""
-        package: Any = import_module(f"{cls.implementation}.kinds")
-        for module in pkgutil.iter_modules(package.__path__):
-            import_module(f"{package.__name__}.{module.name}")
-        return package.KINDS  # type: ignore[no-any-return]
+        kinds: Kinds[Any] = import_module(f"{cls.implementation}.processor").KINDS
+        return kinds.complete()
 
     @classmethod
     def unknown(cls, model_type: str) -> str:

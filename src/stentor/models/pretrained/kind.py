@@ -6,11 +6,38 @@ A family of `TransformersFamily` has a class of them for each `model_type`, in a
 from __future__ import annotations
 
 import json
+import pkgutil
 from abc import ABC, abstractmethod
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from stentor.errors import ConfigError
 from stentor.section.contract import REGISTERED, file_of
+
+Entry = TypeVar("Entry")
+
+
+class Kinds(dict[str, Entry]):
+    """What is known of each model of a family, by the `model_type` of transformers' config."""
+
+    def __init__(self, package: str | None = None, **table: Entry):
+        """`package`: modules of classes that register themselves when they are imported."""
+        super().__init__(table)
+        self.package = package
+
+    def complete(self) -> Kinds[Entry]:
+        """All of them, the modules of the package imported."""
+        if self.package is not None:
+            for module in pkgutil.iter_modules(import_module(self.package).__path__):
+                import_module(f"{self.package}.{module.name}")
+        return self
+
+    def of(self, model_type: str, refusal: str) -> Entry:
+        """The entry of a model. Raises ConfigError with the sentence `refusal`, whose `{known}` is replaced."""
+        if model_type not in self:
+            raise ConfigError(refusal.replace("{known}", ", ".join(self)))
+        return self[model_type]
 
 
 class TransformersKind(ABC):
@@ -28,7 +55,7 @@ class TransformersKind(ABC):
     fixed: ClassVar[tuple[str, ...]] = ()
     """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids, and those
     of a codec inside the model."""
-    kinds: ClassVar[dict[str, Any]]
+    kinds: ClassVar[Kinds[Any]]
     """All classes of the family that have `model_types`, by these."""
 
     def __init_subclass__(cls, **kwargs: Any):

@@ -43,7 +43,11 @@ def part_config(part: Any, where: str) -> Any:
 
 
 def reach(part: Any, where: str, load: Any) -> Any:
-    """Call `load(name, options)` for the base model of a part; ConfigError, with what to do, when it cannot be had."""
+    """Call `load(name, options)` for the base model of a part; ConfigError, with what to do, when it cannot be had.
+    transformers shows no progress bar."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
     name = part.source
     if Path(name).is_dir():
         name = str(Path(name))

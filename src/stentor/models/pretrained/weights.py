@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.atomic_write import follow_umask
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle
+from stentor.models.base import Bundle, Family
 from stentor.models.pretrained.lora import ADAPTER, Lora, base_name, inject, is_adapter
 from stentor.models.pretrained.quantize import dequantized
 
@@ -45,6 +45,20 @@ def export_folder(name: str) -> Path:
         hint = f"; did you mean {inside}?" if (inside / "config.json").exists() else "."
         raise ConfigError(f"model.init: {folder} is not an export folder (it has no config.json){hint}")
     return folder
+
+
+def read_section(family_class: type[Any], folder: Path) -> tuple[Any, dict[str, Any]]:
+    """The family's section of an export, and all that its stentor.json holds. Adapters have the commit of their base in
+    it as `revision`. Of a folder without a section: one that loads it."""
+    facts = read_json(folder / SECTION_FILE) if (folder / SECTION_FILE).is_file() else {}
+    if "family" not in facts:
+        streaming = {"streaming": facts["streaming"]} if "streaming" in facts else {}
+        return family_class.model_validate({"from": str(folder), **streaming}), facts
+    # Of the base class, which knows the names that older exports have for a family.
+    family: Any = Family.model_validate(facts["family"])
+    if (folder / ADAPTER_FILE).is_file() and facts.get("commit") and not Path(family.source or "").is_dir():
+        family.revision = facts["commit"]
+    return family, facts
 
 
 def standalone(family: Any) -> Any:
@@ -209,6 +223,17 @@ def fold(bundle: Bundle, adapters: dict[str, Tensor], folder: Path) -> None:
         with torch.no_grad():
             parameter.copy_(parameter.float() + delta.to(parameter.device))  # rounded once
         bundle.origin.from_base.discard(target)
+
+
+def add_trained(bundle: Bundle, tensors: dict[str, Tensor], folder: Path, apart: bool) -> None:
+    """Give a base what an export of adapters holds: the modules that were trained whole, and the adapters, `apart` or
+    folded in. `tensors` has the names of `bundle.model`, adapters those of `read_weights`."""
+    bundle.model.load_state_dict({n: t for n, t in tensors.items() if not is_adapter(n)}, strict=False)
+    adapters = {n: t for n, t in tensors.items() if is_adapter(n)}
+    if apart:
+        put_adapters(bundle.model, adapters, bundle.family.lora)
+    else:
+        fold(bundle, adapters, folder)
 
 
 def merged_state(bundle: Bundle) -> dict[str, Tensor]:

@@ -11,19 +11,11 @@ import transformers
 from torch import nn
 
 from stentor.errors import ConfigError
-from stentor.models.base import Bundle, Family, TaskRequirements
+from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
 from stentor.models.pretrained.lora import adapt_only
 from stentor.models.pretrained.quantize import quantize
-from stentor.models.pretrained.weights import (
-    ADAPTER_FILE,
-    SECTION_FILE,
-    export_folder,
-    load_adapters,
-    merged_state,
-    read_json,
-    read_weights,
-)
+from stentor.models.pretrained.weights import ADAPTER_FILE, export_folder, fold, read_section, read_weights
 from stentor.models.seq2seq.config import MODELS, Seq2Seq
 
 
@@ -50,8 +42,7 @@ def build(family: Seq2Seq, requirements: TaskRequirements) -> Bundle:
 
 def module_of(model_type: str, where: str) -> Any:
     """The module of a model. Raises ConfigError for one that is not of this family."""
-    if model_type not in MODELS:
-        raise ConfigError(f"{where} a {model_type} model, which the family seq2seq has not; give {', '.join(MODELS)}.")
+    MODELS.of(model_type, f"{where} a {model_type} model, which the family seq2seq has not; give {{known}}.")
     return importlib.import_module(f"{__package__}.{model_type}")
 
 
@@ -62,7 +53,6 @@ def class_of(config: Any) -> Any:
 
 def pretrained(family: Seq2Seq) -> Bundle:
     """Model, tokenizer, extractor and generation config of `from`. Raises ConfigError when they cannot be had."""
-    transformers.utils.logging.disable_progress_bar()
     part = SimpleNamespace(source=family.source, revision=family.revision, config=None)
     config = part_config(part, "model")
     processor = module_of(config.model_type, f"model.from: {family.source} is").Processor
@@ -87,7 +77,9 @@ def pretrained(family: Seq2Seq) -> Bundle:
         ]
         return model, *parts
 
-    return assemble(family, *reach(part, "model", load))
+    bundle = assemble(family, *reach(part, "model", load))
+    bundle.origin = Origin(set(bundle.model.state_dict()))
+    return bundle
 
 
 def fresh(family: Seq2Seq) -> Bundle:
@@ -118,35 +110,20 @@ def assemble(family: Seq2Seq, pretrained: Any, tokenizer: Any, extractor: Any) -
     return Seq2SeqBundle(module.Model(pretrained, processor), processor, family)
 
 
-def section_of(folder: Path) -> Seq2Seq:
-    """The family's section of an export; of any other model folder one that loads it."""
-    if (folder / SECTION_FILE).exists():
-        return Family.model_validate(read_json(folder / SECTION_FILE)["family"])  # type: ignore[return-value]
-    return Seq2Seq(source=str(folder))
-
-
-def with_adapters(family: Seq2Seq, folder: Path) -> Bundle:
-    """The base of an export of adapters, with these adapters."""
-    bundle = pretrained(family)
-    adapt_only(bundle.model, family.lora, family.freeze)
-    load_adapters(bundle.model, read_weights(folder)[1])
-    return bundle
-
-
-def plain(family: Seq2Seq, folder: Path) -> Bundle:
+def of_folder(family: Seq2Seq, folder: Path) -> Bundle:
     """The model of an export, or of any model folder, its adapters folded in."""
     if (folder / ADAPTER_FILE).exists():
         bundle = pretrained(family)
-        bundle.model.load_state_dict(merged_state(with_adapters(family, folder)))
+        fold(bundle, read_weights(folder)[1], folder)
         return bundle
     bundle = pretrained(family.model_copy(update={"source": str(folder), "revision": None}))
-    family._model_type, bundle.family = bundle.family._model_type, family
+    family._model_type, bundle.family, bundle.origin = bundle.family._model_type, family, Origin()
     return bundle
 
 
 def initialise(bundle: Bundle, folder: Path) -> None:
     """Start from the weights of an export or of any model folder, before adapters are added."""
-    state, weights = bundle.model.state_dict(), plain(section_of(folder), folder).model.state_dict()
+    state, weights = bundle.model.state_dict(), of_folder(read_section(Seq2Seq, folder)[0], folder).model.state_dict()
     for name, tensor in state.items():
         if name not in weights or weights[name].shape != tensor.shape:
             shape = list(weights[name].shape) if name in weights else "missing"
@@ -155,3 +132,4 @@ def initialise(bundle: Bundle, folder: Path) -> None:
                 f"same {bundle.family.facts().title}."
             )
     bundle.model.load_state_dict({name: weights[name] for name in state})
+    bundle.origin = Origin()

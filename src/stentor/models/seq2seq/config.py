@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from stentor.models.base import Bundle
+from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
@@ -37,14 +38,14 @@ class ModelFacts:
     """Whether CTranslate2 runs it."""
 
 
-MODELS: dict[str, ModelFacts] = {
-    "whisper": ModelFacts(
+MODELS: Kinds[ModelFacts] = Kinds(
+    whisper=ModelFacts(
         "Whisper", frozenset({"merges", "timestamps", "full_window"}), frozenset({"prompt"}), translates=True, ct2=True
     ),
-    "moonshine": ModelFacts("Moonshine"),
-    "moonshine_streaming": ModelFacts("Moonshine streaming"),
-    "cohere_asr": ModelFacts("Cohere ASR"),
-}
+    moonshine=ModelFacts("Moonshine"),
+    moonshine_streaming=ModelFacts("Moonshine streaming"),
+    cohere_asr=ModelFacts("Cohere ASR"),
+)
 """By `model_type` of transformers; a module of this package has the same name."""
 
 

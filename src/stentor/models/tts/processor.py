@@ -15,7 +15,7 @@ from stentor.data.cut import field_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.codec_processor import CodecProcessor, check_codec
 from stentor.models.codecs.base import INSIDE, AudioCodec
-from stentor.models.pretrained.kind import TransformersKind
+from stentor.models.pretrained.kind import Kinds, TransformersKind
 from stentor.models.tts.processor_files import CodecFiles
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ class Prompt:
     """Frames to speak after the one that ends it, of models that end so (Pocket TTS)."""
 
 
+KINDS: Kinds[type[TTSProcessor]] = Kinds(package=f"{__package__}.kinds")
+
+
 class TTSProcessor(CodecProcessor, TransformersKind):
     """One model of the family, as facts (class attributes) and hooks around transformers' own processor, `hf`.
 
@@ -78,7 +81,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     """Whether its prompt has a place for an `instruct`."""
     generation_keys: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")
     """Keys of the section `generation` that mean something to it."""
-    kinds: ClassVar[dict[str, type[TTSProcessor]]] = {}
+    kinds: ClassVar[Kinds[type[TTSProcessor]]] = KINDS
     """All classes that have `model_types`, by these."""
 
     longest: int

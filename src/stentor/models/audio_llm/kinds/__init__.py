@@ -2,7 +2,3 @@
 
 Modules of this folder import torch inside functions only: configs are checked with their classes.
 """
-
-from stentor.models.audio_llm.processor import AudioLLMProcessor
-
-KINDS = AudioLLMProcessor.kinds

@@ -8,12 +8,11 @@ from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder
 from stentor.models.encoders.streaming.fastconformer import FastConformerChunks
 from stentor.models.encoders.streaming.nemotron import NemotronChunks
 from stentor.models.encoders.streaming.whisper import WhisperChunks
+from stentor.models.pretrained.kind import Kinds
 
-KINDS: dict[str, type[FastConformerChunks | WhisperChunks]] = {
-    "whisper": WhisperChunks,
-    "parakeet_encoder": FastConformerChunks,
-    "nemotron_asr_streaming_encoder": NemotronChunks,
-}
+KINDS: Kinds[type[FastConformerChunks | WhisperChunks]] = Kinds(
+    whisper=WhisperChunks, parakeet_encoder=FastConformerChunks, nemotron_asr_streaming_encoder=NemotronChunks
+)
 """By `model_type`."""
 
 

@@ -15,17 +15,9 @@ from stentor.models.encoders.encode import adjust
 from stentor.models.encoders.geometry import Geometry, check_streaming
 from stentor.models.encoders.streaming.chunks import KnownChunks
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
-from stentor.models.pretrained.lora import adapt, is_adapter
+from stentor.models.pretrained.lora import adapt
 from stentor.models.pretrained.quantize import quantize
-from stentor.models.pretrained.weights import (
-    ADAPTER_FILE,
-    SECTION_FILE,
-    export_folder,
-    fold,
-    put_adapters,
-    read_json,
-    read_weights,
-)
+from stentor.models.pretrained.weights import ADAPTER_FILE, add_trained, export_folder, read_section, read_weights
 from stentor.models.text.tokenizers import TokenizerSection, made_tokenizer
 from stentor.models.transducer.config import TransducerFamily
 from stentor.models.transducer.pretrained.kinds import KINDS, Kind
@@ -62,26 +54,25 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
     """Model and processor, without freezing and adapters; those of an export are folded in. A model from a config, and
     one whose section has a `tokenizer`, writes what the texts are written with."""
     import transformers
-    from transformers.utils import logging
 
-    if family.source is not None and holds_adapters(Path(family.source)):
+    if family.source is not None and (Path(family.source) / ADAPTER_FILE).is_file():
+        folder = Path(family.source)
         if family.tokenizer is not None:
             raise ConfigError(
-                f"{where}.tokenizer: {family.source} holds adapters for another one: write the model with `stentor "
-                "export --merge` and start from that."
+                f"{where}.tokenizer: {folder} holds adapters for another one: write the model with `stentor export "
+                "--merge` and start from that."
             )
-        bundle = assemble(section_of(Path(family.source)), texts, where)
-        add_trained(bundle, Path(family.source), apart=False)
+        bundle = assemble(read_section(TransducerFamily, folder)[0], texts, where)
+        inner = Bundle(bundle.model.recogniser, bundle.processor, bundle.family, origin=bundle.origin)
+        add_trained(inner, read_weights(folder)[1], folder, apart=False)
         bundle.family, bundle.origin = family, Origin()
         return bundle
-    logging.disable_progress_bar()
     config = part_config(family, where)
-    kind = KINDS.get(config.model_type)
-    if kind is None:
-        raise ConfigError(
-            f"{where}: models of the kind {config.model_type} are not served by the family transducer; known are "
-            f"{', '.join(KINDS)}. Another encoder goes under `model.encoder`."
-        )
+    kind = KINDS.of(
+        config.model_type,
+        f"{where}: models of the kind {config.model_type} are not served by the family transducer; known are "
+        "{known}. Another encoder goes under `model.encoder`.",
+    )
     hf = None if family.source is None else _pretrained_processor(family, kind, where)
     fresh = hf is None or family.tokenizer is not None
     if fresh:
@@ -115,31 +106,6 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         processor.streaming = _known_chunks(hf, config.encoder_config, model.frame_seconds)
     origin = Origin() if fresh else Origin(set(recogniser.state_dict()), getattr(config, "_commit_hash", None))
     return CTCBundle(model, processor, family, origin=origin)
-
-
-def holds_adapters(folder: Path) -> bool:
-    """Whether a folder is an export of adapters, which needs its base."""
-    return (folder / ADAPTER_FILE).is_file() and (folder / SECTION_FILE).is_file()
-
-
-def section_of(folder: Path) -> TransducerFamily:
-    """The section of an export of adapters, whose `from` is their base, at the commit that they were trained on."""
-    facts = read_json(folder / SECTION_FILE)
-    family = TransducerFamily.model_validate(facts["family"])
-    if facts["commit"] and not Path(family.source or "").is_dir():
-        family.revision = facts["commit"]
-    return family
-
-
-def add_trained(bundle: Bundle, folder: Path, apart: bool) -> None:
-    """Give a base the adapters of an export, `apart` or folded in, and the modules that were trained beside them."""
-    recogniser, (_, tensors) = bundle.model.recogniser, read_weights(folder)
-    recogniser.load_state_dict({n: t for n, t in tensors.items() if not is_adapter(n)}, strict=False)
-    adapters = {n: t for n, t in tensors.items() if is_adapter(n)}
-    if apart:
-        put_adapters(recogniser, adapters, bundle.family.lora)
-    else:
-        fold(Bundle(recogniser, bundle.processor, bundle.family, origin=bundle.origin), adapters, folder)
 
 
 def new_tokenizer(section: TokenizerSection, texts: Any) -> Any:

@@ -4,6 +4,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from stentor.models.pretrained.kind import Kinds
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -24,10 +26,10 @@ class Kind:
         return self.head.lower()
 
 
-KINDS = {
-    "parakeet_tdt": Kind("TDT", "Parakeet", "Parakeet", {"decoder_type": "tdt"}),
-    "parakeet_rnnt": Kind("RNNT", "Parakeet", "Parakeet", {"decoder_type": "rnnt"}),
-    "nemotron_asr_streaming": Kind("RNNT", "NemotronAsrStreaming", "NemotronAsrStreaming", causal=True),
-    "nemotron3_5_asr": Kind("RNNT", "Nemotron3_5Asr", "NemotronAsrStreaming", causal=True),
-}
+KINDS = Kinds(
+    parakeet_tdt=Kind("TDT", "Parakeet", "Parakeet", {"decoder_type": "tdt"}),
+    parakeet_rnnt=Kind("RNNT", "Parakeet", "Parakeet", {"decoder_type": "rnnt"}),
+    nemotron_asr_streaming=Kind("RNNT", "NemotronAsrStreaming", "NemotronAsrStreaming", causal=True),
+    nemotron3_5_asr=Kind("RNNT", "Nemotron3_5Asr", "NemotronAsrStreaming", causal=True),
+)
 """By `model_type`."""

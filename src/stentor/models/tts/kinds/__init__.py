@@ -2,7 +2,3 @@
 
 Modules of this folder import torch inside functions only: configs are checked with their classes.
 """
-
-from stentor.models.tts.processor import TTSProcessor
-
-KINDS = TTSProcessor.kinds

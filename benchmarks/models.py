@@ -316,7 +316,7 @@ def _transducer(kind: str, seconds: float) -> Any:
     low, high = -20.0, 60.0
     for _ in range(8):
         bias[BLANK] = middle = (low + high) / 2
-        written = sum(len(ids) for ids, _ in model.generate(inputs, [10**6] * 2))
+        written = sum(len(ids) for ids, *_ in model.generate(inputs, [10**6] * 2))
         low, high = (middle, high) if written > TOKENS * inputs["lengths"].sum() / FRAMES else (low, middle)
     return model
 
@@ -346,7 +346,7 @@ def _decoding(model: Any, inputs: dict[str, Tensor], rounds: int) -> Row:
     row: Row = {"audio_seconds": round(float(inputs["lengths"].sum()) / FRAMES, 1)}
     row |= {f"{name}_cpu_seconds": median for name, median in harness.medians(taken, digits=3).items()}
     row |= {"ratio": round(harness.ratio(taken["generate"], taken["ours"]), 2), "tokens": sum(map(len, expected))}
-    return row | {"same_tokens": [ids for ids, _ in ours] == expected}
+    return row | {"same_tokens": [ids for ids, *_ in ours] == expected}
 
 
 def _emitted(sequence: list[int], steps: list[int], frames: int) -> list[int]:

@@ -47,9 +47,8 @@ def test_audio_is_held_until_its_transcript_is_there(export, tone, tmp_path, run
     assert (code, err) == (0, "")
     assert len(list((tmp_path / "out").iterdir())) == FILES
     assert len(alive) == FILES + 1 and max(alive) <= 10
-    assert peak < 24e6  # of 38 MB; 16 MB were seen in a run of all tests, below 8 alone: `alive` is the exact check
-        peak < 24e6
-    )  # of 38 MB; 16 MB were seen in one run of all tests, below 8 MB alone: `alive` is the exact check
+    # Of 38 MB; 16 MB were seen in a run of all tests, less than 8 alone. The count of arrays above is exact.
+    assert peak < 24e6
 
 
 def test_a_diarizer_holds_the_audio_of_one_file(run, tone, monkeypatch, alive):

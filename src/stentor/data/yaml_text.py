@@ -5,6 +5,7 @@ PyYAML reads the text; the numbers, truth values and nulls of YAML 1.1, which it
 
 import contextlib
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -51,11 +52,16 @@ def loader() -> Any:
 
 
 def events(text: str) -> Iterator[Any]:
-    """The events of a text (yaml.Event), with the lines that they come from. An error comes from the reader in Python,
-    which says more than the one in C, and is raised at its event as yaml.YAMLError."""
+    """The events of a text (yaml.Event), with the lines that they come from, read as they are asked for: a text that is
+    refused at its start is not read to its end. An error comes from the reader in Python, which says more than the one
+    in C, and is raised at its event as yaml.YAMLError."""
     import yaml
 
+    read = 0
     if yaml.__with_libyaml__:
         with contextlib.suppress(yaml.YAMLError):
-            return iter([*yaml.parse(text, yaml.CSafeLoader)])
-    return yaml.parse(text, yaml.SafeLoader)  # type: ignore[no-any-return]
+            for event in yaml.parse(text, yaml.CSafeLoader):
+                read += 1
+                yield event
+            return
+    yield from itertools.islice(yaml.parse(text, yaml.SafeLoader), read, None)

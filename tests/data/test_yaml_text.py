@@ -1,6 +1,7 @@
 """Plain data of YAML 1.2, and changed values in a text that keeps its comments."""
 
 import pytest
+from yaml import YAMLError
 
 from stentor.config.yaml_writer import edited
 from stentor.data.yaml_text import read_yaml
@@ -45,3 +46,10 @@ def test_plain_scalars_are_those_of_yaml_1_2(text, value):
 def test_a_text_is_edited_where_values_differ(text, after):
     value = {"name": "b: c", "output": "runs", "data": {"train": [{"path": "z"}]}, "x": 1}
     assert edited(text, value) == after and read_yaml(after) == value
+
+
+@pytest.mark.parametrize("opened", ["[", "{a: ", "- "])
+def test_a_text_of_very_many_levels_is_refused(opened):
+    """The reader in C would end the process; a page can send such a text."""
+    with pytest.raises(YAMLError, match="more than 100 levels"):
+        read_yaml(opened * 30_000)

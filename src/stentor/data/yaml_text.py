@@ -15,6 +15,7 @@ _BOOL = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "fals
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _NO_TEXT = re.compile(f"(?:{'|'.join([*_NULL - {''}, *_BOOL])}|{_INT.pattern}|{_FLOAT.pattern})?$")
+MOST_LEVELS = 100
 _PLAIN = "tag:yaml.org,2002:plain"
 
 
@@ -32,9 +33,15 @@ def scalar(text: str) -> Any:
 
 
 def read_yaml(text: str) -> Any:
-    """The one document of a text. Raises yaml.YAMLError."""
+    """The one document of a text. Raises yaml.YAMLError, also for more than `MOST_LEVELS` levels: PyYAML's reader in C
+    recurses without a limit and would end the process."""
     import yaml
 
+    depth = 0
+    for event in events(text):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_LEVELS:
+            raise yaml.YAMLError(f"more than {MOST_LEVELS} levels")
     return yaml.load(text, loader())
 
 

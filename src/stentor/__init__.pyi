@@ -1,0 +1,19 @@
+# The public names and their modules, for type checkers and for `__init__.py`, which imports them on first use.
+from .errors import AudioError as AudioError
+from .errors import ConfigError as ConfigError
+from .errors import DataError as DataError
+from .errors import StentorError as StentorError
+from .inference.diarize import Diarization as Diarization
+from .inference.load import load as load
+from .inference.model import Model as Model
+from .inference.options import DecodingOptions as DecodingOptions
+from .inference.speak.speaker import Speaker as Speaker
+from .inference.speak.utterance import Speech as Speech
+from .inference.speak.utterance import Utterance as Utterance
+from .inference.speak.voice import Voice as Voice
+from .inference.stream.speaker_stream import SpeakerStream as SpeakerStream
+from .inference.stream.speakers import OnlineDiarizer as OnlineDiarizer
+from .inference.stream.stream import Stream as Stream
+from .inference.transcribe import Transcriber as Transcriber
+from .inference.transcribe import Transcript as Transcript
+from .version import __version__ as __version__

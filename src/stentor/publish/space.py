@@ -41,6 +41,7 @@ PACKAGES = (
     "gradio",
     "huggingface_hub",
     "jinja2",
+    "lazy_loader",
     "lhotse",
     "numpy",
     "peft",

@@ -10,6 +10,7 @@ from stentor.errors import ConfigError
 from stentor.metrics.format import duration
 from stentor.report.report import facts, write_report
 from stentor.report.run_folder import read_run
+from stentor.report.sounds import SoundBudget
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_examples_have_players_and_marked_differences(html):
 
 
 def test_examples_respect_the_budget(run_folder, monkeypatch):
-    monkeypatch.setattr("stentor.report.report.BUDGET", 100_000)
+    monkeypatch.setattr("stentor.report.report.SoundBudget", lambda: SoundBudget(100_000))
     players = Page(write_report(run_folder).read_text()).all("audio")
     assert 0 < sum(len(a["src"]) for a in players) < 140_000
 

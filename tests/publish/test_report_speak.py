@@ -12,6 +12,7 @@ from stentor.publish.card import write_card
 from stentor.report.curves import all_charts
 from stentor.report.report import write_report
 from stentor.report.run_folder import read_run
+from stentor.report.sounds import PAGE, SoundBudget
 from stentor.report.voices import spread, voiced_sets
 
 EVIL = '<script>alert("boo")</script>'
@@ -91,7 +92,7 @@ def test_players_with_their_pictures(folder):
 
 
 def test_all_sounds_of_a_card_have_one_scale(folder):
-    (view,), _ = voiced_sets(read_run(folder), 10**7)
+    (view,) = voiced_sets(read_run(folder), SoundBudget())
     one, two = view.voices
     assert [(s.label, s.width) for s in two.strips][1:] == [("codec", 95.24), ("spoken", 95.24)]
     assert {s.width for s in two.earlier} == {100.0} and one.strips[2].width == pytest.approx(90.91)
@@ -99,22 +100,24 @@ def test_all_sounds_of_a_card_have_one_scale(folder):
 
 
 def test_final_sounds_come_first_when_the_budget_is_small(folder):
-    views, left = voiced_sets(read_run(folder), 10**7)
-    strips = [s for v in views[0].voices for s in v.strips]
+    budget = SoundBudget()
+    (view,) = voiced_sets(read_run(folder), budget)
+    strips = [s for v in view.voices for s in v.strips]
     cost = sum(
         len(s.sound) - len("data:audio/flac;base64,") + len(s.picture) - len("data:image/png;base64,") for s in strips
     )
-    assert 10**7 - left > cost
-    (view,), left = voiced_sets(read_run(folder), cost + 100)
-    assert [len(v.strips) for v in view.voices] == [3, 3] and not any(v.earlier for v in view.voices) and left == 100
-    assert voiced_sets(read_run(folder), 100) == ([], 100)
+    assert PAGE - budget.left > cost
+    budget = SoundBudget(cost + 100)
+    (view,) = voiced_sets(read_run(folder), budget)
+    assert [len(v.strips) for v in view.voices] == [3, 3] and not any(v.earlier for v in view.voices)
+    assert budget.left == 100 and voiced_sets(read_run(folder), budget) == [] and budget.left == 100
 
 
 def test_a_run_that_goes_on_shows_its_newest_samples(folder):
     (folder / "results.json").unlink()
     (folder / "predictions" / "dev.jsonl").unlink()
     (folder / "samples" / "step-000800" / "dev" / "1.wav").unlink()  # somebody made room
-    (view,), _ = voiced_sets(read_run(folder), 10**7)
+    (view,) = voiced_sets(read_run(folder), SoundBudget())
     (voice,) = view.voices
     assert voice.id == "a/1" and [s.label for s in voice.strips] == ["spoken, step 800"]
     assert [s.label for s in voice.earlier][-1] == "step 700"
@@ -123,7 +126,7 @@ def test_a_run_that_goes_on_shows_its_newest_samples(folder):
 def test_what_was_said_before_training_comes_first(folder):
     (folder / "before").mkdir()
     (folder / "before" / "dev.jsonl").write_text(json.dumps(row("b", 2.0)) + "\n")
-    (view,), _ = voiced_sets(read_run(folder), 10**7)
+    (view,) = voiced_sets(read_run(folder), SoundBudget())
     assert [v.earlier[0].label for v in view.voices] == ["step 100", "before training"]
 
 
@@ -132,7 +135,7 @@ def test_models_without_a_codec_are_shown_as_before(folder):
     rows = [r | {"output": {"silent": "the model has no codec"}} for r in lines]
     (folder / "predictions" / "dev.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     (folder / "samples.jsonl").unlink()
-    assert voiced_sets(read_run(folder), 10**7)[0] == []
+    assert voiced_sets(read_run(folder), SoundBudget()) == []
     assert "the model has no codec" in "".join(Page(write_report(folder).read_text()).text)
 
 

@@ -8,6 +8,7 @@ from page import Page
 
 from stentor.metrics.diarization import DiarizedRecording, errors, scores
 from stentor.report.report import write_report
+from stentor.report.sounds import SoundBudget
 from stentor.report.svg import clock
 from stentor.report.timeline import KINDS, LINE, compare, draw, timelines
 
@@ -148,9 +149,9 @@ def test_a_run_that_writes_has_no_timelines(run_folder):
 
 def test_only_so_many_are_drawn(run):
     _, rows, results = run
-    view, left = timelines("dev", results, rows, budget=0, most=2)
+    view = timelines("dev", results, rows, SoundBudget(0), most=2)
     assert [d.id for d in view.drawings] == ["wrong", "long"] and view.more == 1
-    assert left == 0 and not any(d.sound for d in view.drawings)
+    assert not any(d.sound for d in view.drawings)
     assert view.groups == [
         (n, part["items"], f"{100 * part['value']:.2f} %")
         for n, part in results["der"]["details"]["by_speakers"].items()

@@ -16,6 +16,7 @@ from stentor.metrics.word_match import match
 from stentor.metrics.word_time import score
 from stentor.report import word_times as view
 from stentor.report.report import write_report
+from stentor.report.sounds import SoundBudget
 from stentor.report.spectrogram import ROWS, png, spectrogram
 
 EVIL = "<script>alert(1)</script>"
@@ -117,7 +118,7 @@ def test_nothing_matched_is_still_a_page(timed_run):
 
 
 def test_the_budget_of_pictures_and_sound_is_kept(timed_run, monkeypatch):
-    monkeypatch.setattr("stentor.report.report.BUDGET", 200_000)
+    monkeypatch.setattr("stentor.report.report.SoundBudget", lambda: SoundBudget(200_000))
     html = write_report(timed_run).read_text()
     drawn = re.findall(r'src="data:(?:image/png|audio/wav);base64,([^"]+)', html)
     assert 2 <= len(drawn) < 16 and sum(len(base64.b64decode(d)) for d in drawn) <= 200_000
@@ -128,15 +129,16 @@ def test_words_stand_where_they_were_said():
     words = [{"word": w, "start": i + 0.1, "end": i + 0.6} for i, w in enumerate("abcdefghij")]
     outputs = moved(words, *[(0, 0)] * 8, (20, -30), (400, 0))
     outputs[1]["word"] = "x"
-    drawn, left = view.draw({**row("r", words, outputs, 10.0), "record": {}}, match(words, outputs), True, 1000)
-    assert (drawn.begin, drawn.end, drawn.complete, drawn.picture, left) == (4.0, 10.0, False, "", 1000)
+    budget = SoundBudget(1000)
+    drawn = view.draw({**row("r", words, outputs, 10.0), "record": {}}, match(words, outputs), True, budget)
+    assert (drawn.begin, drawn.end, drawn.complete, drawn.picture, budget.left) == (4.0, 10.0, False, "", 1000)
     assert [b.text for b in drawn.references] == list("efghij")
     first = drawn.references[0]
     assert (first.left, first.width) == (pytest.approx(1000 * 0.1 / 6), pytest.approx(1000 * 0.5 / 6))
     assert [b.kind for b in drawn.outputs] == ["near"] * 5 + ["far"]
     assert "start +20 ms, end -30 ms" in drawn.outputs[4].title
     assert drawn.verdict == "1 of 18 boundaries more than 50 ms off, 1 word not found"
-    start, _ = view.draw({**row("r", words, outputs, 10.0), "record": {}}, match(words, outputs), False, 0)
+    start = view.draw({**row("r", words, outputs, 10.0), "record": {}}, match(words, outputs), False, SoundBudget(0))
     assert (start.begin, [b.kind for b in start.outputs][:3]) == (0.0, ["near", "other", "near"])
     assert drawn.reference_lines.startswith("M16.7 0V500") and drawn.output_lines.startswith("M16.7 500V1000")
     assert [t.label for t in drawn.ticks][:2] == ["4.0", "4.5"] and drawn.ticks[-1].at == pytest.approx(100)

@@ -6,15 +6,13 @@ from stentor.data.outliers import KINDS, CheckedRecord
 from stentor.dataloading.dataset_report import RARE, DatasetReport
 from stentor.errors import StentorError
 from stentor.report.pages import page
-from stentor.report.sounds import RATE, mp3
+from stentor.report.sounds import RATE, SoundBudget, mp3
 from stentor.report.svg import bars
 
 PLAYERS = 8
 """Players of each finding."""
 LONGEST = 20.0
 """Seconds of a recording that a player holds."""
-BUDGET = 8_000_000
-"""Bytes of sound in one page."""
 SILENT_KINDS = ("unusable",)
 TITLES = {
     "length": ("Length", "seconds", "{:.1f} s"),
@@ -25,16 +23,14 @@ TITLES = {
 
 def render(report: DatasetReport) -> str:
     """The page, which runs no script."""
-    spare = BUDGET
+    budget = SoundBudget()
     findings = []
     for finding in report.findings:
         records: list[dict[str, Any]] = []
         for number, (record, row) in enumerate(zip(finding.records, finding.rows)):
-            sound = None
-            if number < PLAYERS and finding.kind not in SILENT_KINDS and spare > 0:
-                sound = sound_of(row)
-                spare -= len(sound or "")
-            records.append({**record, "sound": sound})
+            heard = number < PLAYERS and finding.kind not in SILENT_KINDS and budget.left > 0
+            sound = sound_of(row) if heard else None
+            records.append({**record, "sound": sound if sound and budget.take(sound) else None})
         title, about = KINDS[finding.kind]
         finding_page = {"kind": finding.kind, "title": title, "about": about, "count": finding.count}
         findings.append({**finding_page, "records": records})

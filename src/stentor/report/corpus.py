@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from stentor.dataloading.dataset_report import histogram
 from stentor.errors import StentorError
 from stentor.inference.segments.base import Limit, Stage
 from stentor.report.pages import page
-from stentor.report.sounds import RATE, mp3
+from stentor.report.sounds import RATE, SoundBudget, mp3
 from stentor.report.svg import Bars, bars
 
 KEPT, DROPPED = 8, 3
@@ -46,12 +47,12 @@ def render(
     rejects: RecordTable[dict[str, Any]],
 ) -> str:
     """The page, which runs no script. `folder` is what relative paths of the audio start from."""
-    spare = [BUDGET]
+    budget = SoundBudget(BUDGET)
     rows: dict[tuple[str, str], list[int]] = {}
     for row, record in enumerate(rejects):
         rows.setdefault((record["stage"], record["reason"]), []).append(row)
     reasons = [
-        {**dropped, "stage": stage["name"], "reason": reason, "examples": clips_of(folder, examples, DROPPED, spare)}
+        {**dropped, "stage": stage["name"], "reason": reason, "examples": clips_of(folder, examples, DROPPED, budget)}
         for stage in summary["stages"]
         for reason, dropped in stage["dropped"].items()
         for examples in [rejects.select(rows[stage["name"], reason])]
@@ -65,7 +66,7 @@ def render(
         summary=summary,
         charts=list(filter(None, (_chart(m, stages, records, rejects) for m in _measures(stages)))),
         reasons=sorted(reasons, key=lambda r: -r["hours"]),
-        kept=clips_of(folder, records, KEPT, spare),
+        kept=clips_of(folder, records, KEPT, budget),
         groups={
             "Languages": [row for row in summary["languages"].items() if row[0] != "unknown"],
             "Speakers": sorted(speakers.items(), key=lambda s: -s[1]),
@@ -108,22 +109,22 @@ def _says(limit: Limit, threshold: float) -> str:
     return f"{'≤' if limit.upper else '≥'} {threshold:g}"
 
 
-def clips_of(folder: Path, records: Sequence[dict[str, Any]], count: int, spare: list[int]) -> list[dict[str, Any]]:
+def clips_of(folder: Path, records: Sequence[dict[str, Any]], count: int, budget: SoundBudget) -> list[dict[str, Any]]:
     """Some records, evenly spread, with their sound as long as there is room in the page."""
     from stentor.audio.io import read
 
     chosen = []
     for record in records[:: -(-len(records) // count) or 1][:count]:
         sound = ""
-        if spare[0] > 0 and "audio_path" in record:
+        if budget.left > 0 and "audio_path" in record:
             seconds = min(record.get("duration", LONGEST), LONGEST)
-            try:
+            with contextlib.suppress(StentorError):  # deleted since
                 path = folder / record["audio_path"]
                 channel = record.get("channel") if "start" in record else None
-                sound = mp3(read(path, RATE, record.get("start", 0.0), seconds, check_silence=False, channel=channel))
-            except StentorError:  # deleted since
-                pass
-            spare[0] -= len(sound)
+                audio = read(path, RATE, record.get("start", 0.0), seconds, check_silence=False, channel=channel)
+                sound = mp3(audio)
+            if not budget.take(sound):
+                sound = ""
         threshold = record.get("threshold")
         against = ", ".join(map(str, threshold)) if isinstance(threshold, list) else threshold
         value = "" if record.get("value") is None else f"{record['value']}" + (f" against {against}" if against else "")

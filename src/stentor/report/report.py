@@ -10,11 +10,11 @@ from typing import Any
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.report.changes import changes, groups
 from stentor.report.curves import all_charts, evaluated
-from stentor.report.examples import BUDGET, UNSURE
+from stentor.report.examples import SETS, UNSURE, example_sets
 from stentor.report.figures import values
 from stentor.report.pages import page
 from stentor.report.run_folder import RunFolder, read_run
-from stentor.report.sets import SETS, example_sets
+from stentor.report.sounds import SoundBudget
 from stentor.report.streams import stream_figures
 from stentor.report.timeline import MOST, Timelines, timelines
 from stentor.report.voices import voiced_sets
@@ -54,9 +54,8 @@ def write_report(run_folder: Path) -> Path:
 def render(run: RunFolder) -> str:
     """The page."""
     charts, streams = all_charts(run.metrics), stream_figures(run.streams)
-    timed, budget = timed_sets(run, BUDGET)
-    spoken, budget = spoken_sets(run, budget)
-    voiced, budget = voiced_sets(run, budget)
+    budget = SoundBudget()
+    timed, spoken, voiced = timed_sets(run, budget), spoken_sets(run, budget), voiced_sets(run, budget)
     sets = example_sets(run, budget, {t.name for t in timed}, {s.name for s in spoken} | {v.name for v in voiced})
     return page(
         "report.html",
@@ -308,30 +307,31 @@ def without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 # Word times -----------------------------------------------------------------------------------------------------------
 
 
-def timed_sets(run: RunFolder, budget: int) -> tuple[list[WordTimes], int]:
-    """The word times of each evaluation set that has any, and what is left of `budget` (bytes of sound)."""
+def timed_sets(run: RunFolder, budget: SoundBudget) -> list[WordTimes]:
+    """The word times of each evaluation set that has any."""
     timed: list[WordTimes] = []
     for name, scores in (run.results.get("eval") or {}).items():
         if "word_time_mean_ms" in scores and len(timed) < SETS:
             # Half of it is for the texts: who reads about times wants to hear what was said as well.
-            share = budget // 2 // min(SETS, len(run.results["eval"]))
-            view, left = word_times(name, scores, run.predictions.get(name, []), share)
-            timed.append(view)
-            budget -= share - left
-    return timed, budget
+            share = budget.share(budget.left // 2 // min(SETS, len(run.results["eval"])))
+            timed.append(word_times(name, scores, run.predictions.get(name, []), share))
+    return timed
 
 
 # Timelines ------------------------------------------------------------------------------------------------------------
 
 
-def spoken_sets(run: RunFolder, budget: int) -> tuple[list[Timelines], int]:
-    """Who spoke when in each evaluation set of the task `diarize`, and what is left of `budget` (bytes of sound)."""
+def spoken_sets(run: RunFolder, budget: SoundBudget) -> list[Timelines]:
+    """Who spoke when in each evaluation set of the task `diarize`."""
     names = [n for n, scores in (run.results.get("eval") or {}).items() if "der" in scores and run.predictions.get(n)]
-    spoken: list[Timelines] = []
-    for name in names[:SETS]:
-        share = budget // min(SETS, len(names))
-        most = max(4, MOST // min(SETS, len(names)))
-        view, left = timelines(name, run.results["eval"][name], run.predictions[name], share, most)
-        spoken.append(view)
-        budget -= share - left
-    return spoken, budget
+    shown = min(SETS, len(names))
+    return [
+        timelines(
+            name,
+            run.results["eval"][name],
+            run.predictions[name],
+            budget.share(budget.left // shown),
+            max(4, MOST // shown),
+        )
+        for name in names[:SETS]
+    ]

@@ -14,6 +14,7 @@ from stentor.report.curves import Curve
 from stentor.report.figures import Chart, ChartStyle, chart, values
 from stentor.report.pages import page
 from stentor.report.report import REASONS
+from stentor.report.sounds import SoundBudget
 
 EXAMPLES = 4
 """Records to hear: of each kind that entered, and of each reason."""
@@ -40,7 +41,7 @@ def write_rounds_report(folder: Path) -> Path:
 
 def render(folder: Path, results: dict[str, Any]) -> str:
     """The page."""
-    rounds, spare = results["rounds"], [BUDGET]
+    rounds, budget = results["rounds"], SoundBudget(BUDGET)
     charts = [_by_round(results), *_hours(rounds), *_sweep(results)]
     return page(
         "rounds.html",
@@ -49,7 +50,7 @@ def render(folder: Path, results: dict[str, Any]) -> str:
         rounds=[_row(results, r) for r in rounds],
         charts=charts,
         hover=[values(c) for c in charts],
-        heard=[part for r in reversed(rounds) for part in _heard(folder, r, spare)],
+        heard=[part for r in reversed(rounds) for part in _heard(folder, r, budget)],
         kinds=KINDS,
         sets=_sets(results),
         metric=label(_metric(results)),
@@ -128,7 +129,7 @@ def _sweep(results: dict[str, Any]) -> list[Chart]:
     return [chart(f"{label(metric)} by ratio", [Curve(metric, xs, ys, names)], style)]
 
 
-def _heard(folder: Path, done: dict[str, Any], spare: list[int]) -> Iterable[dict[str, Any]]:
+def _heard(folder: Path, done: dict[str, Any], budget: SoundBudget) -> Iterable[dict[str, Any]]:
     """For each kind of material of a round: examples that entered, and of each reason those that were left out."""
     here = folder / f"round-{done['number']}"
     for kind, left in done["left"].items():
@@ -140,9 +141,9 @@ def _heard(folder: Path, done: dict[str, Any], spare: list[int]) -> Iterable[dic
             clips: list[dict[str, Any]] = []
             for part, records in rejects.items():
                 of_reason = [r for r in records if r["reason"] == reason]
-                clips += clips_of(part, of_reason, EXAMPLES - len(clips), spare) if len(clips) < EXAMPLES else []
+                clips += clips_of(part, of_reason, EXAMPLES - len(clips), budget) if len(clips) < EXAMPLES else []
             reasons.append({"reason": reason, "meaning": meanings.get(reason, ""), **amounts, "examples": clips})
-        entered = clips_of(here, list(_records(here / f"{kind}.jsonl")), EXAMPLES, spare)
+        entered = clips_of(here, list(_records(here / f"{kind}.jsonl")), EXAMPLES, budget)
         yield {"round": done["number"], "kind": KINDS[kind], "entered": entered, "reasons": reasons}
 
 

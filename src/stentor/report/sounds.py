@@ -1,5 +1,7 @@
 """Sounds of the report: recordings read again, as WAV files in data: URLs."""
 
+from __future__ import annotations
+
 import base64
 import io
 from collections.abc import Mapping
@@ -10,6 +12,8 @@ import numpy as np
 from stentor.data.load_record_audio import load_record
 from stentor.errors import StentorError
 
+PAGE = 8_000_000
+"""Bytes of sounds and pictures in one page."""
 RATE = 16000
 LONGEST = 30.0
 """Seconds; longer recordings get no player."""
@@ -40,15 +44,30 @@ def audio_of(record: Mapping[str, Any]) -> bytes | None:
     return None if samples is None else wav(samples)
 
 
-def player(record: Mapping[str, Any], seconds: float, budget: int) -> tuple[str, int]:
-    """A data: URL of a record's sound, and what is left of `budget` (bytes). Empty for one that is too long, does not
-    fit into the budget or cannot be read any more."""
-    if seconds > LONGEST or seconds * RATE * 2 > budget:
-        return "", budget
-    file = audio_of(record)
-    if file is None or len(file) > budget:
-        return "", budget
-    return data_url("audio/wav", file), budget - len(file)
+class SoundBudget:
+    """Bytes that the sounds and pictures of a page may still take."""
+
+    def __init__(self, left: int = PAGE, whole: SoundBudget | None = None):
+        self.left, self.whole = left, whole
+
+    def share(self, most: int) -> SoundBudget:
+        """At most so many of these bytes, so that the first sounds of a page do not silence the others."""
+        return SoundBudget(min(most, self.left), self)
+
+    def take(self, *parts: str | bytes) -> bool:
+        """Whether the parts still fit; if so, they are counted."""
+        size = sum(map(len, parts))
+        if size > self.left:
+            return False
+        self.left -= size
+        return self.whole is None or self.whole.take(*parts)
+
+    def player(self, record: Mapping[str, Any], seconds: float) -> str:
+        """A data: URL of a record's sound. Empty for one that is too long, does not fit or cannot be read any more."""
+        if seconds > LONGEST or seconds * RATE * 2 > self.left:
+            return ""
+        file = audio_of(record)
+        return data_url("audio/wav", file) if file is not None and self.take(file) else ""
 
 
 def mp3(samples: np.ndarray) -> str:

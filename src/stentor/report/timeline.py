@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stentor.metrics.format import figure
-from stentor.report.sounds import player
+from stentor.report.sounds import SoundBudget
 from stentor.report.svg import SIZE, Span, Tick, span, spans_of, step_of, ticks_of
 
 LINE = 60.0
@@ -157,11 +157,10 @@ def compare(
 
 
 def timelines(
-    name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: int, most: int = MOST
-) -> tuple[Timelines, int]:
-    """What to show of an evaluation set, and what is left of `budget` (bytes of sound). `scores` are those of
-    `stentor.metrics.diarization.scores` as dicts, `rows` the predictions of the task `diarize`. The recordings with
-    most that is wrong come first."""
+    name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: SoundBudget, most: int = MOST
+) -> Timelines:
+    """What to show of an evaluation set. `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows`
+    the predictions of the task `diarize`. The recordings with most that is wrong come first."""
     items = [
         (row, compare(row["reference"]["segments"], row["output"]["segments"], row["reference"]["uem"], _seconds(row)))
         for row in rows
@@ -178,9 +177,9 @@ def timelines(
     )
     for row, compared in items[:most]:
         drawing = draw(row, compared)
-        drawing.sound, budget = player(row.get("record") or {}, drawing.seconds, budget)
+        drawing.sound = budget.player(row.get("record") or {}, drawing.seconds)
         view.drawings.append(drawing)
-    return view, budget
+    return view
 
 
 def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:

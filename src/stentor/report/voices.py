@@ -9,7 +9,7 @@ from typing import Any
 from stentor.data.audio_base64 import decode_audio, encode_audio, is_encoded_audio
 from stentor.errors import StentorError
 from stentor.report.run_folder import RunFolder
-from stentor.report.sounds import LONGEST, RATE, samples_of
+from stentor.report.sounds import LONGEST, RATE, SoundBudget, samples_of
 
 STEPS = 6
 """Evaluations of which an item is heard, the first and the last among them."""
@@ -60,15 +60,13 @@ class SpokenSet:
     voices: list[SpokenExample] = field(default_factory=list)
 
 
-def voiced_sets(run: RunFolder, budget: int) -> tuple[list[SpokenSet], int]:
-    """The spoken records of each evaluation set, and what is left of `budget` (bytes of sounds and pictures). From the
-    final predictions; of a run without them yet, from its newest samples. First every record gets its final sounds,
-    then, while the budget lasts, those of earlier steps."""
+def voiced_sets(run: RunFolder, budget: SoundBudget) -> list[SpokenSet]:
+    """The spoken records of each evaluation set, from the final predictions; of a run without them yet, from its newest
+    samples. First every record gets its final sounds, then, while the budget lasts, those of earlier steps."""
     finals = {name: [r for r in rows if is_encoded_audio(_audio(r))][:MOST] for name, rows in run.predictions.items()}
     stage = run.samples[-1].get("stage") if run.samples else None
     samples = [r for r in run.samples if isinstance(_audio(r), Mapping) and r.get("stage") == stage]
     names = [n for n in dict.fromkeys([*finals, *(r["set"] for r in samples)]) if n not in finals or finals[n]]
-    budget_left = AudioBudget(budget)
     sets = []
     for name in names:
         rows_of_set = [r for r in samples if r["set"] == name]
@@ -78,7 +76,7 @@ def voiced_sets(run: RunFolder, budget: int) -> tuple[list[SpokenSet], int]:
         spoken = SpokenSet(name, (score.get("details") or {}).get("items", 0))
         for row in rows:
             step = None if name in finals else row["step"]
-            if (voice := _voice(run, row, step, budget_left)) is not None:
+            if (voice := _voice(run, row, step, budget)) is not None:
                 spoken.voices.append(voice)
         sets.append((spoken, rows_of_set, last if name in finals else last - 1))
     for spoken, rows_of_set, last in sets:
@@ -88,12 +86,12 @@ def voiced_sets(run: RunFolder, budget: int) -> tuple[list[SpokenSet], int]:
             first = [r for r in run.before.get(spoken.name, []) if r["id"] == voice.id]
             for row in [*first, *spread(rows, STEPS)]:
                 label = f"step {row['step']:,}" if "step" in row else "before training"
-                strip = budget_left.strip(label, "", _sound(run, _audio(row)))
+                strip = _strip(budget, label, "", _sound(run, _audio(row)))
                 if strip is not None:
                     strip.prompt = _prompt(row, strip)
                     voice.earlier.append(strip)
             _scale(voice)
-    return [spoken for spoken, _, _ in sets if spoken.voices], budget_left.left
+    return [spoken for spoken, _, _ in sets if spoken.voices]
 
 
 def spread(rows: Sequence[Any], most: int) -> list[Any]:
@@ -103,41 +101,32 @@ def spread(rows: Sequence[Any], most: int) -> list[Any]:
     return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
-class AudioBudget:
-    """Makes strips while there are bytes left for them."""
+def _strip(budget: SoundBudget, label: str, note: str, sound: Mapping[str, Any] | None) -> Strip | None:
+    """None without a sound, for one that is too long, and when the budget is spent."""
+    from stentor.report.spectrogram import png, spectrogram
 
-    def __init__(self, budget: int):
-        self.left = budget
-
-    def strip(self, label: str, note: str, sound: Mapping[str, Any] | None) -> Strip | None:
-        """None without a sound, for one that is too long, and when the budget is spent."""
-        from stentor.report.spectrogram import png, spectrogram
-
-        if sound is None or len(sound["flac"]) > self.left:
-            return None
-        samples = decode_audio(sound)
-        seconds = len(samples) / sound["rate"]
-        if not 0 < seconds <= LONGEST:
-            return None
-        picture = base64.b64encode(png(spectrogram(samples, sound["rate"]))).decode()
-        cost = len(sound["flac"]) + len(picture)
-        if cost > self.left:
-            return None
-        self.left -= cost
-        urls = (f"data:audio/flac;base64,{sound['flac']}", f"data:image/png;base64,{picture}")
-        return Strip(label, note, seconds, *urls)
+    if sound is None or len(sound["flac"]) > budget.left:
+        return None
+    samples = decode_audio(sound)
+    seconds = len(samples) / sound["rate"]
+    if not 0 < seconds <= LONGEST:
+        return None
+    picture = base64.b64encode(png(spectrogram(samples, sound["rate"]))).decode()
+    if not budget.take(sound["flac"], picture):
+        return None
+    return Strip(label, note, seconds, f"data:audio/flac;base64,{sound['flac']}", f"data:image/png;base64,{picture}")
 
 
-def _voice(run: RunFolder, row: Mapping[str, Any], step: int | None, budget: AudioBudget) -> SpokenExample | None:
+def _voice(run: RunFolder, row: Mapping[str, Any], step: int | None, budget: SoundBudget) -> SpokenExample | None:
     reference, output, record = row.get("reference") or {}, row["output"], row.get("record") or {}
-    speech = budget.strip("spoken" if step is None else f"spoken, step {step:,}", "", _sound(run, output["audio"]))
+    speech = _strip(budget, "spoken" if step is None else f"spoken, step {step:,}", "", _sound(run, output["audio"]))
     if speech is None:
         return None
     if prompt := output.get("prompt_seconds"):
         speech.note, speech.prompt = f"the first {prompt:.1f} s are the recording's own", _prompt(row, speech)
-    recording = budget.strip("recording", "", _recording(record))
+    recording = _strip(budget, "recording", "", _recording(record))
     best = "the recording's codec tokens: the best that could be said"
-    codec = budget.strip("codec", best, _sound(run, output.get("codec")))
+    codec = _strip(budget, "codec", best, _sound(run, output.get("codec")))
     labels = (("voice", "instruct"), ("speaker", "speaker"), ("", "language"))
     facts = list(dict.fromkeys(f"{kind} {reference[key]}".strip() for kind, key in labels if reference.get(key)))
     if reference.get("instruct") == reference.get("speaker"):

@@ -9,7 +9,7 @@ from typing import Any
 from stentor.metrics.format import figure
 from stentor.metrics.word_match import Match, Matches, has_times, match
 from stentor.metrics.word_time import TOLERANCES
-from stentor.report.sounds import RATE, data_url, samples_of, wav
+from stentor.report.sounds import RATE, SoundBudget, data_url, samples_of, wav
 from stentor.report.svg import SIZE, Span, Tick, span
 
 STRETCH = 6.0
@@ -102,10 +102,10 @@ class WordTimes:
 
 
 def word_times(
-    name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: int
-) -> tuple[WordTimes, int]:
-    """What to show of an evaluation set, and what is left of `budget` (bytes of pictures and sound). `scores` are those
-    of `stentor.metrics.word_time.score` as dicts, `rows` the predictions."""
+    name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: SoundBudget
+) -> WordTimes:
+    """What to show of an evaluation set. `scores` are those of `stentor.metrics.word_time.score` as dicts, `rows` the
+    predictions."""
     details = scores["word_time_mean_ms"]["details"]
 
     def value(metric: str) -> str:
@@ -132,9 +132,8 @@ def word_times(
     for i in range(max(len(worst), len(typical))):
         for chosen, drawn, focused in ((worst, view.worst, True), (typical, view.typical, False)):
             if i < len(chosen):
-                drawing, budget = draw(*chosen[i], focused, budget)
-                drawn.append(drawing)
-    return view, budget
+                drawn.append(draw(*chosen[i], focused, budget))
+    return view
 
 
 # Figures --------------------------------------------------------------------------------------------------------------
@@ -201,7 +200,7 @@ def _round_up(count: int) -> int:
 # Drawings -------------------------------------------------------------------------------------------------------------
 
 
-def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -> tuple[Drawing, int]:
+def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: SoundBudget) -> Drawing:
     """One prediction; `focused` on its largest error, else from its first word."""
     begin, end = _stretch(float(row["seconds"]), matches, focused)
     length = end - begin
@@ -250,10 +249,9 @@ def draw(row: Mapping[str, Any], matches: Matches, focused: bool, budget: int) -
         from stentor.report.spectrogram import png, spectrogram
 
         picture, sound = png(spectrogram(samples, RATE)), wav(samples)
-        if len(picture) + len(sound) <= budget:
-            budget -= len(picture) + len(sound)
+        if budget.take(picture, sound):
             drawing.picture, drawing.sound = data_url("image/png", picture), data_url("audio/wav", sound)
-    return drawing, budget
+    return drawing
 
 
 def lines(boxes: Sequence[Span], top: int, bottom: int) -> str:

@@ -56,15 +56,16 @@ def test_what_does_not_fit_is_refused(words, capsys):
 
 def test_every_benchmark_is_listed_with_a_line(capsys):
     assert main([]) is None
-    shown = capsys.readouterr().out
-    assert len(listed()) >= 38 and all(f"\n{name} " in shown and line for name, (_, line) in listed().items())
+    shown, names = capsys.readouterr().out, listed()
+    assert len(names) >= 38 and all(f"\n{name} " in shown and line for name, (_, line) in names.items())
     assert main(["no_such_name"]) == "There is no benchmark no_such_name."
 
 
 def test_results_of_earlier_runs_belong_to_benchmarks():
+    names = listed()
     for path in (FOLDER / "results").glob("*.json"):
         found = json.loads(path.read_text())
-        assert found["benchmark"] == path.stem and path.stem in listed(), path
+        assert found["benchmark"] == path.stem and path.stem in names, path
         assert found["command"].startswith(f"python benchmarks {path.stem}"), path
 
 

@@ -194,6 +194,7 @@ def test_a_signal_lets_what_runs_end(export, serve, tone, request):
     gated.release.set()
     assert answer() == "level 10"
     server.thread.join()
+    assert not server.server.server_state.connections  # idle ones, such as that of `server.http`, delay no stop
 
 
 def test_nothing_is_left_behind(talks, tone, tmp_path, monkeypatch):

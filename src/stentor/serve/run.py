@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 PACKAGES = ("fastapi", "uvicorn", "websockets", "python_multipart", "prometheus_client")
 MESSAGE = 21 * 2**20
 """Bytes of the largest message of a socket: 15 MiB of audio as base64, and what is around it."""
+KEEP_ALIVE = 75
+"""Seconds that a connection may be idle, as in nginx. Clients and load balancers close theirs earlier (httpx after 5 s,
+AWS's balancers after 60 s). A server that closes first, as uvicorn's 5 s make it, closes connections on which a request
+is on its way: its client reads that the server disconnected without a response."""
 
 
 def serve(options: ServeOptions) -> None:
@@ -75,4 +79,6 @@ def drained(app: Any, service: Service) -> Any:
     quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
     # Audio does not shrink. A client may send faster than it is heard, and its pong comes after its audio.
     sockets: dict[str, Any] = {"ws_max_size": MESSAGE, "ws_per_message_deflate": False, "ws_ping_timeout": None}
-    return DrainingServer(uvicorn.Config(app, timeout_graceful_shutdown=5, **quiet, **sockets))
+    return DrainingServer(
+        uvicorn.Config(app, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=5, **quiet, **sockets)
+    )

@@ -8,9 +8,8 @@ from starlette.testclient import TestClient
 from stentor.serve.app import create_app
 from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.run import drained
-from stentor.serve.scheduler import JobQueue
+from stentor.serve.scheduler import JobQueue, Worker
 from stentor.serve.service import Service
-from stentor.serve.worker import Worker
 from stentor.tasks.diarize.task import Diarize
 
 MINE = {"origin": "https://mine.example"}

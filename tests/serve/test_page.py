@@ -8,11 +8,11 @@ from starlette.testclient import TestClient
 
 from browser import Browser, chromium
 from stentor.serve.app import create_app
-from stentor.serve.forms import ServerVad, TranscriptionForm
 from stentor.serve.registry import Registry
-from stentor.serve.routes.timings import AlignmentForm, DiarizationForm
 from stentor.serve.service import Metrics, Service
-from stentor.serve.speaking import SpeechForm
+from stentor.serve.speech import SpeechForm
+from stentor.serve.timings import AlignmentForm, DiarizationForm
+from stentor.serve.transcriptions import ServerVad, TranscriptionForm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 

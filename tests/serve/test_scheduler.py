@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stentor.serve.scheduler import JobQueue, QueueClosed, QueuedJob
-from stentor.serve.worker import Worker
+from stentor.serve.errors import QueueClosed
+from stentor.serve.scheduler import JobQueue, QueuedJob, Worker
 
 
 class Asked:

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from stentor.errors import AudioError, ConfigError, StentorError, without_secrets
-from stentor.serve.scheduler import QueueClosed
 from stentor.web.body import TooLarge, TooSlow
 
 log = logging.getLogger("stentor.serve")
@@ -40,6 +39,13 @@ class ErrorBody(BaseModel):
 
 RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
 """For the OpenAPI page."""
+
+
+class QueueClosed(StentorError):
+    """The server is stopping."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is stopping: send the request again in a minute.")
 
 
 class ApiError(Exception):

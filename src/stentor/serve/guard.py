@@ -17,8 +17,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from stentor.errors import ConfigError
-from stentor.serve.errors import ApiError, log, report, response
-from stentor.serve.scheduler import QueueClosed
+from stentor.serve.errors import ApiError, QueueClosed, log, report, response
 from stentor.serve.service import Service
 from stentor.web.origins import from_elsewhere, secret
 

@@ -22,8 +22,7 @@ from stentor.inference.align.engines import aligner_of
 from stentor.inference.load import load
 from stentor.inference.model import Model
 from stentor.inference.recording import Recording
-from stentor.serve.scheduler import JobQueue, Policy
-from stentor.serve.worker import Worker
+from stentor.serve.scheduler import JobQueue, Policy, Worker
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe

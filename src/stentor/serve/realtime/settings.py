@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from stentor.audio import g711
 from stentor.serve.errors import ApiError
-from stentor.serve.forms import Fields, ModelName
+from stentor.serve.openapi import Fields, ModelName
 from stentor.text.languages import find, unknown_language
 
 DELAYS = {"minimal": 0.5, "low": 1.0, "medium": 2.0, "high": 4.0, "xhigh": 8.0}

@@ -1,29 +1,35 @@
-"""Forms: the fields of requests about recordings, as OpenAI's interface has them, and what they ask of a model."""
+"""Transcriptions: what a request asks of a model, in the fields of OpenAI's interface, and its answer.
+`POST /v1/audio/transcriptions` and `/v1/audio/translations`."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import from_json
+from starlette.concurrency import run_in_threadpool
 
 from stentor.inference.options import DecodingOptions
-from stentor.inference.transcribe import Transcriber
+from stentor.inference.transcribe import RecordingPlan, Transcriber, Transcript
+from stentor.serve import responses
 from stentor.serve.errors import ApiError, blaming
+from stentor.serve.known_speakers import Diarizer, naming, write_references
+from stentor.serve.openapi import Diarized, Fields, Json, ModelName, Verbose, form_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
+from stentor.serve.streams import event_stream, unless_gone
+from stentor.serve.uploads import Form, Upload
 from stentor.text.languages import find, unknown_language
 
-STREAMED = ("json", "text", "diarized_json")
-
-
-class Fields(BaseModel):
-    """What a request says; anything else in it is an error."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-
-ModelName = Annotated[str, Field(max_length=500, description="A name of `GET /v1/models`.")]
+router = APIRouter(tags=["audio"])
+TEXT: Any = {"text/plain": {}, "text/vtt": {}}
+ANSWERS: Any = {200: {"model": Json | Verbose, "content": TEXT}}
+STREAMED: Any = {200: {"model": Json | Verbose | Diarized, "content": {**TEXT, "text/event-stream": {}}}}
+STREAMABLE = ("json", "text", "diarized_json")
 
 
 class ServerVad(Fields):
@@ -90,8 +96,8 @@ class TranscriptionForm(TranslationForm):
             raise ApiError(400, "Word times need response_format=verbose_json.", "timestamp_granularities")
         if self.include and kind != "json":
             raise ApiError(400, "Log-probabilities need response_format=json.", "include")
-        if self.stream and kind not in STREAMED:
-            raise ApiError(400, f"{kind} is not streamed: take {', '.join(STREAMED)}.", "response_format")
+        if self.stream and kind not in STREAMABLE:
+            raise ApiError(400, f"{kind} is not streamed: take {', '.join(STREAMABLE)}.", "response_format")
         for field, codes in (("language", [self.language]), ("languages", self.languages)):
             for code in filter(None, codes):
                 if find(code) is None:
@@ -157,3 +163,87 @@ def transcriber(
             detector=service.detector if vad.threshold is None else service.detector_at(vad.threshold),
             on_warning=lambda sentence: None,  # it may quote the request
         )
+
+
+@router.post("/v1/audio/transcriptions", openapi_extra=form_schema(TranscriptionForm), responses=STREAMED)
+async def transcriptions(request: Request, upload: Upload) -> Response:
+    """The text of a recording, in the language that is spoken."""
+    return await _answer(request, upload, TranscriptionForm)
+
+
+@router.post("/v1/audio/translations", openapi_extra=form_schema(TranslationForm), responses=ANSWERS)
+async def translations(request: Request, upload: Upload) -> Response:
+    """The text of a recording in the language that the model translates to (Whisper: English)."""
+    return await _answer(request, upload, TranslationForm)
+
+
+async def _answer(request: Request, upload: Form, kind: type[TranslationForm]) -> Response:
+    asked = await run_in_threadpool(_TranscriptionRequest, request.app.state.service, upload, kind)
+    return await unless_gone(request.receive, asked.response())
+
+
+class _TranscriptionRequest:
+    """One request: its fields, its file and its model."""
+
+    def __init__(self, service: Service, upload: Form, kind: type[TranslationForm]):
+        self.service = service
+        if others := [name for name in upload.files if name != "file"]:
+            raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
+        self.fields = TranscriptionForm.model_validate(kind.model_validate(upload.values()).model_dump())
+        self.known = self.fields.known_speaker_names
+        self.served: ServedModel = service.model(self.fields.model, "transcribe")
+        self.recording = service.recording(upload, self.served.model.bundle.processor.sample_rate)
+        self.transcriber = transcriber(service, self.served, self.fields, kind is TranslationForm, self._diarizer())
+
+    def _diarizer(self) -> Diarizer | None:
+        """What says who speaks, with the names that the request knows."""
+        served = self.service.registry.diarizer
+        if not self.fields.speakers or served is None or self.served.says_who:
+            return None
+        references = write_references(self.fields.known_speaker_references, self.recording)
+        return naming(served.diarizer(), self.known, references) if references else served.diarizer()
+
+    async def events(self, plan: RecordingPlan) -> AsyncGenerator[dict[str, Any], None]:
+        """Events of a transcript as its windows are done."""
+        events, transcript = responses.TranscriptEvents(self.fields.speakers, self.known), self.transcriber.transcript
+
+        def grown(done: int) -> list[dict[str, Any]]:
+            return events.grown(transcript(plan, done))
+
+        async with aclosing(self.service.windows(self.served, self.transcriber, plan)) as counts:
+            async for done in counts:
+                if done < len(plan.windows):
+                    for event in await run_in_threadpool(grown, done):
+                        yield event
+        for event in await run_in_threadpool(lambda: events.done(transcript(plan))):
+            yield event
+
+    async def response(self) -> Response:
+        plan = await self.service.read(self.transcriber.plan, self.recording)
+        if plan.error is not None:
+            raise plan.error
+        if self.fields.stream:
+            return event_stream(self.events(plan))
+        async with aclosing(self.service.windows(self.served, self.transcriber, plan)) as counts:
+            async for _ in counts:
+                pass
+        task = "translate" if self.transcriber.task.translate else "transcribe"
+        return await run_in_threadpool(lambda: transcription(self.transcriber.transcript(plan), self.fields, task))
+
+
+def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) -> Response:
+    """The answer to a request for a transcript. `task`: transcribe or translate."""
+    match fields.response_format:
+        case "text":
+            return PlainTextResponse(transcript.text + "\n")
+        case "srt" | "vtt" as kind:
+            return responses.rendered(transcript, kind)
+        case "verbose_json":
+            return JSONResponse(responses.verbose(transcript, set(fields.timestamp_granularities) or {"segment"}, task))
+        case "diarized_json":
+            segments = responses.speaker_segments(transcript, fields.known_speaker_names)
+            body = {"task": "transcribe", "duration": transcript["duration"], "text": transcript.text}
+            return JSONResponse({**body, "segments": segments, "usage": responses.usage(transcript)})
+    return JSONResponse(
+        {"text": transcript.text, **responses.details(transcript), "usage": responses.usage(transcript)}
+    )

@@ -171,7 +171,9 @@ def test_a_long_recording_by_a_model(client, voices, lecture, monkeypatch):
             assert language == "de" and keep_failed  # a person reads the draft
             return SimpleNamespace(text=" Stück ")
 
-    monkeypatch.setattr("stentor.inference.load.load", lambda source: Model() if source == "openai/whisper-tiny" else 0)
+    monkeypatch.setattr(
+        "stentor.studio.dataset.long_recordings.load", lambda source: Model() if source == "openai/whisper-tiny" else 0
+    )
     long_recordings.main(*command[3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
     assert work["state"] == "finished" and work["done"] == work["of"] == work["added"] == len(voices.records()) > 1

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from stentor.data.outliers import KINDS
-from stentor.studio.dataset import findings
-from stentor.studio.dataset.findings import checked
+from stentor.studio.dataset import review
+from stentor.studio.dataset.review import checked
 from stentor.studio.texts import texts
 
 RATE = 16000
@@ -89,16 +89,16 @@ def test_the_findings_are_those_of_prepare_check(dataset):
 def test_a_file_is_heard_once(dataset, ids, monkeypatch):
     settled(dataset)
     measured = []
-    measure = findings.measure_file
-    monkeypatch.setattr(findings, "measure_file", lambda *args: measured.append(args[0].name) or measure(*args))
-    findings._known.clear()  # as after a restart
+    measure = review.measure_file
+    monkeypatch.setattr(review, "measure_file", lambda *args: measured.append(args[0].name) or measure(*args))
+    review._known.clear()  # as after a restart
     dataset.edit(ids[0], text="another")
     assert settled(dataset).kinds["clipped"] == 1 and not measured
     new = dataset.redo(ids[0], speech(seed=77), RATE)
     assert "clipped" not in settled(dataset).kinds and measured == [dataset.audio(new).name]
     # A file of measures that was damaged is made again.
-    (dataset.folder / findings.SOUNDS).write_text('[1, 2]\n{"x"\n')
-    findings._known.clear()
+    (dataset.folder / review.SOUNDS).write_text('[1, 2]\n{"x"\n')
+    review._known.clear()
     assert settled(dataset).kinds["quiet"] == 1 and len(measured) == 11
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from stentor.errors import ConfigError, DataError
 from stentor.inference.formats import to_srt, to_textgrid, to_vtt
-from stentor.studio.dataset import transcripts
-from stentor.studio.dataset.transcripts import match, parse
+from stentor.studio.dataset import uploads
+from stentor.studio.dataset.uploads import match, parse
 
 TRANSCRIPT = {
     "audio": "a.wav",
@@ -126,22 +126,21 @@ def test_at_most_twenty_problems(monkeypatch):
     with pytest.raises(DataError) as error:
         parse("a.jsonl", b"{\n" * 500)
     assert len(str(error.value).splitlines()) == 20
-    monkeypatch.setattr(transcripts, "MOST_BYTES", 10)
+    monkeypatch.setattr(uploads, "MOST_TEXT", 10)
     with pytest.raises(ConfigError, match="larger than"):
         parse("a.txt", b"x" * 11)
 
 
 def test_matching():
     entries = parse("t.csv", b"file,text\nB.WAV,two\nc.wav,three\n")
-    matched = match(["A.wav", "x/b.flac"], entries)
-    assert [(i, e.text) for i, e in matched.clips] == [(1, "two")]
-    assert matched.bare == [0] and [e.text for e in matched.left] == ["three"]
-    matched = match(["b.wav", "a.wav"], parse("t.txt", b"first\nsecond"))
-    assert [(i, e.text) for i, e in matched.clips] == [(0, "first"), (1, "second")]
+    matched, left = match(["A.wav", "x/b.flac"], entries)
+    assert [[e.text for e in of] for of in matched] == [[], ["two"]] and [e.text for e in left] == ["three"]
+    matched, _ = match(["b.wav", "a.wav"], parse("t.txt", b"first\nsecond"))
+    assert [[e.text for e in of] for of in matched] == [["first"], ["second"]]
     with pytest.raises(DataError, match="Several recordings are named A, a: rename"):
         match(["a.wav", "d/A.mp3"], parse("t.csv", b"file,text\na.wav,x\n"))
-    only = match(["talk.mp3"], parse("other.srt", b"00:00:01,000 --> 00:00:02,000\nhi\n"))
-    assert [(i, e.text) for i, e in only.clips] == [(0, "hi")]
+    [[entry]], _ = match(["talk.mp3"], parse("other.srt", b"00:00:01,000 --> 00:00:02,000\nhi\n"))
+    assert entry.text == "hi"
 
 
 def test_texts_with_other_line_separators_stay_whole():

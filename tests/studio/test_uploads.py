@@ -7,7 +7,7 @@ from studio_audio import tone
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio import uploaded_audio
-from stentor.studio.dataset.split import split_into
+from stentor.studio.dataset.long_recordings import split_into
 from stentor.studio.dataset.uploads import add_uploads
 from stentor.studio.uploaded_audio import Upload, kind_of
 

@@ -29,9 +29,7 @@ from starlette.routing import Route
 
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.dataset import long_recordings, prompts
-from stentor.studio.dataset.transcripts import MOST_BYTES as MOST_TEXT
-from stentor.studio.dataset.transcripts import TRANSCRIPTS
-from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
+from stentor.studio.dataset.uploads import MOST_FILES, MOST_TEXT, TRANSCRIPTS, add_uploads
 from stentor.studio.dataset_folder import label
 from stentor.studio.files import disk_errors, inside, read_json, write_json
 from stentor.studio.phrases import checked_language, language_name

@@ -8,9 +8,11 @@ Rule for two pages that record the same row: one record a row, the last take win
 replaced, and whoever replaces a take that their page had not seen is told so.
 """
 
+import contextlib
+import copy
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -105,11 +107,8 @@ def rows(request: Request, projects: Projects) -> dict[str, Any]:
 def more(request: Request, projects: Projects) -> dict[str, Any]:
     """POST: ten rows more than the page has (`shown`), which are answered. What is shown already stays shown."""
     have = _number(request.query_params, "shown", 0, MOST_ROWS) or 0
-    dataset = dataset_of(request, projects)
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset_of(request, projects)) as rows:
         rows.notes["shown"] = min(MOST_ROWS, max(rows.shown, have + TEN))
-        write_json(dataset.folder / "rows.json", rows.notes)
     return rows.page(have)
 
 
@@ -127,9 +126,7 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
     dataset = dataset_of(request, projects)
     audio, rate = _decoded(projects, body(request, MOST_BYTES))
     measured = listen(audio, rate)
-    # The data set locks its own folder for each change; this lock makes looking and saving one.
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset) as rows:
         old = rows.records.get(key)
         levels_by_row = _mapping(rows.notes, "heard")
         again = bool(mark) and old is not None and (levels_by_row.get(key) or {}).get("mark") == mark
@@ -143,7 +140,6 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
             rows.records[key] = record
             levels_by_row[key] = {"version": _version(record), "mark": mark, **_levels_json(measured)}
             _mapping(rows.notes, "texts").pop(key, None)
-            write_json(dataset.folder / "rows.json", rows.notes)
     replaced = not again and old is not None and _version(old) != query.get("replaces")
     return {"row": rows.row(key), "replaced": replaced, **rows.progress()}
 
@@ -152,9 +148,7 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
     """POST with a text as the body: what is said in row `row`. An empty text brings the phrase of the script back."""
     key = _key(request.query_params)
     text = _text(body(request, 4 * LONGEST_PHRASE).decode("utf-8", "replace"))
-    dataset = dataset_of(request, projects)
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset_of(request, projects)) as rows:
         text = text or rows.script.get(key, "")
         record = rows.records.get(key)
         if record is None:
@@ -162,25 +156,21 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
             texts.pop(key, None)
             if text != rows.script.get(key, ""):
                 texts[key] = text
-            write_json(dataset.folder / "rows.json", rows.notes)
         elif record.get("text") != text:
-            rows.records[key] = dataset.edit(record["id"], text=text)
+            rows.records[key] = rows.dataset.edit(record["id"], text=text)
     return {"row": rows.row(key), **rows.progress()}
 
 
 def remove(request: Request, projects: Projects) -> dict[str, Any]:
     """POST: take a row's recording out of the data set; its text stays on the row."""
     key = _key(request.query_params)
-    dataset = dataset_of(request, projects)
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset_of(request, projects)) as rows:
         record = rows.records.pop(key, None)
         if record is not None:
-            dataset.remove([record["id"]])
+            rows.dataset.remove([record["id"]])
             _mapping(rows.notes, "heard").pop(key, None)
             if record.get("text", "") != rows.script.get(key, ""):
                 _mapping(rows.notes, "texts")[key] = record.get("text", "")
-            write_json(dataset.folder / "rows.json", rows.notes)
     return {"row": rows.row(key), **rows.progress()}
 
 
@@ -202,6 +192,18 @@ ROUTES: list[Route] = [
     route("/studio/speak/{dataset}/remove", remove, ["POST"]),
     route("/studio/audio/{dataset}/{id}", audio),
 ]
+
+
+@contextlib.contextmanager
+def _changed(dataset: DataSet) -> Iterator[PhraseRows]:
+    """The rows of a data set, for a change of them; their notes are saved when they are others afterwards. The data set
+    locks its own folder for each change; this lock makes looking and changing one."""
+    with locked(dataset.folder / "audio"):
+        rows = PhraseRows(dataset)
+        before = copy.deepcopy(rows.notes)
+        yield rows
+        if rows.notes != before:
+            write_json(dataset.folder / "rows.json", rows.notes)
 
 
 def _decoded(projects: Projects, data: bytes) -> tuple[Any, int]:

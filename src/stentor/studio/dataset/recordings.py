@@ -65,23 +65,18 @@ def listen(audio: np.ndarray, rate: int) -> Levels:
     sound = measure_audio(audio, rate)
     peak = float(20 * np.log10(np.abs(audio).max() + 1e-6))
     above = _above_background(audio, rate)
-    remarks: list[Remark] = []
-
-    def remark(key: str, when: bool, **values: float) -> None:
-        if when:
-            remarks.append(Remark(key, values))
-
-    remark("short", sound.seconds < SHORTEST, seconds=sound.seconds, limit=SHORTEST)
-    remark("long", sound.seconds > LONGEST, seconds=sound.seconds, limit=LONGEST)
-    if sound.level < SILENT:
-        remark("silent", True, level=sound.level)
-    else:
-        remark("clipped", sound.clipped > CLIPPED, share=sound.clipped)
-        remark("quiet", sound.level < QUIETEST, level=sound.level, limit=QUIETEST)
-        if above < LEAST_SPEECH:
-            remark("no_speech", True)
-        else:
-            remark("noise", above < LEAST_ABOVE, above=above, limit=LEAST_ABOVE)
+    heard = sound.level >= SILENT
+    speech = heard and above >= LEAST_SPEECH
+    faults: list[tuple[str, bool, dict[str, float]]] = [
+        ("short", sound.seconds < SHORTEST, {"seconds": sound.seconds, "limit": SHORTEST}),
+        ("long", sound.seconds > LONGEST, {"seconds": sound.seconds, "limit": LONGEST}),
+        ("silent", not heard, {"level": sound.level}),
+        ("clipped", heard and sound.clipped > CLIPPED, {"share": sound.clipped}),
+        ("quiet", heard and sound.level < QUIETEST, {"level": sound.level, "limit": QUIETEST}),
+        ("no_speech", heard and not speech, {}),
+        ("noise", speech and above < LEAST_ABOVE, {"above": above, "limit": LEAST_ABOVE}),
+    ]
+    remarks = [Remark(key, values) for key, applies, values in faults if applies]
     return Levels(sound.seconds, peak, sound.level, sound.clipped, above, remarks)
 
 

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
-from test_limits import body, gated, until
-
-__all__ = ["gated"]
+from realtime import until
+from test_limits import body
 
 
 @pytest.fixture
@@ -126,17 +125,6 @@ def test_a_cancelled_reader_keeps_its_place_until_it_has_ended(talks, tmp_path, 
         await service._large.acquire()
 
     asyncio.run(cancelled())
-
-
-def test_while_the_model_works_and_in_its_queue(gated, tone, folder):
-    content, headers = body(tone("a.wav", (2, -10)).read_bytes(), model="model")
-    first = post(gated, content, headers)
-    assert gated.entered.wait(30)
-    others = [post(gated, content, headers) for _ in range(3)]
-    until(lambda: len(gated.service.registry.models["model"].queue) == 3)
-    for connection in (first, *others):
-        leave(connection)
-    nothing_left(gated, folder)
 
 
 @pytest.mark.parametrize("content", ["#EXTM3U\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile {}\n"])

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
+from damaged import form
+from realtime import until
 
 from stentor.errors import ConfigError
 
@@ -14,9 +16,7 @@ KEYS = ("a-key-of-sixteen-characters", "another-key-of-the-server")
 
 
 def body(audio: bytes, **fields: str) -> tuple[bytes, dict[str, str]]:
-    parts = [f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n'.encode() for k, v in fields.items()]
-    parts.append(b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + audio + b"\r\n")
-    return b"".join([*parts, b"--x--\r\n"]), {"content-type": "multipart/form-data; boundary=x"}
+    return form(audio, "a.wav", fields), {"content-type": "multipart/form-data; boundary=x"}
 
 
 @pytest.fixture
@@ -38,13 +38,6 @@ def gated(talks, monkeypatch):
     yield talks
     talks.release.set()
     until(lambda: talks.service.active == 0 and not len(served.queue))
-
-
-def until(condition):
-    """Waits for what another thread does, as long as the test may take."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.01)
 
 
 def test_keys(export, serve, tone):
@@ -163,17 +156,6 @@ def asked(gated, path):
     return text
 
 
-def test_no_more_requests_than_there_is_room(gated, tone):
-    gated.service.limits.requests = 1
-    path = tone("a.wav", (2, -10))
-    answer = asked(gated, path)
-    with pytest.raises(openai.RateLimitError) as refusal:
-        gated.client.audio.transcriptions.create(file=path, model="model")
-    assert int(refusal.value.response.headers["retry-after"]) >= 1
-    gated.release.set()
-    assert answer() == "level 10"
-
-
 def test_a_request_that_takes_too_long(gated, tone):
     gated.service.limits.least_time, gated.service.limits.time_factor = 0.5, 0.0
     with pytest.raises(openai.APIStatusError) as refusal:
@@ -197,20 +179,6 @@ def test_a_signal_lets_what_runs_end(export, serve, tone, request):
     assert not server.server.server_state.connections  # idle ones, such as that of `server.http`, delay no stop
 
 
-def test_nothing_is_left_behind(talks, tone, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    path = tone("a.wav", (2, -10))
-    talks.client.audio.transcriptions.create(file=path, model="model")
-    list(talks.client.audio.transcriptions.create(file=path, model="model", stream=True))
-    with pytest.raises(openai.BadRequestError):
-        talks.client.audio.transcriptions.create(file=b"nothing", model="model")
-    with pytest.raises(openai.NotFoundError):
-        talks.client.audio.transcriptions.create(file=path, model="nothing")
-    until(lambda: talks.service.active == 0)
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
 def test_silero_at_a_rate_that_it_does_not_know(export, meter, shared_data):
     from stentor.serve.registry import load_models
     from stentor.serve.service import Service
@@ -221,3 +189,20 @@ def test_silero_at_a_rate_that_it_does_not_know(export, meter, shared_data):
     registry.models["model"].model.bundle.processor.sample_rate = 24000
     with pytest.raises(ConfigError, match="at 8 or 16 kHz, and this model reads audio at 24000 Hz"):
         Service(registry, vad=silero)
+
+
+def test_a_refusal_reaches_a_client_that_is_still_sending(export, serve):
+    """Also where the connection is to be closed."""
+    server = serve(export(), keys=["a-key-of-sixteen-characters"], limits={"upload_bytes": 2**20})
+    for status, path, key in (
+        (401, "/v1/audio/transcriptions", "another"),
+        (413, "/v1/audio/transcriptions", "a-key-of-sixteen-characters"),
+        (404, "/v1/audio/nothing", "a-key-of-sixteen-characters"),
+    ):
+        for close in ({}, {"connection": "close"}):
+            connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+            headers = {"authorization": f"Bearer {key}", "content-type": "multipart/form-data; boundary=x", **close}
+            connection.request("POST", path, bytes(2**24), headers)
+            answer = connection.getresponse()
+            assert answer.status == status and b'"error"' in answer.read()
+            connection.close()

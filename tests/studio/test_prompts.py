@@ -114,17 +114,17 @@ def test_a_damaged_list_gives_way_to_the_built_in_one(swedish):
     ],
 )
 def test_sentences_that_can_be_read_aloud(text, accepted):
-    assert (readable(text, "sv") is not None) == accepted
+    assert (readable(text) is not None) == accepted
 
 
 def test_pieces_of_speech_are_no_sentences():
     assert (
-        readable("and then we went", "en", sentences_only=True) is None
-        and readable("Then we went,", "en", sentences_only=True) is None
+        readable("and then we went", sentences_only=True) is None
+        and readable("Then we went,", sentences_only=True) is None
     )
-    assert readable("Then we went home.", "en", sentences_only=True) == "Then we went home."
+    assert readable("Then we went home.", sentences_only=True) == "Then we went home."
     sentences = prompts.sentences(
-        iter(["One two three.", "one two three!", "Four five six.", "7 8 9", "Seven a b."]), "en", 3
+        iter(["One two three.", "one two three!", "Four five six.", "7 8 9", "Seven a b."]), 3
     )
     assert list(sentences) == ["One two three.", "Four five six.", "Seven a b."]
 

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from studio_audio import unlisted
 
 from stentor.data.outliers import KINDS
 from stentor.studio.dataset import review
@@ -136,7 +137,7 @@ def test_removed_recordings_can_be_put_back(client, dataset, ids):
     for i in (4, 5, 9):
         assert post(client, "remove", id=ids[i]).json()["total"] < 10
     assert [r["id"] for r in dataset.records()] == [ids[i] for i in (0, 1, 2, 3, 6, 7, 8)]
-    assert not dataset.audio(before[4]).exists() and not dataset.unlisted()
+    assert not dataset.audio(before[4]).exists() and not unlisted(dataset)
     removed = client.get("/studio/check/voices/removed").json()
     assert [r["id"] for r in removed["rows"]] == [ids[9], ids[5], ids[4]] and removed["removed"] == 3
     for i in (4, 9, 5):

@@ -84,15 +84,12 @@ def test_subtitles():
 
 
 def test_lines_and_tables():
-    assert plain(parse("x.txt", "\ufeffeins\r\n\r\nzwei\r\n".encode())) == [
-        ("eins", None, None, None),
-        ("zwei", None, None, None),
-    ]
-    assert [(e.file, e.text) for e in parse("x.txt", b"a.wav\tone two\nd/b.wav\tthree\n")] == [
-        ("a", "one two"),
-        ("b", "three"),
-    ]
-    assert [(e.file, e.text) for e in parse("m.txt", b"LJ001|Dr. 12|Doctor twelve\n")] == [("LJ001", "Doctor twelve")]
+    for text, expected in (
+        ("\ufeffeins\r\n\r\nzwei\r\n", [("eins", None), ("zwei", None)]),
+        ("a.wav\tone two\nd/b.wav\tthree\n", [("one two", "a"), ("three", "b")]),
+        ("LJ001|Dr. 12|Doctor twelve\n", [("Doctor twelve", "LJ001")]),
+    ):
+        assert plain(parse("x.txt", text.encode())) == [(*entry, None, None) for entry in expected]
     table = b'file;start;end;sentence\na.wav;1;2.5;hi\nb.wav;;;"x;y"\n'
     assert plain(parse("m.csv", table)) == [("hi", "a", 1.0, 2.5), ("x;y", "b", None, None)]
     assert plain(parse("m.tsv", b"a.wav\thello there\n")) == [("hello there", "a", None, None)]
@@ -215,40 +212,26 @@ def test_other_files_are_no_transcripts(name):
         parse(name, b"<html>hello</html>")
 
 
-def hostile(what):
-    """Files on which a reader that looks at anything twice never ends: half a megabyte of one line."""
-    many = 2**19
-    return {
-        "marks.TextGrid": '"TextGrid"' + '"' * many,
-        "letters.TextGrid": '"TextGrid" ' + "a" * many + '"',
-        "brackets.TextGrid": '"TextGrid" ' + "[" * many,
-        "flags.TextGrid": '"TextGrid" ' + "<" * many,
-        "others.TextGrid": '"TextGrid" ' + ")" * many,
-        "lines.TextGrid": '"TextGrid" "' + "\n" * (many // 4),
-        "voices.srt": "00:00:01,000 --> 00:00:02,000\n" + "<v " * (many // 3),
-        "tags.srt": "00:00:01,000 --> 00:00:02,000\n" + "<i " * (many // 3) + "{\\" * 9999,
-        "clocks.srt": "00:" * (many // 3) + "-->" * 9,
-    }[what]
+MANY = 2**19
+HOSTILE = {
+    "marks.TextGrid": lambda: '"TextGrid"' + '"' * MANY,
+    "letters.TextGrid": lambda: '"TextGrid" ' + "a" * MANY + '"',
+    "brackets.TextGrid": lambda: '"TextGrid" ' + "[" * MANY,
+    "flags.TextGrid": lambda: '"TextGrid" ' + "<" * MANY,
+    "others.TextGrid": lambda: '"TextGrid" ' + ")" * MANY,
+    "lines.TextGrid": lambda: '"TextGrid" "' + "\n" * (MANY // 4),
+    "voices.srt": lambda: "00:00:01,000 --> 00:00:02,000\n" + "<v " * (MANY // 3),
+    "tags.srt": lambda: "00:00:01,000 --> 00:00:02,000\n" + "<i " * (MANY // 3) + "{\\" * 9999,
+    "clocks.srt": lambda: "00:" * (MANY // 3) + "-->" * 9,
+}
+"""Files on which a reader that looks at anything twice never ends: half a megabyte of one line."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "marks.TextGrid",
-        "letters.TextGrid",
-        "brackets.TextGrid",
-        "flags.TextGrid",
-        "others.TextGrid",
-        "lines.TextGrid",
-        "voices.srt",
-        "tags.srt",
-        "clocks.srt",
-    ],
-)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_end_soon(name):
     """Were one of them read in quadratic time, this test would not end."""
     with pytest.raises(DataError):
-        parse(name, hostile(name).encode())
+        parse(name, HOSTILE[name]().encode())
 
 
 def test_too_many_lines():

@@ -15,6 +15,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route, WebSocketRoute
 
 from stentor.errors import ConfigError
 from stentor.serve.errors import ApiError, QueueClosed, log, report, response
@@ -76,7 +77,8 @@ class Guard:
                 await response(problem)(scope, exchange.receive, exchange.send)
         finally:
             seconds, status = time.monotonic() - began, exchange.status or 499
-            route = getattr(scope.get("route"), "path", "none")
+            found = scope.get("route")
+            route = found.path if isinstance(found, Route | WebSocketRoute) else "none"
             self.service.metrics.requests.labels(route, status).inc()
             self.service.metrics.seconds.labels(route).observe(seconds)
             log.info("%s %s %s %s %.3f s", exchange.id, scope.get("method", "SOCKET"), route, status, seconds)

@@ -66,12 +66,12 @@ class ServedModel:
     @cached_property
     def aligner(self) -> Aligner:
         """Whisper's and CTC models of transformers are loaded a second time, when they are first asked for."""
-        import torch
+        from stentor.inference.align.whisper import WhisperAligner
 
         aligner, known = aligner_of(self.model), dict[str, list[Any]]()
-        if isinstance(second := getattr(aligner, "model", None), torch.nn.Module):
+        if isinstance(aligner, WhisperAligner):
             share_weights(self.model.bundle.model, known)
-            share_weights(second, known)
+            share_weights(aligner.model, known)
         return aligner
 
     def diarizer(self) -> Callable[[Recording], list[dict[str, Any]]]:

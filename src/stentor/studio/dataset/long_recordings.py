@@ -30,7 +30,7 @@ from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, try_model
 from stentor.studio.runs.settings import RUN, known, title_now
 from stentor.studio.texts import say
-from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, kind_of, read, shown, source_name
+from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown, source_name
 
 NOBODY = ""
 """Choice of a model: none, a person writes the texts."""
@@ -223,12 +223,6 @@ def main(projects_folder: str, name: str) -> None:
             refused.append(str(error))
     write_json(folder / "state.json", {**state, "finished": True, "refused": refused[:MOST_REFUSED]})
     shutil.rmtree(folder / "files", ignore_errors=True)
-
-
-def recordings(files: Sequence[Upload]) -> tuple[list[Upload], list[str]]:
-    """Those that are audio by their first bytes, and a sentence for each other."""
-    sound = [f for f in files if kind_of(f.path) is not None]
-    return sound, [say("not_audio", name=shown(f.name)) for f in files if f not in sound]
 
 
 class Piece(NamedTuple):

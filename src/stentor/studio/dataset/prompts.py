@@ -21,8 +21,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from stentor.errors import ConfigError, DataError, StentorError, without_secrets
 from stentor.sources.base import Source
@@ -53,8 +52,7 @@ HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe
 """Characters that turn the writing direction of what follows: a phrase would look other than it is."""
 
 
-@dataclass(frozen=True)
-class HubCorpus:
+class HubCorpus(NamedTuple):
     """Where sentences of the Hub come from: a preset of the `hub` source (see sources/hub_presets.py)."""
 
     preset: str
@@ -73,8 +71,7 @@ CORPORA = {
 }
 
 
-@dataclass(frozen=True)
-class PromptSource:
+class PromptSource(NamedTuple):
     """A place that phrases of a language can come from."""
 
     key: str
@@ -267,37 +264,31 @@ def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[
     raise DataError(say("phrases_late", name=name, seconds=round(limit)))
 
 
-def sentences(texts: Iterator[str], language: str, count: int, sentences_only: bool = False) -> Iterator[str]:
+def sentences(texts: Iterator[str], count: int, sentences_only: bool = False) -> Iterator[str]:
     """The first `count` texts that can be read aloud, each once."""
     seen: set[str] = set()
     for looked, text in enumerate(texts):
         if len(seen) >= count or looked >= LOOKED * count:
             return
-        phrase = readable(text, language, sentences_only)
+        phrase = readable(text, sentences_only)
         if phrase is not None and (key := plain(phrase)) not in seen:
             seen.add(key)
             yield phrase
 
 
-def readable(text: str, language: str, sentences_only: bool = False) -> str | None:
+def readable(text: str, sentences_only: bool = False) -> str | None:
     """A sentence of a corpus as it can be read aloud, or None: too long or short for one breath, with digits or marks
     that everybody reads otherwise, and, with `sentences_only`, not a complete sentence."""
     text = clean_text(text).strip("\"'“”„«» ")
-    if not 8 <= len(text) <= 160 and not (_unspaced(text) and 5 <= len(text) <= 60):
+    spaced = 8 <= len(text) <= 160 and 3 <= len(text.split()) <= 20
+    if not (5 <= len(text) <= 60 if _unspaced(text) else spaced):
         return None
-    if not _unspaced(text) and not 3 <= len(text.split()) <= 20:
-        return None
-    if _unspaced(text) and len(text) > 60:
-        return None
-    if any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not _unspaced(c)) or c in HIDDEN for c in text):
-        return None
-    if sum(c.isalpha() or unicodedata.category(c)[0] == "M" for c in text) < 0.6 * len(text.replace(" ", "")):
-        return None
-    if text.upper() == text and text.lower() != text:
-        return None
-    if sentences_only and (text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"):
-        return None
-    return text
+    marks = any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not _unspaced(c)) or c in HIDDEN for c in text)
+    letters = sum(c.isalpha() or unicodedata.category(c)[0] == "M" for c in text)
+    shouted = text.upper() == text and text.lower() != text
+    cut = text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"
+    wrong = marks or letters < 0.6 * len(text.replace(" ", "")) or shouted or (sentences_only and cut)
+    return None if wrong else text
 
 
 def plain(text: str) -> str:
@@ -319,7 +310,7 @@ def main(source: str, language: str, count: str) -> None:
         hub = Source.model_validate(
             {"type": "hub", "preset": corpus.preset, "subset": corpus.subset, "language": language, "stream": True}
         )
-        for phrase in sentences(hub.texts(), language, int(count), corpus.sentences_only):  # type: ignore[attr-defined]
+        for phrase in sentences(hub.texts(), int(count), corpus.sentences_only):  # type: ignore[attr-defined]
             _tell({"text": phrase})
         _tell({"end": True})
     except StentorError as error:

@@ -107,7 +107,7 @@ def test_turns_at_rates_without_whole_blocks(rate):
     turns = Turns(rate, TurnDetection(), 0.0, EnergyDetector(6))
     parts = [part for part, _ in turns.split(audio)]
     assert parts.count("begin") == parts.count("end") == 1
-    assert turns.seconds + len(turns.rest()) / rate == pytest.approx(len(audio) / rate)
+    assert turns.seconds + len(turns.rest) / rate == pytest.approx(len(audio) / rate)
 
 
 def test_a_commit_that_comes_too_early_changes_nothing(live):

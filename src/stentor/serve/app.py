@@ -36,7 +36,8 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.registry.start()
+        for worker in service.registry.workers:
+            worker.start()
         try:
             yield
         finally:

@@ -134,14 +134,6 @@ class Registry:
     def workers(self) -> list[Worker]:
         return [worker for served in self.models.values() for worker in served.workers]
 
-    def start(self) -> None:
-        for worker in self.workers:
-            worker.start()
-
-    def stop(self) -> None:
-        for worker in self.workers:
-            worker.stop()
-
 
 def load_models(
     runs: Sequence[str],
@@ -171,7 +163,7 @@ def load_models(
             continue
         copies = _copies(path, [*devices], weights)
         # On a CPU a batch takes seconds: short requests have a worker that no long one holds.
-        spare = len(copies) > 1 and _on_cpu(copies[0]) and policy == "fair"
+        spare = len(copies) > 1 and _device(copies[0]).type == "cpu" and policy == "fair"
         queue = JobQueue(batch_seconds or BATCH, policy, len(copies) - 1 if spare else math.inf)
         models[path] = ServedModel(name, queue, [Worker(name, model, queue, str(_device(model))) for model in copies])
     if diarizer is not None:
@@ -189,13 +181,9 @@ def _copies(path: str, devices: list[str], weights: dict[str, list[Any]]) -> lis
     for device in devices:
         copies.append(load(path, device))
         share_weights(copies[-1].bundle.model, weights)
-    if devices == ["auto"] and _on_cpu(copies[0]) and not isinstance(copies[0].task, Diarize):
+    if devices == ["auto"] and _device(copies[0]).type == "cpu" and not isinstance(copies[0].task, Diarize):
         copies += _copies(path, ["cpu"], weights)
     return copies
-
-
-def _on_cpu(model: Model) -> bool:
-    return _device(model).type == "cpu"
 
 
 def _device(model: Model) -> Any:

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from stentor.audio.encoder import Encoder
-from stentor.errors import ConfigError, DataError, StentorError
+from stentor.errors import ConfigError, DataError
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan
 from stentor.inference.speak.utterance import LEAST_SPEED, MOST_SPEED, Utterance
 from stentor.inference.speak.voice import VOICES, describe_voice, join_names
@@ -108,12 +108,9 @@ async def planned(service: Service, served: ServedModel, form: SpeechForm) -> Sp
         with codec:  # it checks a voice once
             return speaker.plan(speaker.prepare(utterance), early=form.stream_format is not None)
 
-    try:
+    fields = {"instruct": "instructions", "voice": "voice", "language": "language"}
+    with blaming("input", fields, speaker.voices):
         return await asyncio.wait_for(asyncio.to_thread(plan), service.limits.least_time)
-    except StentorError as error:
-        message = str(error).replace(f"{speaker.voices}/", "")
-        fields = {"instruct": "instructions", "voice": "voice", "language": "language"}
-        raise ApiError(400, message, next((f for word, f in fields.items() if word in message), "input")) from None
 
 
 class SpeechInProgress:

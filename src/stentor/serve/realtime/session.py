@@ -231,7 +231,7 @@ class Session:
                 await self._close_item(self.item)
 
     async def _commit(self, event: dict[str, Any]) -> None:
-        rest = np.zeros(0, np.float32) if self._turns is None else self._turns.rest()
+        rest = np.zeros(0, np.float32) if self._turns is None else self._turns.rest
         seconds = 0.0 if self.item is None else self.item.seconds + len(rest) / self._rate
         if self.item is None or seconds < SHORTEST:
             message = f"The audio buffer has {1000 * seconds:.0f} ms: at least {1000 * SHORTEST:.0f} ms are an item."
@@ -298,14 +298,15 @@ class Turns:
         self._block = round(BLOCK / FRAME) * self._endpointer.hop
         before = math.ceil((vad.prefix_padding_ms / 1000 + ONSET) / BLOCK)
         self._before: deque[np.ndarray] = deque(maxlen=before)
-        self._rest = np.zeros(0, np.float32)
+        self.rest = np.zeros(0, np.float32)
+        """What is less than a block."""
         self._speaking = False
 
     def split(self, samples: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
         """Float32 [samples] in blocks, each with what it is; `begin` has what came just before as well."""
-        self._rest = np.concatenate([self._rest, samples])
-        while len(self._rest) >= self._block:
-            block, self._rest = self._rest[: self._block], self._rest[self._block :]
+        self.rest = np.concatenate([self.rest, samples])
+        while len(self.rest) >= self._block:
+            block, self.rest = self.rest[: self._block], self.rest[self._block :]
             self.seconds += self._block / self._rate  # not BLOCK: of some rates it is not a whole number of samples
             ended = self._endpointer.add(block)
             if self._speaking:
@@ -318,10 +319,6 @@ class Turns:
                 block = np.concatenate(self._before)
                 self._before.clear()
             yield "begin" if self._speaking else "silence", block
-
-    def rest(self) -> np.ndarray:
-        """What is less than a block."""
-        return self._rest
 
 
 _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {

@@ -23,6 +23,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from stentor.data.outliers import unspaced
 from stentor.errors import ConfigError, DataError, StentorError, without_secrets
 from stentor.sources.base import Source
 from stentor.sources.hub_presets import PRESETS, Preset
@@ -239,17 +240,10 @@ def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[
     command = [sys.executable, "-m", "stentor.studio.dataset.prompts", source, language, str(count)]
     # A request that hangs is given up before the whole is.
     waits = {"HF_HUB_ETAG_TIMEOUT": "8", "HF_HUB_DOWNLOAD_TIMEOUT": "8", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    env = {**os.environ, **waits, "PYTHONSAFEPATH": "1"}
     try:
-        said = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=limit,
-            env={**os.environ, **waits, "PYTHONSAFEPATH": "1"},
-            start_new_session=True,
-            check=False,
-        ).stdout
+        said = subprocess.run(command, timeout=limit, env=env, start_new_session=True, check=False, **pipes).stdout
     except subprocess.TimeoutExpired as late:
         said = late.stdout or b""
     rows = [json.loads(line) for line in said[: said.rfind(b"\n") + 1].splitlines()]
@@ -281,9 +275,9 @@ def readable(text: str, sentences_only: bool = False) -> str | None:
     that everybody reads otherwise, and, with `sentences_only`, not a complete sentence."""
     text = clean_text(text).strip("\"'“”„«» ")
     spaced = 8 <= len(text) <= 160 and 3 <= len(text.split()) <= 20
-    if not (5 <= len(text) <= 60 if _unspaced(text) else spaced):
+    if not (5 <= len(text) <= 60 if unspaced(text) else spaced):
         return None
-    marks = any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not _unspaced(c)) or c in HIDDEN for c in text)
+    marks = any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not unspaced(c)) or c in HIDDEN for c in text)
     letters = sum(c.isalpha() or unicodedata.category(c)[0] == "M" for c in text)
     shouted = text.upper() == text and text.lower() != text
     cut = text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"
@@ -296,31 +290,24 @@ def plain(text: str) -> str:
     return re.sub(r"[\W_]+", " ", text.casefold()).strip() or text
 
 
-def _unspaced(text: str) -> bool:
-    """Whether it is written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese)."""
-    names = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
-    letter = next((c for c in text if c.isalpha()), "a")
-    return unicodedata.name(letter, "").startswith(names)
-
-
 def main(source: str, language: str, count: str) -> None:
     """What the process does."""
     corpus = CORPORA[source]
+
+    def tell(row: dict[str, Any]) -> None:
+        print(json.dumps(row), flush=True)
+
     try:
         hub = Source.model_validate(
             {"type": "hub", "preset": corpus.preset, "subset": corpus.subset, "language": language, "stream": True}
         )
         for phrase in sentences(hub.texts(), int(count), corpus.sentences_only):  # type: ignore[attr-defined]
-            _tell({"text": phrase})
-        _tell({"end": True})
+            tell({"text": phrase})
+        tell({"end": True})
     except StentorError as error:
-        _tell({"error": str(error)})
+        tell({"error": str(error)})
     except Exception as error:  # of a library: one sentence, never a traceback
-        _tell({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
-
-
-def _tell(row: dict[str, object]) -> None:
-    print(json.dumps(row), flush=True)
+        tell({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
 
 
 if __name__ == "__main__":

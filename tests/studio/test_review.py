@@ -178,12 +178,8 @@ def test_recordings_change_sides(client, dataset, ids):
     assert answer["moved"] == [one] and answer["row"]["side"] == "held_out" and answer["divided"]["held_out"] == 3
     lines = (dataset.folder / "held_out.jsonl").read_text().splitlines()
     assert {json.loads(line)["id"] for line in lines} == {*held, one}
-    for fields in (
-        {"id": one, "side": "elsewhere"},
-        {"id": ids[2], "side": "train"},
-        {"id": "nobody", "side": "train"},
-    ):
-        assert post(client, "move", **fields).status_code == 400
+    for id, side in ((one, "elsewhere"), (ids[2], "train"), ("nobody", "train")):
+        assert post(client, "move", id=id, side=side).status_code == 400
 
 
 def test_records_by_hand_are_told_and_never_trained_on(client, dataset, ids):

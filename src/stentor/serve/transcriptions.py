@@ -118,52 +118,6 @@ class TranscriptionForm(TranslationForm):
     def speakers(self) -> bool:
         return self.response_format == "diarized_json"
 
-    def check(self, served: ServedModel, service: Service) -> None:
-        """Raises ApiError for what the model cannot do."""
-        if self.words and not served.model.knows_times:
-            message = f"{self.model} knows no word times: ask for segments, or serve a model of the task words."
-            raise ApiError(400, message, "timestamp_granularities")
-        if self.speakers and service.registry.diarizer is None and not served.says_who:
-            message = "This server tells no speakers apart: start it with --diarizer RUN."
-            raise ApiError(400, message, "response_format")
-        if self.speakers and self.known_speaker_names and served.says_who:
-            message = f"{self.model} says itself who speaks, and knows nobody by a reference."
-            raise ApiError(400, message, "known_speaker_references")
-
-
-def transcriber(
-    service: Service, served: ServedModel, form: TranscriptionForm, translate: bool = False, diarizer: Any = None
-) -> Transcriber:
-    """What transcribes as a form asks. Raises ApiError for what the model cannot do."""
-    form.check(served, service)
-    places = served.model.bundle.family.decoding_options()
-    as_context = "context" in places and "prompt" not in places
-    vad = form.chunking_strategy if isinstance(form.chunking_strategy, ServerVad) else ServerVad(type="server_vad")
-    options = DecodingOptions(
-        language=form.language or next(iter(form.languages), None),
-        words=form.words,
-        translate=translate or None,
-        context=form.prompt if as_context else None,
-        prompt=None if as_context else form.prompt,
-        hotwords=form.keywords,
-        temperature=form.temperature or None,
-        min_silence=None if vad.silence_duration_ms is None else vad.silence_duration_ms / 1000,
-        speech_pad=None if vad.prefix_padding_ms is None else vad.prefix_padding_ms / 1000,
-    )
-    sent = {"temperature": options.temperature, "hotwords": options.hotwords, "prompt": options.prompt}
-    fields = {"temperature": "temperature", "hotwords": "keywords", "prompt": "prompt"}
-    with blaming(None, {option: field for option, field in fields.items() if sent[option]}):
-        return Transcriber(
-            served.model.bundle,
-            served.model.for_transcription(),
-            options,
-            served.name,
-            diarizer,
-            tokens=bool(form.include),
-            detector=service.detector if vad.threshold is None else service.detector_at(vad.threshold),
-            on_warning=lambda sentence: None,  # it may quote the request
-        )
-
 
 @router.post("/v1/audio/transcriptions", openapi_extra=form_schema(TranscriptionForm), responses=STREAMED)
 async def transcriptions(request: Request, upload: Upload) -> Response:
@@ -183,7 +137,8 @@ async def _answer(request: Request, upload: Form, kind: type[TranslationForm]) -
 
 
 class _TranscriptionRequest:
-    """One request: its fields, its file and its model."""
+    """One request: its fields, its file, its model and what transcribes as they ask. Raises ApiError for what the model
+    cannot do."""
 
     def __init__(self, service: Service, upload: Form, kind: type[TranslationForm]):
         self.service = service
@@ -193,7 +148,52 @@ class _TranscriptionRequest:
         self.known = self.fields.known_speaker_names
         self.served: ServedModel = service.model(self.fields.model, "transcribe")
         self.recording = service.recording(upload, self.served.model.bundle.processor.sample_rate)
-        self.transcriber = transcriber(service, self.served, self.fields, kind is TranslationForm, self._diarizer())
+        self._check()
+        self.transcriber = self._transcriber(translate=kind is TranslationForm)
+
+    def _check(self) -> None:
+        """Raises ApiError for what the model cannot do."""
+        name, says_who, speakers = self.fields.model, self.served.says_who, self.fields.speakers
+        if self.fields.words and not self.served.model.knows_times:
+            message = f"{name} knows no word times: ask for segments, or serve a model of the task words."
+            raise ApiError(400, message, "timestamp_granularities")
+        if speakers and self.service.registry.diarizer is None and not says_who:
+            message = "This server tells no speakers apart: start it with --diarizer RUN."
+            raise ApiError(400, message, "response_format")
+        if speakers and self.known and says_who:
+            message = f"{name} says itself who speaks, and knows nobody by a reference."
+            raise ApiError(400, message, "known_speaker_references")
+
+    def _transcriber(self, translate: bool) -> Transcriber:
+        form, bundle, vad = self.fields, self.served.model.bundle, self.fields.chunking_strategy
+        places = bundle.family.decoding_options()
+        as_context = "context" in places and "prompt" not in places
+        vad = vad if isinstance(vad, ServerVad) else ServerVad(type="server_vad")
+        options = DecodingOptions(
+            language=form.language or next(iter(form.languages), None),
+            words=form.words,
+            translate=translate or None,
+            context=form.prompt if as_context else None,
+            prompt=None if as_context else form.prompt,
+            hotwords=form.keywords,
+            temperature=form.temperature or None,
+            min_silence=None if vad.silence_duration_ms is None else vad.silence_duration_ms / 1000,
+            speech_pad=None if vad.prefix_padding_ms is None else vad.prefix_padding_ms / 1000,
+        )
+        sent = {"temperature": options.temperature, "hotwords": options.hotwords, "prompt": options.prompt}
+        fields = {"temperature": "temperature", "hotwords": "keywords", "prompt": "prompt"}
+        find_speech = self.service.detector if vad.threshold is None else self.service.detector_at(vad.threshold)
+        with blaming(None, {option: field for option, field in fields.items() if sent[option]}):
+            return Transcriber(
+                bundle,
+                self.served.model.for_transcription(),
+                options,
+                self.served.name,
+                self._diarizer(),
+                tokens=bool(form.include),
+                detector=find_speech,
+                on_warning=lambda sentence: None,  # it may quote the request
+            )
 
     def _diarizer(self) -> Diarizer | None:
         """What says who speaks, with the names that the request knows."""

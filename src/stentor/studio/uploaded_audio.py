@@ -8,8 +8,8 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ LONGEST = 4 * 3600.0
 MOST_CHANNELS = 8
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(NamedTuple):
     """A file that a browser sent: where it lies, and what it was called there."""
 
     path: Path

@@ -1,15 +1,7 @@
 """Files that a browser sends: into the person's own folder piece by piece, then into a data set.
 
-    PUT  /studio/upload/BATCH/NUMBER?name=   one file, into tmp/upload-BATCH/
-    POST /studio/take/DATASET                those of a batch, with their transcripts: answers lines of JSON as it goes
-    GET  /studio/long/DATASET                long recordings that are being split, and the models for it
-    POST /studio/long/DATASET                split those of a batch
-    POST /studio/long/DATASET/ID/WHAT        stop, go-on, forget
-    GET  /studio/phrases/DATASET             which phrases are read, and which there are
-    POST /studio/phrases/DATASET             read others
-
-What page/upload.mjs and page/phrases.mjs talk to. A batch is named by the page (16 hexadecimal digits), and its files
-are numbered: no name that a browser sends becomes part of a path.
+The routes (`ROUTES`, below) that page/upload.mjs and page/phrases.mjs talk to. A batch is named by the page (16
+hexadecimal digits), and its files are numbered: no name that a browser sends becomes part of a path.
 """
 
 import base64

@@ -138,7 +138,8 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
             if record.get("text") != text:
                 record = dataset.edit(record["id"], text=text)
             rows.records[key] = record
-            levels_by_row[key] = {"version": _version(record), "mark": mark, **_levels_json(measured)}
+            figures = {"level": round(measured.level, 1), "peak": round(measured.peak, 1), "remarks": measured.remarks}
+            levels_by_row[key] = {"version": _version(record), "mark": mark, **figures}
             _mapping(rows.notes, "texts").pop(key, None)
     replaced = not again and old is not None and _version(old) != query.get("replaces")
     return {"row": rows.row(key), "replaced": replaced, **rows.progress()}
@@ -222,7 +223,7 @@ def _decoded(projects: Projects, data: bytes) -> tuple[Any, int]:
     except AudioError as error:
         # A microphone that is muted gives zeros, which no reader of ours takes.
         if error.reason == "silent":
-            raise AudioError(Remark("silent", {"level": Levels.level}).sentence, "silent") from None
+            raise AudioError(Remark("silent", {"level": Levels().level}).sentence, "silent") from None
         raise
     finally:
         path.unlink(missing_ok=True)
@@ -262,14 +263,6 @@ def _mapping(notes: dict[str, Any], name: str) -> dict[str, Any]:
 def _version(record: Record) -> str:
     """Changes with each take of a record."""
     return str(record["audio_path"]).rpartition("/")[2]
-
-
-def _levels_json(levels: Levels) -> dict[str, Any]:
-    return {
-        "level": round(levels.level, 1),
-        "peak": round(levels.peak, 1),
-        "remarks": [[remark.key, remark.values] for remark in levels.remarks],
-    }
 
 
 def _sentences(remarks: list[Any]) -> list[dict[str, str]]:

@@ -1,6 +1,7 @@
 """Recording quality: levels, and a sentence for each thing that is wrong, while the recording can be made again."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +30,7 @@ REMARKS = ("empty", "silent", "short", "long", "clipped", "quiet", "noise", "no_
 """What can be wrong; texts.yaml has a sentence `heard_...` for each."""
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(NamedTuple):
     """One thing that is wrong: one of `REMARKS`, the figures in its sentence, and the sentence."""
 
     key: str
@@ -41,8 +41,7 @@ class Remark:
         return say(f"heard_{self.key}", **self.values)
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(NamedTuple):
     """Figures of one recording for a level meter, and what is wrong with it."""
 
     seconds: float = 0.0
@@ -55,7 +54,7 @@ class Levels:
     above: float = 0.0
     """dB between the loud (95th percentile) and the quiet frames (5th): also in words read without a pause there are
     closures of stops, in which the background is heard."""
-    remarks: list[Remark] = field(default_factory=list)
+    remarks: Sequence[Remark] = ()
 
 
 def listen(audio: np.ndarray, rate: int) -> Levels:

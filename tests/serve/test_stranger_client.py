@@ -17,6 +17,7 @@ from openai.types.audio import (
     Translation,
     TranslationVerbose,
 )
+from realtime import until
 
 HEARD = {"json": Transcription, "verbose_json": TranscriptionVerbose, "diarized_json": TranscriptionDiarized}
 TRANSLATED = {"json": Translation, "verbose_json": TranslationVerbose}
@@ -133,11 +134,10 @@ def test_classes_of_errors(serve, export, tone, monkeypatch):
 
     passed, model = threading.Event(), server.service.registry.models["model"].model.bundle.model
     real = model.generate
-    monkeypatch.setattr(model, "generate", lambda *a, **k: passed.wait() and real(*a, **k))
+    monkeypatch.setattr(model, "generate", lambda *a, **k: passed.wait(20) and real(*a, **k))
     waiting = threading.Thread(target=create, kwargs={"file": path, "model": "model"})
     waiting.start()
-    while not server.service.active:
-        pass
+    until(lambda: server.service.active)
     error = refused(openai.RateLimitError, 429)
     assert int(error.response.headers["retry-after"]) >= 1 and error.type == "rate_limit_error"
     passed.set()

@@ -97,7 +97,7 @@ def decoded(name: str, data: bytes) -> str:
     return text
 
 
-def lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
+def plain_lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
     """A line for each recording; `name<tab>text`, `name|text` (LJSpeech) or `name text` (Kaldi) where every line has
     it, with a name that ends like an audio file or holds no space, or, before a space, that is a recording's."""
     lines = [(n, line.strip()) for n, line in enumerate(lines_of(text), 1) if line.strip()]
@@ -120,7 +120,7 @@ def lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
         yield TranscriptEntry(line, where=f"{name}:{n}")
 
 
-def table(name: str, text: str) -> ParsedEntries:
+def table_rows(name: str, text: str) -> ParsedEntries:
     first, _, rest = text.partition("\n")
     before = 0
     if re.fullmatch(r"sep=.\r?", first.lower()):  # what Excel puts in front
@@ -352,15 +352,15 @@ def _tokens(text: str) -> Iterator[tuple[int, str | float]]:
 
 
 READERS: dict[str, Callable[[str, str], ParsedEntries]] = {
-    "csv": table,
-    "tsv": table,
+    "csv": table_rows,
+    "tsv": table_rows,
     "jsonl": json_lines,
     "json": json_document,
     "srt": subtitles,
     "vtt": subtitles,
     "textgrid": textgrid,
 }
-"""Readers of (name, text) by the ending of a name; all other text is `lines`."""
+"""Readers of (name, text) by the ending of a name; all other text is `plain_lines`."""
 
 
 def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:

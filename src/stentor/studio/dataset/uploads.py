@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
-from stentor.studio.dataset.transcript_formats import READERS, TranscriptEntry, decoded, key, lines, stem
+from stentor.studio.dataset.transcript_formats import READERS, TranscriptEntry, decoded, key, plain_lines, stem
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import Record, clean_text
 from stentor.studio.phrases import checked_language
@@ -204,7 +204,7 @@ def parse(name: str, data: bytes, audio: Sequence[str] = ()) -> list[TranscriptE
     text = decoded(name, data)
     if text.count("\n") + text.count("\r") > MOST_LINES:
         raise ConfigError(f"{name} has more than {MOST_LINES} lines: split it.")
-    entries_of = READERS.get(ending) or partial(lines, stems={key(a) for a in audio})
+    entries_of = READERS.get(ending) or partial(plain_lines, stems={key(a) for a in audio})
     problems: list[str] = []
     entries = []
     for entry in entries_of(name, text):

@@ -82,10 +82,15 @@ def form(audio: bytes, name: str, fields: dict[str, str]) -> bytes:
     return b"".join(parts) + audio + b"\r\n--x--\r\n"
 
 
+def body(audio: bytes, **fields: str) -> tuple[bytes, dict[str, str]]:
+    """A form for http.client, and its headers."""
+    return form(audio, "a.wav", fields), {"content-type": "multipart/form-data; boundary=x"}
+
+
 def request(audio: bytes, name: str = "a.wav", path: str = "transcriptions", **fields: str) -> Upload:
     """One that nothing is wrong with."""
-    body = form(audio, name, {"model": "model", **fields})
-    return Upload(head(len(body), path), body, name)
+    sent = form(audio, name, {"model": "model", **fields})
+    return Upload(head(len(sent), path), sent, name)
 
 
 def head(length: int, path: str = "transcriptions", kind: str = "multipart/form-data; boundary=x") -> bytes:

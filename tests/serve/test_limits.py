@@ -1,43 +1,16 @@
 """What a server refuses, and what is left when a client goes or the server stops."""
 
 import http.client
-import socket
 import threading
 from urllib.parse import urlsplit
 
 import openai
 import pytest
-from damaged import form
-from realtime import until
+from damaged import body
 
 from stentor.errors import ConfigError
 
 KEYS = ("a-key-of-sixteen-characters", "another-key-of-the-server")
-
-
-def body(audio: bytes, **fields: str) -> tuple[bytes, dict[str, str]]:
-    return form(audio, "a.wav", fields), {"content-type": "multipart/form-data; boundary=x"}
-
-
-@pytest.fixture
-def gated(talks, monkeypatch):
-    """A server whose model waits for `release` in its batches; `entered` says that it does."""
-    served = talks.service.registry.models["model"]
-    monkeypatch.setattr(served.queue, "batch_seconds", 30.0)
-    talks.entered, talks.release, talks.windows = threading.Event(), threading.Event(), []
-    task = type(served.model.task)
-    predict = task.predict
-
-    def waiting(self, bundle, examples, **options):
-        talks.windows.append(len(examples))
-        talks.entered.set()
-        assert talks.release.wait(30)
-        return predict(self, bundle, examples, **options)
-
-    monkeypatch.setattr(task, "predict", waiting)
-    yield talks
-    talks.release.set()
-    until(lambda: talks.service.active == 0 and not len(served.queue))
 
 
 def test_keys(export, serve, tone):
@@ -109,33 +82,6 @@ def test_a_crash_of_the_codec_is_one_refusal(talks, tone, monkeypatch):
     with pytest.raises(openai.BadRequestError, match="decoding it failed"):
         talks.client.audio.transcriptions.create(file=path, model="model")
     assert talks.client.audio.transcriptions.create(file=path, model="model").text == "level 10"
-
-
-def test_a_client_that_goes_frees_its_place(gated, tone):
-    path = tone("long.wav", *[part for _ in range(4) for part in ((20, -10), (3, None))])
-    url = urlsplit(gated.url)
-    connection = http.client.HTTPConnection(url.hostname, url.port)
-    content, headers = body(path.read_bytes(), model="model")
-    connection.request("POST", "/v1/audio/transcriptions", content, headers)
-    assert gated.entered.wait(30)
-    queue = gated.service.registry.models["model"].queue
-    assert len(queue) == 1 and gated.service.active == 1
-    connection.sock.shutdown(socket.SHUT_RDWR)
-    connection.close()
-    until(lambda: gated.service.active == 0)
-    assert len(queue) == 0
-    gated.release.set()
-    answer = gated.client.audio.transcriptions.create(file=tone("a.wav", (2, -20)), model="model")
-    assert answer.text == "level 20" and len(gated.windows) == 2
-
-
-def test_a_stream_that_is_left_frees_its_place(gated, tone):
-    path = tone("long.wav", *[part for _ in range(4) for part in ((20, -10), (3, None))])
-    stream = gated.client.audio.transcriptions.create(file=path, model="model", stream=True)
-    assert gated.entered.wait(30) and gated.service.active == 1
-    stream.close()
-    until(lambda: gated.service.active == 0)
-    assert len(gated.service.registry.models["model"].queue) == 0
 
 
 def asked(gated, path):

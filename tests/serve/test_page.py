@@ -40,8 +40,9 @@ def test_the_page_needs_nothing_from_elsewhere():
     assert page.headers["content-type"].startswith("text/html")
     assert set(re.findall(r"(?:src|href|fetch\()[=\s]*[\"']([^\"']*)", page.text)) == {"data:,", "openapi.json"}
     assert "://" not in page.text
-    speed = forms["application/json"]["schema"]["properties"]["speed"]
-    assert (speed["minimum"], speed["maximum"]) == (0.25, 4.0)
+    schema = forms["application/json"]["schema"]
+    speed = schema["properties"]["speed"]
+    assert schema["required"] == ["model", "input"] and (speed["minimum"], speed["maximum"]) == (0.25, 4.0)
 
 
 @pytest.mark.browser

@@ -19,6 +19,8 @@ from typing import Any
 
 from stentor.errors import DataError
 
+MOST_PROBLEMS = 20
+"""Mistakes of a file that are reported."""
 _KEYS = {
     "text": ("text", "transcript", "transcription", "sentence", "normalized_text"),
     "file": ("audio_path", "audio", "file", "filename", "file_name", "path", "wav", "id"),
@@ -370,5 +372,5 @@ def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:
         return None
     rows = list(READERS[ending](name, text))
     if problems := [m for m in rows if isinstance(m, str)]:
-        raise DataError("\n".join(problems[:20]))
+        raise DataError("\n".join(problems[:MOST_PROBLEMS]))
     return [(int(e.where.rpartition(":")[2]), e.text) for e in rows if isinstance(e, TranscriptEntry)]

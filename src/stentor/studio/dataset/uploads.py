@@ -11,7 +11,15 @@ from functools import partial
 from typing import Any
 
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
-from stentor.studio.dataset.transcript_formats import READERS, TranscriptEntry, decoded, key, plain_lines, stem
+from stentor.studio.dataset.transcript_formats import (
+    MOST_PROBLEMS,
+    READERS,
+    TranscriptEntry,
+    decoded,
+    key,
+    plain_lines,
+    stem,
+)
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import Record, clean_text
 from stentor.studio.phrases import checked_language
@@ -21,7 +29,6 @@ MOST_TEXT = 20 * 2**20
 """Bytes of the largest transcript file."""
 MOST_LINES = 1_000_000
 """Lines of the longest transcript file."""
-MOST_PROBLEMS = 20
 TRANSCRIPTS = ("txt", "lab", *READERS)
 """Endings of the transcripts that are read."""
 MOST_FILES = 2000

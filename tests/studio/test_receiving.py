@@ -152,7 +152,8 @@ def test_a_long_recording_by_a_model(client, voices, lecture, monkeypatch):
     """The detached process's own function, called here; a model that writes a word."""
     launched = []
     monkeypatch.setattr(detached, "launch", lambda folder, command, lock, cwd: launched.append((folder, command)))
-    monkeypatch.setattr(long_recordings, "drafters", lambda projects: [("nobody", ""), ("Tiny", "whisper_tiny")])
+    models = {"": ("nobody", None), "whisper_tiny": ("Tiny", "openai/whisper-tiny")}
+    monkeypatch.setattr(long_recordings, "writers", lambda projects: models)
     put(client, 0, "lecture.wav", lecture.path.read_bytes())
     put(client, 1, "broken.wav", b"no audio")
     asked = {"batch": BATCH, "model": "whisper_tiny", "speaker": "L"}

@@ -43,7 +43,7 @@ def ids(dataset):
 def settled(dataset):
     """What is found when all were heard."""
     for _ in range(600):
-        if (checked_set := checked(dataset)).measured == len(checked_set.rows):
+        if (checked_set := checked(dataset)).figures["measured"] == len(checked_set.rows):
             return checked_set
         time.sleep(0.05)
     raise AssertionError("the recordings were not heard")
@@ -94,13 +94,13 @@ def test_a_file_is_heard_once(dataset, ids, monkeypatch):
     monkeypatch.setattr(review, "measure_file", lambda *args: measured.append(args[0].name) or measure(*args))
     review._known.clear()  # as after a restart
     dataset.edit(ids[0], text="another")
-    assert settled(dataset).kinds["clipped"] == 1 and not measured
+    assert settled(dataset).figures["kinds"]["clipped"] == 1 and not measured
     new = dataset.redo(ids[0], speech(seed=77), RATE)
-    assert "clipped" not in settled(dataset).kinds and measured == [dataset.audio(new).name]
+    assert "clipped" not in settled(dataset).figures["kinds"] and measured == [dataset.audio(new).name]
     # A file of measures that was damaged is made again.
     (dataset.folder / review.SOUNDS).write_text('[1, 2]\n{"x"\n')
     review._known.clear()
-    assert settled(dataset).kinds["quiet"] == 1 and len(measured) == 11
+    assert settled(dataset).figures["kinds"]["quiet"] == 1 and len(measured) == 11
 
 
 def test_texts_are_corrected_and_drafts_confirmed(client, dataset, ids):

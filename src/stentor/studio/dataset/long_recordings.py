@@ -8,6 +8,7 @@
 Each piece is in the data set as soon as it is written down. After whatever ended it, `go_on` begins where it was.
 """
 
+import contextlib
 import re
 import shutil
 import sys
@@ -34,7 +35,6 @@ from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprin
 
 NOBODY = ""
 """Choice of a model: none, a person writes the texts."""
-FOLDER = "folder:"
 MOST_REFUSED = 200
 """Sentences that are kept about what was not taken."""
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
@@ -48,32 +48,20 @@ Draft = Callable[[np.ndarray, int], str]
 """The transcript of float32 mono [samples] at a rate in Hz."""
 
 
-def drafters(projects: Projects) -> list[tuple[str, str]]:
-    """(label, choice) of what can write first texts: nobody, the person's runs, the folders that this studio was given,
-    and the pretrained models of the catalogue."""
-    rows = [(say("long_nobody"), NOBODY)]
+def writers(projects: Projects) -> dict[str, tuple[str, str | None]]:
+    """Label and model (folder or Hub id) of what can write first texts, by the choice that a page sends: nobody, the
+    person's runs, the folders that this studio was given, and the pretrained models of the catalogue."""
+    found: dict[str, tuple[str, str | None]] = {NOBODY: (say("long_nobody"), None)}
     for name in try_model.runs(projects):
-        try:
-            if try_model.trial(projects, name).task in ("transcribe", "words"):
-                rows.append((say("long_run", name=name), RUN + name))
-        except StentorError:  # it has another task
-            continue
-    rows += [(folder.name, FOLDER + str(i)) for i, folder in enumerate(_folders(projects))]
-    listed = (m for m in known().values() if "transcribe" in m.tasks and m.download is not None)
-    return rows + [(title_now(model), model.name) for model in listed if model.run["model"].get("from")]
-
-
-def source_of(projects: Projects, choice: str) -> str | None:
-    """Folder or Hub id of the model of a choice; None for nobody. Raises ConfigError for what is not on the list."""
-    if choice not in [key for _, key in drafters(projects)]:
-        raise ConfigError(say("no_model", name=str(choice)[:80]))
-    if choice == NOBODY:
-        return None
-    if choice.startswith(RUN):
-        return str(try_model.trial(projects, choice.removeprefix(RUN)).export)
-    if choice.startswith(FOLDER):
-        return str(_folders(projects)[int(choice.removeprefix(FOLDER))])
-    return str(known()[choice].run["model"]["from"])
+        with contextlib.suppress(StentorError):  # it has another task
+            if (trial := try_model.trial(projects, name)).task in ("transcribe", "words"):
+                found[RUN + name] = say("long_run", name=name), str(trial.export)
+    for number, folder in enumerate(_folders(projects)):
+        found[f"folder:{number}"] = folder.name, str(folder)
+    for model in known().values():
+        if "transcribe" in model.tasks and model.download is not None and (source := model.run["model"].get("from")):
+            found[model.name] = title_now(model), str(source)
+    return found
 
 
 def start(
@@ -92,7 +80,9 @@ def start(
     if not files:
         raise ConfigError(say("long_none"))
     name = projects.dataset(dataset).name
-    source = source_of(projects, choice)
+    models = writers(projects)
+    if choice not in models:
+        raise ConfigError(say("no_model", name=str(choice)[:80]))
     if any(work["state"] == "running" for work in works(projects)):
         raise ConfigError(say("long_busy"))
     id = new_id()
@@ -105,7 +95,7 @@ def start(
         asked = {
             "dataset": name,
             "names": [shown(f.name) for f in files],
-            "model": source,
+            "model": models[choice][1],
             "language": language,
             "speaker": speaker,
             "created": time.time(),

@@ -133,7 +133,8 @@ def long(request: Request, projects: Projects) -> dict[str, Any]:
     dataset = dataset_of(request, projects)
     answer: dict[str, Any] = {"works": long_recordings.works(projects, dataset.name)}
     if "models" in request.query_params:
-        answer["models"] = [{"label": text, "choice": choice} for text, choice in long_recordings.drafters(projects)]
+        models = long_recordings.writers(projects)
+        answer["models"] = [{"label": text, "choice": choice} for choice, (text, _) in models.items()]
     return answer
 
 

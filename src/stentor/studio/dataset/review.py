@@ -64,15 +64,10 @@ class DatasetFindings:
     rows: dict[str, dict[str, Any]]
     """By id, what is wrong first: `id number text seconds speaker language draft confidence side remarks measured`, as
     JSON."""
-    measured: int
-    """Recordings that were heard so far; remarks on the others are to come."""
-    kinds: dict[str, int]
-    """How many recordings each kind of remark was made on."""
-    hours: float
-    speakers: int
-    languages: int
-    divided: dict[str, Any] | None
-    """`share by train held_out` of the division; None before the first."""
+    figures: dict[str, Any]
+    """As JSON: `measured`, recordings that were heard so far (remarks on the others are to come), `hours`, numbers of
+    `speakers` and `languages`, of recordings by the `kinds` of their remarks, and `share by train held_out` of the
+    division in `divided` (null before the first)."""
 
     def chosen(self, show: str = "all", find: str = "") -> list[str]:
         """Ids of the rows to show: `all remarks unsure drafts no_text train held_out` or a kind of remark, and with the
@@ -266,17 +261,16 @@ def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
     order = sorted(rows, key=lambda id: (worst.get(id, last), bool(rows[id]["text"]), not rows[id]["draft"]))
     share, by = dataset.division()
     counts = Counter(sides.values())
-    return DatasetFindings(
-        rows={id: rows[id] for id in order},
-        measured=len(items) - left,
-        kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]},
-        hours=sum(row["seconds"] for row in rows.values()) / 3600,
-        speakers=len({row["speaker"] for row in rows.values()} - {""}),
-        languages=len({row["language"] for row in rows.values()} - {""}),
-        divided={"share": share, "by": by, **{side: counts[side] for side in train_test_split.SIDES}}
-        if sides
-        else None,
-    )
+    division = {"share": share, "by": by, **{side: counts[side] for side in train_test_split.SIDES}}
+    figures = {
+        "measured": len(items) - left,
+        "hours": sum(row["seconds"] for row in rows.values()) / 3600,
+        "speakers": len({row["speaker"] for row in rows.values()} - {""}),
+        "languages": len({row["language"] for row in rows.values()} - {""}),
+        "kinds": {kind: kinds[kind] for kind in KINDS if kinds[kind]},
+        "divided": division if sides else None,
+    }
+    return DatasetFindings({id: rows[id] for id in order}, figures)
 
 
 def overview(request: Request, projects: Projects) -> dict[str, Any]:
@@ -341,9 +335,8 @@ def removed(request: Request, projects: Projects) -> dict[str, Any]:
 
 
 def _figures(dataset: DataSet, findings: DatasetFindings) -> dict[str, Any]:
-    names = ("measured", "hours", "speakers", "languages", "kinds", "divided")
-    figures = {name: getattr(findings, name) for name in names}
-    return {**figures, "total": len(findings.rows), "counts": findings.counts(), "removed": len(dataset.removed())}
+    more = {"total": len(findings.rows), "counts": findings.counts(), "removed": len(dataset.removed())}
+    return {**findings.figures, **more}
 
 
 def _row(dataset: DataSet, id: str) -> dict[str, Any]:

@@ -50,7 +50,11 @@ class PhraseRows:
         self.records = {str(r["prompt"]): r for r in dataset.records() if r.get("prompt")}
         self.notes = read_json(dataset.folder / "rows.json")
         """Beside the manifest: `shown`, edited `texts` of rows that are not recorded, and what was `heard` in takes
-        (nothing of it is trained on)."""
+        (nothing of it is trained on). A part that is damaged is made again."""
+        for part in ("texts", "heard"):
+            if not isinstance(self.notes.get(part), dict):
+                self.notes[part] = {}
+        self.texts, self.heard = self.notes["texts"], self.notes["heard"]
         keys = list(self.script)[:MOST_ROWS]
         self.keys = [*keys, *(f"own-{i}" for i in range(1, MOST_ROWS - len(keys) + 1))]
 
@@ -64,24 +68,18 @@ class PhraseRows:
     def row(self, key: str, number: int | None = None) -> dict[str, Any]:
         """One row, as JSON: the text is the record's, else as it was edited, else the phrase's."""
         record, phrase = self.records.get(key), self.script.get(key, "")
-        shown: dict[str, Any] = {"key": key, "phrase": phrase, "text": self.text(key)}
+        shown: dict[str, Any] = {"key": key, "phrase": phrase, "text": str(self.texts.get(key) or phrase)}
         if number is not None:
             shown["number"] = number
         if record is not None:
-            shown |= {
-                "text": record.get("text", ""),
-                "id": record["id"],
-                "take": _version(record),
-                "seconds": record.get("duration", 0.0),
-            }
-            levels = _mapping(self.notes, "heard").get(key)
-            if isinstance(levels, dict) and levels.get("version") == _version(record):
-                shown |= {"level": levels["level"], "peak": levels["peak"], "remarks": _sentences(levels["remarks"])}
+            version, levels = _version(record), self.heard.get(key)
+            seconds = record.get("duration", 0.0)
+            shown |= {"text": record.get("text", ""), "id": record["id"], "take": version, "seconds": seconds}
+            if isinstance(levels, dict) and levels.get("version") == version:
+                remarks = [(name, Remark(name, values)) for name, values in levels["remarks"] if name in REMARKS]
+                shown["remarks"] = [{"key": name, "sentence": remark.sentence} for name, remark in remarks]
+                shown |= {"level": levels["level"], "peak": levels["peak"]}
         return shown
-
-    def text(self, key: str) -> str:
-        """What is to be said in a row that is not recorded."""
-        return str(_mapping(self.notes, "texts").get(key) or self.script.get(key, ""))
 
     def page(self, offset: int = 0, count: int | None = None) -> dict[str, Any]:
         """Rows from `offset` on (at most `count`, and those that are shown), with the progress."""
@@ -128,8 +126,7 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
     measured = listen(audio, rate)
     with _changed(dataset) as rows:
         old = rows.records.get(key)
-        levels_by_row = _mapping(rows.notes, "heard")
-        again = bool(mark) and old is not None and (levels_by_row.get(key) or {}).get("mark") == mark
+        again = bool(mark) and old is not None and (rows.heard.get(key) or {}).get("mark") == mark
         if not again:
             if old is None:
                 record = dataset.add(audio, rate, text, prompt=key)
@@ -139,8 +136,8 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
                 record = dataset.edit(record["id"], text=text)
             rows.records[key] = record
             figures = {"level": round(measured.level, 1), "peak": round(measured.peak, 1), "remarks": measured.remarks}
-            levels_by_row[key] = {"version": _version(record), "mark": mark, **figures}
-            _mapping(rows.notes, "texts").pop(key, None)
+            rows.heard[key] = {"version": _version(record), "mark": mark, **figures}
+            rows.texts.pop(key, None)
     replaced = not again and old is not None and _version(old) != query.get("replaces")
     return {"row": rows.row(key), "replaced": replaced, **rows.progress()}
 
@@ -153,10 +150,9 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
         text = text or rows.script.get(key, "")
         record = rows.records.get(key)
         if record is None:
-            texts = _mapping(rows.notes, "texts")
-            texts.pop(key, None)
+            rows.texts.pop(key, None)
             if text != rows.script.get(key, ""):
-                texts[key] = text
+                rows.texts[key] = text
         elif record.get("text") != text:
             rows.records[key] = rows.dataset.edit(record["id"], text=text)
     return {"row": rows.row(key), **rows.progress()}
@@ -169,9 +165,9 @@ def remove(request: Request, projects: Projects) -> dict[str, Any]:
         record = rows.records.pop(key, None)
         if record is not None:
             rows.dataset.remove([record["id"]])
-            _mapping(rows.notes, "heard").pop(key, None)
+            rows.heard.pop(key, None)
             if record.get("text", "") != rows.script.get(key, ""):
-                _mapping(rows.notes, "texts")[key] = record.get("text", "")
+                rows.texts[key] = record.get("text", "")
     return {"row": rows.row(key), **rows.progress()}
 
 
@@ -253,17 +249,6 @@ def _text(text: str) -> str:
     return text
 
 
-def _mapping(notes: dict[str, Any], name: str) -> dict[str, Any]:
-    """A part of the notes; begun anew when it is not there or damaged."""
-    if not isinstance(notes.get(name), dict):
-        notes[name] = {}
-    return notes[name]
-
-
 def _version(record: Record) -> str:
     """Changes with each take of a record."""
     return str(record["audio_path"]).rpartition("/")[2]
-
-
-def _sentences(remarks: list[Any]) -> list[dict[str, str]]:
-    return [{"key": key, "sentence": Remark(key, values).sentence} for key, values in remarks if key in REMARKS]

@@ -164,7 +164,7 @@ def _fill(folder: Path, recorded: int) -> None:
     rows = PhraseRows(dataset)
     for key in rows.keys[:recorded]:
         speech = 0.2 * rng.standard_normal(2 * RATE).astype(np.float32) * (np.arange(2 * RATE) % 8000 > 2000)
-        dataset.add(speech, RATE, rows.text(key) or f"number {key}", prompt=key)
+        dataset.add(speech, RATE, rows.row(key)["text"] or f"number {key}", prompt=key)
 
 
 def _starts(folder: Path, studio: Any, rounds: int, recorded: int) -> Rows:

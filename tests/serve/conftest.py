@@ -18,7 +18,7 @@ for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client", "
 
 sys.path.insert(0, str(Path(__file__).parent))  # for realtime and test_limits
 
-from realtime import streaming_model  # noqa: E402
+from realtime import streaming_model, until  # noqa: E402
 
 spec = importlib.util.spec_from_file_location(
     "inference_models", Path(__file__).parents[1] / "inference" / "conftest.py"
@@ -137,6 +137,27 @@ def speakers(shared, meter, tones, monkeypatch) -> SimpleNamespace:
     return borrowed(shared(speakers=True), monkeypatch)
 
 
+@pytest.fixture
+def gated(talks, monkeypatch):
+    """A server whose model waits for `release` in its batches; `entered` says that it does."""
+    served = talks.service.registry.models["model"]
+    monkeypatch.setattr(served.queue, "batch_seconds", 30.0)
+    talks.entered, talks.release, talks.windows = threading.Event(), threading.Event(), []
+    task = type(served.model.task)
+    predict = task.predict
+
+    def waiting(self, bundle, examples, **options):
+        talks.windows.append(len(examples))
+        talks.entered.set()
+        assert talks.release.wait(30)
+        return predict(self, bundle, examples, **options)
+
+    monkeypatch.setattr(task, "predict", waiting)
+    yield talks
+    talks.release.set()
+    until(lambda: talks.service.active == 0 and not len(served.queue))
+
+
 @pytest.fixture(scope="session")
 def chunks(tmp_path_factory) -> Path:
     """The export of a model that hears chunk by chunk."""
@@ -166,15 +187,9 @@ def voiced(talker, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def alloy(voiced) -> Path:
-    """The model that speaks, with the voice `alloy`, which clients ask for."""
-    return voiced("alloy")
-
-
-@pytest.fixture(scope="session")
-def strangers(whisper, alloy, open_server, tmp_path_factory) -> SimpleNamespace:
+def strangers(whisper, voiced, open_server, tmp_path_factory) -> SimpleNamespace:
     """A server whose models have the names that programs insist on: a Whisper and a voice, with random weights."""
-    hear, speak = ("gpt-4o-transcribe", "whisper-1"), ("tts-1", "gpt-4o-mini-tts")
+    alloy, hear, speak = voiced("alloy"), ("gpt-4o-transcribe", "whisper-1"), ("tts-1", "gpt-4o-mini-tts")
     names = [f"{name}={folder}" for folder, names in ((whisper, hear), (alloy, speak)) for name in names]
     with registered(models.tones):
         diarizer = models.diarizer.__wrapped__(tmp_path_factory.mktemp("diarizer"), None)()

@@ -75,13 +75,22 @@ def _av(audio: np.ndarray, form: str, codec: str) -> bytes:
     return file.getvalue()
 
 
-def request(audio: bytes, name: str = "a.wav", path: str = "transcriptions", **fields: str) -> Upload:
-    """One that nothing is wrong with."""
-    fields = {"model": "model", **fields}
+def form(audio: bytes, name: str, fields: dict[str, str]) -> bytes:
+    """A multipart form whose boundary is x."""
     parts = [f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n'.encode() for k, v in fields.items()]
     parts.append(f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode())
-    body = b"".join(parts) + audio + b"\r\n--x--\r\n"
-    return Upload(head(len(body), path), body, name)
+    return b"".join(parts) + audio + b"\r\n--x--\r\n"
+
+
+def body(audio: bytes, **fields: str) -> tuple[bytes, dict[str, str]]:
+    """A form for http.client, and its headers."""
+    return form(audio, "a.wav", fields), {"content-type": "multipart/form-data; boundary=x"}
+
+
+def request(audio: bytes, name: str = "a.wav", path: str = "transcriptions", **fields: str) -> Upload:
+    """One that nothing is wrong with."""
+    sent = form(audio, name, {"model": "model", **fields})
+    return Upload(head(len(sent), path), sent, name)
 
 
 def head(length: int, path: str = "transcriptions", kind: str = "multipart/form-data; boundary=x") -> bytes:
@@ -117,9 +126,7 @@ def _damaged(files: dict[str, bytes], number: int, random: np.random.Generator) 
             del audio[start:end]
         case 5:  # a size or a rate that is huge
             place = random.integers(0, min(64, len(audio) - 4))
-            audio[place : place + 4] = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f", bytes(4))[
-                number % 4
-            ]
+            audio[place : place + 4] = HUGE[number % 4]
         case 6:
             other = files[KINDS[random.integers(len(KINDS))]]
             audio = bytearray(LISTS[number % len(LISTS)]) if number % 16 < 8 else audio[: len(audio) // 2] + other

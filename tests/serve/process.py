@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from test_limits import until
+from realtime import until
 
 Address = tuple[str, int]
 

@@ -57,7 +57,7 @@ def encoded(audio: np.ndarray | bytes) -> str:
 
 
 def until(condition) -> None:
-    """Waits for what another thread does."""
+    """Waits for what another thread or process does."""
     end, pause = time.monotonic() + SHORT, threading.Event()
     while not condition():
         assert time.monotonic() < end, "it did not come true"

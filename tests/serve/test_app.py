@@ -7,9 +7,9 @@ from starlette.testclient import TestClient
 
 from stentor.serve.app import create_app
 from stentor.serve.registry import Registry, ServedModel
-from stentor.serve.scheduler import JobQueue
+from stentor.serve.run import drained
+from stentor.serve.scheduler import JobQueue, Worker
 from stentor.serve.service import Service
-from stentor.serve.worker import Worker
 from stentor.tasks.diarize.task import Diarize
 
 MINE = {"origin": "https://mine.example"}
@@ -55,3 +55,9 @@ def test_a_host_that_is_no_address(app):
     with app(list) as client:
         settled(client)
         assert client.get("/v1/models", headers={"host": "["}).status_code == 403
+
+
+def test_idle_connections_outlive_those_of_clients_and_balancers(app):
+    """AWS's balancers keep one for 60 s: the server is never the first to close it."""
+    client = app(list)
+    assert drained(client.app, client.app.state.service).config.timeout_keep_alive > 60

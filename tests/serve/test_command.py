@@ -1,30 +1,6 @@
-"""`stentor serve` as a user starts and stops it."""
+"""Wrong usage of `stentor serve`; test_stop.py starts and stops it."""
 
-import re
-import signal
-import subprocess
-import sys
-
-import openai
 import pytest
-
-
-@pytest.mark.long
-def test_a_process_from_start_to_signal(whisper, tone):
-    command = [sys.executable, "-m", "stentor", "serve", whisper, "--port", "0", "--name", f"whisper-1={whisper}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        url = re.search(r"http://\S+", process.stdout.readline()).group()
-        client = openai.OpenAI(base_url=url, api_key="none", max_retries=20, timeout=120)  # while it is loading
-        path = tone("a.wav", (0.5, -10))
-        answer = client.audio.transcriptions.create(file=path, model="whisper-1", response_format="verbose_json")
-        assert answer.duration == 0.5
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 0
-    assert f"{answer._request_id} POST /v1/audio/transcriptions 200" in log and path.name not in log
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from stentor.errors import AudioError
 from stentor.serve import uploads
 from stentor.serve.errors import ApiError, api_error
-from stentor.serve.forms import TranscriptionForm
+from stentor.serve.transcriptions import TranscriptionForm
 from stentor.serve.uploads import read_form
 from stentor.web import body
 from stentor.web.origins import from_elsewhere

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from damaged import Upload, damaged_uploads, exchange, leave, request
 from process import Served
-from test_limits import until
+from realtime import until
 
 pytest.importorskip("av")
 FINE = {0, 200, 400, 429}

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
-from test_limits import body, gated, until
-
-__all__ = ["gated"]
+from damaged import body
+from realtime import until
 
 
 @pytest.fixture
@@ -128,15 +127,27 @@ def test_a_cancelled_reader_keeps_its_place_until_it_has_ended(talks, tmp_path, 
     asyncio.run(cancelled())
 
 
-def test_while_the_model_works_and_in_its_queue(gated, tone, folder):
-    content, headers = body(tone("a.wav", (2, -10)).read_bytes(), model="model")
-    first = post(gated, content, headers)
+def test_while_the_model_works(gated, tone):
+    path = tone("long.wav", *[part for _ in range(4) for part in ((20, -10), (3, None))])
+    connection = post(gated, *body(path.read_bytes(), model="model"))
     assert gated.entered.wait(30)
-    others = [post(gated, content, headers) for _ in range(3)]
-    until(lambda: len(gated.service.registry.models["model"].queue) == 3)
-    for connection in (first, *others):
-        leave(connection)
-    nothing_left(gated, folder)
+    queue = gated.service.registry.models["model"].queue
+    assert len(queue) == 1 and gated.service.active == 1
+    leave(connection)
+    until(lambda: gated.service.active == 0)
+    assert len(queue) == 0
+    gated.release.set()
+    answer = gated.client.audio.transcriptions.create(file=tone("a.wav", (2, -20)), model="model")
+    assert answer.text == "level 20" and len(gated.windows) == 2
+
+
+def test_a_stream_that_is_left(gated, tone):
+    path = tone("long.wav", *[part for _ in range(4) for part in ((20, -10), (3, None))])
+    stream = gated.client.audio.transcriptions.create(file=path, model="model", stream=True)
+    assert gated.entered.wait(30) and gated.service.active == 1
+    stream.close()
+    until(lambda: gated.service.active == 0)
+    assert len(gated.service.registry.models["model"].queue) == 0
 
 
 @pytest.mark.parametrize("content", ["#EXTM3U\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile {}\n"])

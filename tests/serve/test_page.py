@@ -8,11 +8,11 @@ from starlette.testclient import TestClient
 
 from browser import Browser, chromium
 from stentor.serve.app import create_app
-from stentor.serve.forms import ServerVad, TranscriptionForm
 from stentor.serve.registry import Registry
-from stentor.serve.routes.timings import AlignmentForm, DiarizationForm
 from stentor.serve.service import Metrics, Service
-from stentor.serve.speaking import SpeechForm
+from stentor.serve.speech import SpeechForm
+from stentor.serve.timings import AlignmentForm, DiarizationForm
+from stentor.serve.transcriptions import ServerVad, TranscriptionForm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 
@@ -40,8 +40,9 @@ def test_the_page_needs_nothing_from_elsewhere():
     assert page.headers["content-type"].startswith("text/html")
     assert set(re.findall(r"(?:src|href|fetch\()[=\s]*[\"']([^\"']*)", page.text)) == {"data:,", "openapi.json"}
     assert "://" not in page.text
-    speed = forms["application/json"]["schema"]["properties"]["speed"]
-    assert (speed["minimum"], speed["maximum"]) == (0.25, 4.0)
+    schema = forms["application/json"]["schema"]
+    speed = schema["properties"]["speed"]
+    assert schema["required"] == ["model", "input"] and (speed["minimum"], speed["maximum"]) == (0.25, 4.0)
 
 
 @pytest.mark.browser

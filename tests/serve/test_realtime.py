@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ def test_turns_at_rates_without_whole_blocks(rate):
     turns = Turns(rate, TurnDetection(), 0.0, EnergyDetector(6))
     parts = [part for part, _ in turns.split(audio)]
     assert parts.count("begin") == parts.count("end") == 1
-    assert turns.seconds + len(turns.rest()) / rate == pytest.approx(len(audio) / rate)
+    assert turns.seconds + len(turns.rest) / rate == pytest.approx(len(audio) / rate)
 
 
 def test_a_commit_that_comes_too_early_changes_nothing(live):
@@ -186,37 +187,23 @@ def test_sessions_share_their_steps(live, monkeypatch):
         return advance(self, hypotheses)
 
     monkeypatch.setattr(CTCRecogniser, "advance", counted)
-    texts = [""] * len(audios)
-
-    def ask(i):
-        texts[i] = text_of(heard(live, audios[i]))
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(audios))]
-    for thread in threads:
-        thread.start()
-    queue = live.service.registry.models["model"].queue
-    until(lambda: batches and batches[0] + len(queue) == len(audios))
-    release.set()
-    for thread in threads:
-        thread.join(SHORT)
-    assert texts == alone and batches[1] >= len(audios) - batches[0]
+    with ThreadPoolExecutor(len(audios)) as pool:
+        texts = pool.map(lambda audio: text_of(heard(live, audio)), audios)
+        queue = live.service.registry.models["model"].queue
+        until(lambda: batches and batches[0] + len(queue) == len(audios))
+        release.set()
+        assert list(texts) == alone
+    assert batches[1] >= len(audios) - batches[0]
 
 
 def test_copies_of_a_model_share_sessions(serve, chunks):
     """On a CPU a model is there twice: whichever copy does a step, the words are those of one."""
     audios = [speech(1.5, seed=seed) for seed in range(4)]
     expected = [" ".join(e["word"] for e in streamed(chunks, audio)) for audio in audios]
-    server, texts = serve(chunks, devices=("cpu", "cpu")), [""] * len(audios)
-
-    def ask(i):
-        texts[i] = text_of(heard(server, audios[i], 5))
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(audios))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(SHORT)
-    assert texts == expected and len(server.service.registry.workers) == 2
+    server = serve(chunks, devices=("cpu", "cpu"))
+    with ThreadPoolExecutor(len(audios)) as pool:
+        assert list(pool.map(lambda audio: text_of(heard(server, audio, 5)), audios)) == expected
+    assert len(server.service.registry.workers) == 2
 
 
 def test_a_model_that_cannot_stream(worded, tone):

@@ -1,6 +1,5 @@
 """/v1/realtime by the unmodified client of OpenAI, whose types read every event to the field."""
 
-import asyncio
 import json
 from functools import cache
 from typing import get_args
@@ -84,26 +83,6 @@ def test_the_client(live):
                 texts.append(event.transcript)
                 break
     assert texts == ["".join(deltas)] and len(deltas) > 2
-
-
-def test_the_asynchronous_client(live):
-    async def transcript(seed):
-        client = openai.AsyncOpenAI(base_url=f"{live.url}/v1", api_key="none")
-        async with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
-            await connection.session.update(session=SETTINGS)
-            audio = np.concatenate([speech(1.0, seed=seed), silence(0.6)])
-            for part in np.array_split(audio, 8):
-                await connection.input_audio_buffer.append(audio=encoded(part))
-            async for event in connection:
-                if event.type.endswith(".completed"):
-                    return event.transcript
-
-    async def together():
-        async with asyncio.timeout(SHORT):
-            return await asyncio.gather(*map(transcript, range(4)))
-
-    texts = asyncio.run(together())
-    assert all(texts) and len(set(texts)) == 4
 
 
 def test_a_page_with_a_client_secret(live):

@@ -88,24 +88,19 @@ def test_keys_and_origins(serve, chunks):
     nothing_left(server.service)
 
 
-def test_connections_that_are_refused(live):
+def test_connections_that_are_refused(live, monkeypatch):
     assert refused(live, "model=nothing")[1]["code"] == "model_not_found"
     assert refused(live, "intent=conversation")[0] == 400
     assert refused(live, origin="https://evil.example")[0] == 403
-    live.service.limits.requests = 0
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(live.service.limits, "requests", 0)
         assert refused(live)[0] == 429
-    finally:
-        live.service.limits.requests = 256
-    live.service.limits.requests_per_key, before = 1, live.service.limits.requests_per_key
-    try:
-        with Client(live) as client:
-            client.events("created")
-            assert refused(live)[0] == 429
-        until(lambda: live.service.active == 0)
-        assert right_text(live)
-    finally:
-        live.service.limits.requests_per_key = before
+    monkeypatch.setattr(live.service.limits, "requests_per_key", 1)
+    with Client(live) as client:
+        client.events("created")
+        assert refused(live)[0] == 429
+    until(lambda: live.service.active == 0)
+    assert right_text(live)
 
 
 ODD = {"type": "transcription", "audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}

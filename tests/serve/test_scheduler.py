@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stentor.serve.scheduler import JobQueue, QueueClosed, QueuedJob
-from stentor.serve.worker import Worker
+from stentor.serve.errors import QueueClosed
+from stentor.serve.scheduler import JobQueue, QueuedJob, Worker
 
 
 class Asked:
@@ -33,6 +33,19 @@ class Asked:
         self.ended.set()
 
 
+class Gate:
+    """A model that waits for `release`; `entered` says that it does, and `seen` what it was given."""
+
+    def __init__(self):
+        self.entered, self.release, self.seen = threading.Event(), threading.Event(), []
+
+    def __call__(self, items):
+        self.entered.set()
+        assert self.release.wait(10)
+        self.seen += items
+        return items
+
+
 def order(queue, *asked):
     """The names of pieces, batch by batch, until the queue is empty."""
     for request in asked:
@@ -56,12 +69,6 @@ def test_a_clip_does_not_wait_for_a_long_file():
         assert queue.take()[0] == (long.job, window)
 
 
-def test_in_the_order_of_arrival_it_waits():
-    queue = JobQueue(60.0, "fifo")
-    batches = order(queue, Asked("long", *[30.0] * 10), Asked("clip", 2.0))
-    assert batches[-1] == [("clip", 0)] and len(batches) == 6
-
-
 def test_clips_without_end_do_not_stop_a_long_file():
     queue = JobQueue(30.0)
     long = Asked("long", *[30.0] * 3)
@@ -74,25 +81,35 @@ def test_clips_without_end_do_not_stop_a_long_file():
     assert served == 3 and clips < 50  # one window of 30 s for 15 clips of 2 s
 
 
-def test_two_files_have_equal_shares():
-    batches = order(JobQueue(30.0), Asked("a", *[30.0] * 6), Asked("b", *[30.0] * 6))
-    names = [name for (name, _), *_ in batches]
-    assert names == ["a", "b"] * 6
+BATCHES = {
+    "in_the_order_of_arrival_a_clip_waits": (
+        JobQueue(60.0, "fifo"),
+        [Asked("long", *[30.0] * 10), Asked("clip", 2.0)],
+        [*([("long", i), ("long", i + 1)] for i in range(0, 10, 2)), [("clip", 0)]],
+    ),
+    "two_files_have_equal_shares": (
+        JobQueue(30.0),
+        [Asked("a", *[30.0] * 6), Asked("b", *[30.0] * 6)],
+        [[(name, i)] for i in range(6) for name in "ab"],
+    ),
+    "like_lengths_across_requests": (
+        JobQueue(20.0),
+        [Asked(str(n), float(n)) for n in (3, 18, 4, 5, 17, 4)],
+        [[("3", 0), ("4", 0), ("4", 0)], [("5", 0)], [("17", 0)], [("18", 0)]],
+    ),
+    "what_decodes_otherwise_is_not_in_one": (
+        JobQueue(60.0),
+        [Asked("a", 5.0), Asked("b", 5.0, group="b"), Asked("c", 5.0)],
+        [[("a", 0), ("c", 0)], [("b", 0)]],
+    ),
+    "a_longer_piece_is_one": (JobQueue(10.0), [Asked("a", 25.0, 25.0)], [[("a", 0)], [("a", 1)]]),
+}
 
 
-def test_a_batch_is_of_like_lengths_across_requests():
-    queue = JobQueue(20.0)
-    batches = order(queue, *(Asked(str(n), float(n)) for n in (3, 18, 4, 5, 17, 4)))
-    assert batches == [[("3", 0), ("4", 0), ("4", 0)], [("5", 0)], [("17", 0)], [("18", 0)]]
-
-
-def test_what_decodes_otherwise_is_not_in_one_batch():
-    batches = order(JobQueue(60.0), Asked("a", 5.0), Asked("b", 5.0, group="b"), Asked("c", 5.0))
-    assert batches == [[("a", 0), ("c", 0)], [("b", 0)]]
-
-
-def test_a_piece_that_is_longer_than_a_batch_is_one():
-    assert order(JobQueue(10.0), Asked("a", 25.0, 25.0)) == [[("a", 0)], [("a", 1)]]
+@pytest.mark.parametrize("case", BATCHES)
+def test_batches(case):
+    queue, requests, expected = BATCHES[case]
+    assert order(queue, *requests) == expected
 
 
 def test_long_files_leave_a_worker_to_others():
@@ -156,87 +173,63 @@ def test_results_reach_their_requests(work):
 def test_workers_share_a_queue(work):
     queue, _ = work()
     work(queue)
-    release = threading.Event()
-    long = Asked("long", 30.0, group="long", predict=lambda items: release.wait(10) and items)
+    gate = Gate()
+    long = Asked("long", 30.0, group="long", predict=gate)
     short = Asked("short", 1.0)
     queue.submit(long.job)
     queue.submit(short.job)
     assert short.ended.wait(10) and not long.ended.is_set()
-    release.set()
+    gate.release.set()
     assert long.ended.wait(10) and long.error is None
 
 
 def test_what_fails_in_a_batch_fails_alone(work):
     queue, _ = work()
-    started, release = threading.Event(), threading.Event()
-
-    def first(items):
-        started.set()
-        release.wait(10)
-        return items
+    gate = Gate()
 
     def picky(items):
         if ("bad", 0) in items:
             raise ValueError("bad")
         return items
 
-    gate = Asked("gate", 1.0, group="gate", predict=first)
-    queue.submit(gate.job)
-    assert started.wait(10)
+    queue.submit(Asked("gate", 1.0, group="gate", predict=gate).job)
+    assert gate.entered.wait(10)
     requests = [Asked(name, 1.0, predict=picky) for name in ("good", "bad", "fine")]
     unread = Asked("unread", 1.0, predict=picky, load=lambda i: 1 / 0)
     for request in (*requests, unread):
         queue.submit(request.job)
-    release.set()
+    gate.release.set()
     for request in (*requests, unread):
         assert request.ended.wait(10)
-    assert [type(r.error).__name__ for r in (*requests, unread)] == [
-        "NoneType",
-        "ValueError",
-        "NoneType",
-        "ZeroDivisionError",
-    ]
+    kinds = ["NoneType", "ValueError", "NoneType", "ZeroDivisionError"]
+    assert [type(r.error).__name__ for r in (*requests, unread)] == kinds
     assert requests[0].results == {0: ("good", 0)}
 
 
 def test_a_cancelled_request_is_not_worked_at(work):
     queue, _ = work()
-    started, release = threading.Event(), threading.Event()
-    seen = []
-
-    def slow(items):
-        started.set()
-        release.wait(10)
-        seen.extend(items)
-        return items
-
-    gone, other = Asked("gone", *[30.0] * 9, predict=slow), Asked("other", 1.0, predict=slow)
+    gate = Gate()
+    gone, other = Asked("gone", *[30.0] * 9, predict=gate), Asked("other", 1.0, predict=gate)
     queue.submit(gone.job)
-    assert started.wait(10)
+    assert gate.entered.wait(10)
     queue.cancel(gone.job)
     assert len(queue) == 0
     queue.submit(other.job)
-    release.set()
+    gate.release.set()
     assert other.ended.wait(10)
-    assert [item for item in seen if item[0] == "gone"] == [("gone", 0), ("gone", 1)] and gone.results == {}
+    assert [item for item in gate.seen if item[0] == "gone"] == [("gone", 0), ("gone", 1)] and gone.results == {}
 
 
 def test_a_stopped_worker_fails_what_waits(work):
     queue, worker = work()
-    started, release = threading.Event(), threading.Event()
-
-    def slow(items):
-        started.set()
-        release.wait(10)
-        return items
-
-    running, waiting = Asked("running", 1.0, predict=slow), Asked("waiting", 1.0, group="b")
+    gate = Gate()
+    running, waiting = Asked("running", 1.0, predict=gate), Asked("waiting", 1.0, group="b")
     queue.submit(running.job)
-    assert started.wait(10)
+    assert gate.entered.wait(10)
     queue.submit(waiting.job)
     queue.close()
     assert waiting.ended.is_set() and isinstance(waiting.error, QueueClosed)
-    release.set()
+    gate.release.set()
     worker.stop()
     assert running.results == {0: ("running", 0)} and not worker.alive
     late = Asked("late", 1.0)

@@ -19,13 +19,12 @@ def test_the_text_is_that_of_transcribe(talks, tone):
     assert (answer.usage.type, answer.usage.seconds) == ("duration", 77)
 
 
-@pytest.mark.parametrize("name", ["text", "srt", "vtt"])
-def test_formats_that_are_text(talks, tone, run, name):
-    path = tone("a.wav", *SPEECH)
-    answer = talks.client.audio.transcriptions.create(file=path, model="model", response_format=name)
-    folder = talks.service.registry.models["model"].model.folder
-    _, printed, _ = run("transcribe", folder, path, "--format", {"text": "txt"}.get(name, name))
-    assert answer.rstrip("\n") == printed.rstrip("\n")
+def test_formats_that_are_text(talks, tone, run):
+    path, folder = tone("a.wav", *SPEECH), talks.service.registry.models["model"].model.folder
+    for name, ending in (("text", "txt"), ("srt", "srt"), ("vtt", "vtt")):
+        answer = talks.client.audio.transcriptions.create(file=path, model="model", response_format=name)
+        _, printed, _ = run("transcribe", folder, path, "--format", ending)
+        assert answer.rstrip("\n") == printed.rstrip("\n")
 
 
 def test_verbose_json(talks, tone):
@@ -43,18 +42,16 @@ def test_verbose_json(talks, tone):
     assert [s.id for s in answer.segments] == [0, 1] and answer.segments[0].tokens == []
 
 
-@pytest.mark.parametrize("kinds", [["word"], ["segment"], ["word", "segment"]])
-def test_granularities_of_verbose_json(worded, tone, kinds):
+def test_granularities_of_verbose_json(worded, tone):
     path = tone("a.wav", (2, -10), (40, None), (2, -20))
-    answer = worded.client.audio.transcriptions.create(
-        file=path, model="model", response_format="verbose_json", timestamp_granularities=kinds
-    )
     alone = load(worded.service.registry.models["model"].model.folder).transcribe(path)
-    assert (answer.words is not None) == ("word" in kinds) and (answer.segments is not None) == ("segment" in kinds)
-    if answer.words is not None:
-        assert [w.model_dump() for w in answer.words] == [
-            {k: w[k] for k in ("end", "start", "word")} for w in alone.words
-        ]
+    words = [{k: w[k] for k in ("end", "start", "word")} for w in alone.words]
+    for kinds in (["word"], ["segment"], ["word", "segment"]):
+        answer = worded.client.audio.transcriptions.create(
+            file=path, model="model", response_format="verbose_json", timestamp_granularities=kinds
+        )
+        assert (answer.segments is not None) == ("segment" in kinds)
+        assert (answer.words and [w.model_dump() for w in answer.words]) == (words if "word" in kinds else None)
 
 
 def test_log_probabilities(talks, tone):
@@ -124,15 +121,11 @@ def test_events_of_speakers(speakers, talk):
     assert "".join(e.delta for e in deltas) == events[-1].text
 
 
+VERBOSE = {"response_format": "verbose_json"}
 WRONG = [
     ({"model": "other"}, 404, "model", "known: model"),
     ({"response_format": "json", "timestamp_granularities": ["word"]}, 400, "timestamp_granularities", "verbose_json"),
-    (
-        {"response_format": "verbose_json", "timestamp_granularities": ["word"]},
-        400,
-        "timestamp_granularities",
-        "no word",
-    ),
+    (VERBOSE | {"timestamp_granularities": ["word"]}, 400, "timestamp_granularities", "no word"),
     ({"response_format": "docx"}, 400, "response_format", "'json', 'text'"),
     ({"response_format": "diarized_json"}, 400, "response_format", "--diarizer"),
     ({"response_format": "srt", "stream": True}, 400, "response_format", "not streamed"),

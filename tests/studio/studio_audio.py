@@ -1,4 +1,6 @@
-"""Sounds of the studio's tests."""
+"""Sounds of the studio's tests, and files without a record."""
+
+from pathlib import Path
 
 import numpy as np
 
@@ -9,3 +11,9 @@ def tone(seconds=1.0, rate=RATE, level=0.3):
     """A tone in beats, float32 mono [samples]."""
     time = np.arange(round(seconds * rate)) / rate
     return (level * np.sin(2 * np.pi * 220 * time) * (np.sin(2 * np.pi * 2 * time) > -0.5)).astype(np.float32)
+
+
+def unlisted(dataset):
+    """Names of WAV files that no record names: what was recorded when a process was killed in the middle."""
+    named = {Path(r["audio_path"]).name for r in dataset.records()}
+    return sorted(p.name for p in (dataset.folder / "audio").glob("*.wav") if p.name not in named)

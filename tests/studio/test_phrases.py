@@ -1,4 +1,5 @@
-"""The built-in phrases: enough of them, clean, readable in one breath, covering letters and sounds."""
+"""The built-in phrases: enough of them, clean, readable in one breath, covering letters, sounds, and every kana, jamo,
+Devanagari and Arabic sign."""
 
 import ctypes
 import re
@@ -11,101 +12,64 @@ from stentor.audio import synth
 from stentor.errors import ConfigError
 from stentor.studio.phrases import NAMES, languages, phrases
 
-LATIN = "abcdefghijklmnopqrstuvwxyz"
-CYRILLIC = "абвгдежзийклмнопрстуфхцчшщъыьэюя"
 ALPHABETS = {
     "bg": "абвгдежзийклмнопрстуфхцчшщъьюя",
-    "ca": "abcdefghijlmnopqrstuvxyz" + "àçèéíïòóúü",
-    "cs": "abcdefghijklmnoprstuvyz" + "áčďéěíňóřšťúůýž",
-    "cy": "abcdefghijlmnoprstuwy" + "âêîôŵŷ",
-    "da": "abcdefghijklmnoprstuvy" + "æøå",
-    "de": LATIN + "äöüß",
-    "el": "αβγδεζηθικλμνξοπρσςτυφχψω" + "άέήίόύώ",
-    "en": LATIN,
-    "es": "abcdefghijklmnopqrstuvxyz" + "áéíñóúü",
-    "et": "abdefghijklmnoprstuv" + "äöõüš",
-    "eu": "abdefghijklmnoprstuxz" + "ñ",
-    "fi": "adefghijklmnoprstuvy" + "äö",
-    "fr": "abcdefghijlmnopqrstuvxyz" + "àâçèéêëîïôùûœ",
-    "ga": "abcdefghilmnoprstu" + "áéíóú",
-    "gl": "abcdefghilmnopqrstuvxz" + "áéíñóú",
+    "ca": "abcdefghijlmnopqrstuvxyzàçèéíïòóúü kw",
+    "cs": "abcdefghijklmnoprstuvyzáčďéěíňóřšťúůýž qwx",
+    "cy": "abcdefghijlmnoprstuwyâêîôŵŷ kjáäéëïöûẃẁ",
+    "da": "abcdefghijklmnoprstuvyæøå cqwxzé",
+    "de": "abcdefghijklmnopqrstuvwxyzäöüß éà",
+    "el": "αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ ϊϋΐΰ",
+    "en": "abcdefghijklmnopqrstuvwxyz",
+    "es": "abcdefghijklmnopqrstuvxyzáéíñóúü kw",
+    "et": "abdefghijklmnoprstuväöõüš cqwxyzž",
+    "eu": "abdefghijklmnoprstuxzñ cqvwyç",
+    "fi": "adefghijklmnoprstuvyäö bcqwxzåšž",
+    "fr": "abcdefghijlmnopqrstuvxyzàâçèéêëîïôùûœ kwæüÿ",
+    "ga": "abcdefghilmnoprstuáéíóú",
+    "gl": "abcdefghilmnopqrstuvxzáéíñóú jkwyüï",
     "he": "אבגדהוזחטיכךלמםנןסעפףצץקרשת",
     "hr": "abcčćdđefghijklmnoprsštuvzž",
-    "hu": "abcdefghijklmnoprstuvyz" + "áéíóöőúüű",
-    "id": "abcdefghijklmnoprstuvwyz",
-    "is": "abdefghijklmnoprstuvxy" + "áðéíóúýþæö",
-    "it": "abcdefghilmnopqrstuvz" + "àèéìòù",
-    "lt": "abcdefghijklmnoprstuvyz" + "ąčęėįšųūž",
-    "lv": "abcdefghijklmnoprstuvz" + "āčēģīķļņšūž",
+    "hu": "abcdefghijklmnoprstuvyzáéíóöőúüű qwx",
+    "id": "abcdefghijklmnoprstuvwyz qx",
+    "is": "abdefghijklmnoprstuvxyáðéíóúýþæö cqwz",
+    "it": "abcdefghilmnopqrstuvzàèéìòù jkwxyîó",
+    "lt": "abcdefghijklmnoprstuvyząčęėįšųūž qwx",
+    "lv": "abcdefghijklmnoprstuvzāčēģīķļņšūž",
     "mk": "абвгдѓежзѕијклљмнњопрстќуфхцчџш",
-    "mt": "abdefghijklmnopqrstuvwxz" + "ċġħż",
-    "nb": "abdefghijklmnoprstuvy" + "æøå",
-    "nl": "abcdefghijklmnoprstuvwxyz" + "ëï",
-    "pl": "abcdefghijklmnoprstuwyz" + "ąćęłńóśźż",
-    "pt": "abcdefghijlmnopqrstuvxz" + "áâãàçéêíóôõú",
-    "ro": "abcdefghijlmnoprstuvxz" + "ăâîșț",
-    "ru": CYRILLIC + "ё",
-    "sk": "abcdefghijklmnoprstuvyz" + "áäčďéíĺľňóôŕšťúýž",
+    "mt": "abdefghijklmnopqrstuvwxzċġħż àèìòùyc",
+    "nb": "abdefghijklmnoprstuvyæøå cqwxzéòôó",
+    "nl": "abcdefghijklmnoprstuvwxyzëï qéèêóöüáíú",
+    "pl": "abcdefghijklmnoprstuwyząćęłńóśźż qvx",
+    "pt": "abcdefghijlmnopqrstuvxzáâãàçéêíóôõú kwyü",
+    "ro": "abcdefghijlmnoprstuvxzăâîșț kqwy",
+    "ru": "абвгдежзийклмнопрстуфхцчшщъыьэюяё",
+    "sk": "abcdefghijklmnoprstuvyzáäčďéíĺľňóôŕšťúýž qwx",
     "sl": "abcčdefghijklmnoprsštuvzž",
-    "sq": "abcdefghijklmnopqrstuvxyz" + "çë",
+    "sq": "abcdefghijklmnopqrstuvxyzçë",
     "sr": "абвгдђежзијклљмнњопрстћуфхцчџш",
-    "sv": "abcdefghijklmnoprstuvxy" + "åäö",
-    "tr": "abcçdefgğhıijklmnoöprsştuüvyz",
+    "sv": "abcdefghijklmnoprstuvxyåäö qwzéà",
+    "tr": "abcçdefgğhıijklmnoöprsştuüvyz âîû",
     "uk": "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя",
-    "vi": "abcdeghiklmnopqrstuvxy" + "ăâđêôơư",
+    "vi": "abcdeghiklmnopqrstuvxyăâđêôơư",
 }
-"""Letters that each set must hold at least twice. Scripts with too many letters to list have only `SCRIPTS`."""
-
-BORROWED = {
-    "ca": "kw",
-    "cs": "qwx",
-    "cy": "kjáäéëïöûẃẁ",
-    "da": "cqwxzé",
-    "de": "éà",
-    "el": "ϊϋΐΰ",
-    "es": "kw",
-    "et": "cqwxyzž",
-    "eu": "cqvwyç",
-    "fi": "bcqwxzåšž",
-    "fr": "kwæüÿ",
-    "gl": "jkwyüï",
-    "hu": "qwx",
-    "id": "qx",
-    "is": "cqwz",
-    "it": "jkwxyîó",
-    "lt": "qwx",
-    "mt": "àèìòùyc",
-    "nb": "cqwxzéòôó",
-    "nl": "qéèêóöüáíú",
-    "pl": "qvx",
-    "pt": "kwyü",
-    "ro": "kqwy",
-    "sk": "qwx",
-    "sv": "qwzéà",
-    "tr": "âîû",
-}
-"""Letters of foreign words and stress marks that may stand in a set besides its alphabet."""
-
+"""Letters that each set must hold at least twice; after a space those of foreign words and stress marks that may stand
+in it besides. Scripts with too many letters to list have only `SCRIPTS`."""
 SCRIPTS = {
-    "ar": ("ARABIC",),
-    "be": ("CYRILLIC",),
-    "bn": ("BENGALI",),
-    "fa": ("ARABIC",),
-    "hi": ("DEVANAGARI",),
-    "hy": ("ARMENIAN",),
-    "ja": ("HIRAGANA", "KATAKANA", "CJK"),
-    "ka": ("GEORGIAN",),
-    "kk": ("CYRILLIC",),
-    "ko": ("HANGUL",),
-    "mr": ("DEVANAGARI",),
-    "ta": ("TAMIL",),
-    "te": ("TELUGU",),
-    "th": ("THAI",),
-    "ur": ("ARABIC",),
-    "zh": ("CJK",),
+    "ARABIC": "ar fa ur",
+    "CYRILLIC": "be kk",
+    "BENGALI": "bn",
+    "DEVANAGARI": "hi mr",
+    "ARMENIAN": "hy",
+    "HIRAGANA KATAKANA CJK": "ja",
+    "GEORGIAN": "ka",
+    "HANGUL": "ko",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "THAI": "th",
+    "CJK": "zh",
 }
-"""Scripts (how Unicode names of letters begin) of languages without an entry in `ALPHABETS`."""
-
+"""Scripts (how Unicode names of letters begin) and their languages without an entry in `ALPHABETS`."""
 NO_SPACES = {"ja", "km", "my", "th", "zh"}
 CODES = sorted(languages())
 
@@ -128,6 +92,28 @@ SOUNDS = {
     "sv": "p b t d k ɡ f v s ʂ ɕ sx h m n ŋ l r j iː ɪ yː y eː ɛ ɛː øː œ ɑː a oː ɔ uː ʊ ʉ ɵ ə",
 }
 """The phonemes that each set must hold at least twice, in the notation of eSpeak NG (`#` voiceless, `ʔ` with stød)."""
+
+KANA = (
+    "あいうえおかきくけこさしすせそたちつてとなにぬねのはひふへほまみむめもやゆよらりるれろわをん"
+    "がぎぐげござじずぜぞだでどばびぶべぼぱぴぷぺぽゃゅょっ"
+)
+LEADS, VOWELS = range(0x1100, 0x1113), range(0x1161, 0x1176)
+FINALS = "ᆨᆩᆪᆫᆬᆭᆮᆯᆰᆱᆲᆶᆷᆸᆹᆺᆻᆼᆽᆾᆿᇀᇁᇂ"
+"""Conjoining final consonants of everyday words: without ᆳ, ᆴ and ᆵ, which stand in a handful of words."""
+
+SIGNS = {
+    "ar": "ابتثجحخدذرزسشصضطظعغفقكلمنهوي" + "ءأإآؤئىة",
+    "hi": "अआइईउऊऋएऐओऔकखगघचछजझटठडढणतथदधनपफबभमयरलवशषसह" + "ािीुूृेैोौंःँ़्",
+    "ja": KANA,
+    "ko": "".join(map(chr, [*LEADS, *VOWELS])) + FINALS,
+}
+
+PINYIN = (
+    "b:不把 p:朋爬 m:门明 f:飞风 d:打大 t:天听 n:你您 l:来老 g:个高 k:看开 h:好红 j:家见 q:请前 x:小想 zh:这正 "
+    "ch:吃出 sh:上说 r:人热 z:在早 c:从草 s:伞散 ü:女绿 üe:月雪 "
+    "üan:圆全 ün:云裙 iong:熊穷 uai:快筷 uang:装窗 er:耳儿 ci:词次 si:四思"
+)
+"""Initials and the rarer finals of Mandarin with everyday characters that have them."""
 
 
 def letters(code: str) -> Counter[str]:
@@ -187,11 +173,12 @@ def test_phrases_are_clean_sentences(code):
 def test_phrases_use_their_languages_letters(code):
     counts = letters(code)
     if code in ALPHABETS:
-        strange = set(counts) - set(ALPHABETS[code]) - set(BORROWED.get(code, ""))
-        assert not strange, sorted(strange)
-        assert not (rare := [letter for letter in ALPHABETS[code] if counts[letter] < 2]), f"less than twice: {rare}"
+        assert not (strange := set(counts) - set(ALPHABETS[code])), sorted(strange)
+        rare = [letter for letter in ALPHABETS[code].partition(" ")[0] if counts[letter] < 2]
+        assert not rare, f"less than twice: {rare}"
     else:
-        assert not {c for c in counts if not unicodedata.name(c).startswith(SCRIPTS[code])}
+        (scripts,) = (names.split() for names, codes in SCRIPTS.items() if code in codes.split())
+        assert not {c for c in counts if not unicodedata.name(c).startswith(tuple(scripts))}
 
 
 @pytest.mark.parametrize("code", sorted(SOUNDS))
@@ -209,3 +196,15 @@ def test_phrases_ask_exclaim_and_begin_in_many_ways(code):
     assert sum(line[-1] in "!！" or "՜" in line for line in lines) >= 2 or code == "th"
     starts = Counter(line[0] if code in NO_SPACES else line.split()[0] for line in lines)
     assert starts.most_common(1)[0][1] <= len(lines) / 2.5
+
+
+@pytest.mark.parametrize("code", sorted(SIGNS))
+def test_every_sign_is_read_twice_or_is_rare(code):
+    counts = Counter(unicodedata.normalize("NFD" if code == "ko" else "NFC", "".join(phrases(code))))
+    least = dict.fromkeys(FINALS, 1)  # clusters such as ᆪ stand in few words, once is enough
+    assert not (rare := [sign for sign in SIGNS[code] if counts[sign] < least.get(sign, 2)]), f"too seldom: {rare}"
+
+
+def test_chinese_has_every_initial_and_the_rarer_finals():
+    read = set("".join(phrases("zh")))
+    assert not (missing := [sound for sound in PINYIN.split() if not read & set(sound.partition(":")[2])]), missing

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import soundfile
-from studio_audio import RATE, tone
+from studio_audio import RATE, tone, unlisted
 
 from stentor.errors import AudioError, ConfigError, StentorError
 from stentor.studio import files, train_test_split
@@ -138,7 +138,7 @@ def test_many_tabs_lose_nothing(voices):
         thread.join()
     texts = {f"{who} {i}" for who in "abcd" for i in (0, 1, 2, "three")}
     assert {r["text"] for r in voices.records()} == texts and len(voices.records()) == 16
-    assert not voices.unlisted()
+    assert not unlisted(voices)
 
 
 def test_a_full_disk_changes_nothing(voices, full_disk, projects):
@@ -181,7 +181,7 @@ def test_what_a_killed_process_leaves(voices):
     with open(voices.manifest, "a") as file:
         file.write('{"id": "half", "audio_path": "audi')
     (voices.folder / "audio" / "orphan.wav").write_bytes(b"")
-    assert voices.records() == [one] and voices.unlisted() == ["orphan.wav"]
+    assert voices.records() == [one] and unlisted(voices) == ["orphan.wav"]
     two = voices.add(tone(), RATE, "zwei")
     assert voices.records() == [one, two]
     # A line that somebody added with an editor, without its newline, is kept.

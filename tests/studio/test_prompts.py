@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from stentor.errors import ConfigError, DataError
-from stentor.studio.dataset import hub_prompts, prompts
-from stentor.studio.dataset.hub_prompts import readable
-from stentor.studio.dataset.prompts import own_list, phrases_of, prompt_id, set_source, source_of, sources
+from stentor.studio.dataset import prompts
+from stentor.studio.dataset.prompts import own_list, phrases_of, prompt_id, readable, set_source, source_of, sources
 from stentor.studio.phrases import NAMES, checked_language
 
 
@@ -115,17 +114,17 @@ def test_a_damaged_list_gives_way_to_the_built_in_one(swedish):
     ],
 )
 def test_sentences_that_can_be_read_aloud(text, accepted):
-    assert (readable(text, "sv") is not None) == accepted
+    assert (readable(text) is not None) == accepted
 
 
 def test_pieces_of_speech_are_no_sentences():
     assert (
-        readable("and then we went", "en", sentences_only=True) is None
-        and readable("Then we went,", "en", sentences_only=True) is None
+        readable("and then we went", sentences_only=True) is None
+        and readable("Then we went,", sentences_only=True) is None
     )
-    assert readable("Then we went home.", "en", sentences_only=True) == "Then we went home."
-    sentences = hub_prompts.sentences(
-        iter(["One two three.", "one two three!", "Four five six.", "7 8 9", "Seven a b."]), "en", 3
+    assert readable("Then we went home.", sentences_only=True) == "Then we went home."
+    sentences = prompts.sentences(
+        iter(["One two three.", "one two three!", "Four five six.", "7 8 9", "Seven a b."]), 3
     )
     assert list(sentences) == ["One two three.", "Four five six.", "Seven a b."]
 
@@ -136,9 +135,9 @@ def answering(monkeypatch):
     monkeypatch.setattr("stentor.studio.runs.settings.reachable", lambda: True)
 
     def answer(code):
-        popen = hub_prompts.subprocess.Popen
+        popen = prompts.subprocess.Popen
         monkeypatch.setattr(
-            hub_prompts.subprocess, "Popen", lambda command, **rest: popen([sys.executable, "-c", code], **rest)
+            prompts.subprocess, "Popen", lambda command, **rest: popen([sys.executable, "-c", code], **rest)
         )
 
     return answer
@@ -165,7 +164,7 @@ def test_phrases_of_the_hub(swedish, answering):
     ],
 )
 def test_a_hub_that_gives_nothing_changes_nothing(swedish, answering, monkeypatch, code, message):
-    monkeypatch.setattr(hub_prompts.fetch, "__defaults__", (1.0,))
+    monkeypatch.setattr(prompts.fetch, "__defaults__", (1.0,))
     answering(code)
     before = phrases_of(swedish)
     with pytest.raises(DataError, match=message) as error:
@@ -199,7 +198,7 @@ def test_texts_are_streamed_without_their_audio(tmp_path, monkeypatch, capsys):
             calls.append((name, rest)) or load(str(tmp_path), split="train", streaming=True, columns=rest["columns"])
         ),
     )
-    hub_prompts.main("fleurs", "sv", "3")
+    prompts.main("fleurs", "sv", "3")
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert [r.get("text") for r in printed] == [f"Det är mening {c} här." for c in "abc"] + [None]
     [(name, rest)] = calls

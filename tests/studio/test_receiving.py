@@ -152,7 +152,8 @@ def test_a_long_recording_by_a_model(client, voices, lecture, monkeypatch):
     """The detached process's own function, called here; a model that writes a word."""
     launched = []
     monkeypatch.setattr(detached, "launch", lambda folder, command, lock, cwd: launched.append((folder, command)))
-    monkeypatch.setattr(long_recordings, "drafters", lambda projects: [("nobody", ""), ("Tiny", "whisper_tiny")])
+    models = {"": ("nobody", None), "whisper_tiny": ("Tiny", "openai/whisper-tiny")}
+    monkeypatch.setattr(long_recordings, "writers", lambda projects: models)
     put(client, 0, "lecture.wav", lecture.path.read_bytes())
     put(client, 1, "broken.wav", b"no audio")
     asked = {"batch": BATCH, "model": "whisper_tiny", "speaker": "L"}
@@ -171,7 +172,9 @@ def test_a_long_recording_by_a_model(client, voices, lecture, monkeypatch):
             assert language == "de" and keep_failed  # a person reads the draft
             return SimpleNamespace(text=" Stück ")
 
-    monkeypatch.setattr("stentor.inference.load.load", lambda source: Model() if source == "openai/whisper-tiny" else 0)
+    monkeypatch.setattr(
+        "stentor.studio.dataset.long_recordings.load", lambda source: Model() if source == "openai/whisper-tiny" else 0
+    )
     long_recordings.main(*command[3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
     assert work["state"] == "finished" and work["done"] == work["of"] == work["added"] == len(voices.records()) > 1

@@ -5,10 +5,11 @@ import time
 
 import numpy as np
 import pytest
+from studio_audio import unlisted
 
 from stentor.data.outliers import KINDS
-from stentor.studio.dataset import findings
-from stentor.studio.dataset.findings import checked
+from stentor.studio.dataset import review
+from stentor.studio.dataset.review import checked
 from stentor.studio.texts import texts
 
 RATE = 16000
@@ -42,7 +43,7 @@ def ids(dataset):
 def settled(dataset):
     """What is found when all were heard."""
     for _ in range(600):
-        if (checked_set := checked(dataset)).measured == len(checked_set.rows):
+        if (checked_set := checked(dataset)).figures["measured"] == len(checked_set.rows):
             return checked_set
         time.sleep(0.05)
     raise AssertionError("the recordings were not heard")
@@ -89,17 +90,17 @@ def test_the_findings_are_those_of_prepare_check(dataset):
 def test_a_file_is_heard_once(dataset, ids, monkeypatch):
     settled(dataset)
     measured = []
-    measure = findings.measure_file
-    monkeypatch.setattr(findings, "measure_file", lambda *args: measured.append(args[0].name) or measure(*args))
-    findings._known.clear()  # as after a restart
+    measure = review.measure_file
+    monkeypatch.setattr(review, "measure_file", lambda *args: measured.append(args[0].name) or measure(*args))
+    review._known.clear()  # as after a restart
     dataset.edit(ids[0], text="another")
-    assert settled(dataset).kinds["clipped"] == 1 and not measured
+    assert settled(dataset).figures["kinds"]["clipped"] == 1 and not measured
     new = dataset.redo(ids[0], speech(seed=77), RATE)
-    assert "clipped" not in settled(dataset).kinds and measured == [dataset.audio(new).name]
+    assert "clipped" not in settled(dataset).figures["kinds"] and measured == [dataset.audio(new).name]
     # A file of measures that was damaged is made again.
-    (dataset.folder / findings.SOUNDS).write_text('[1, 2]\n{"x"\n')
-    findings._known.clear()
-    assert settled(dataset).kinds["quiet"] == 1 and len(measured) == 11
+    (dataset.folder / review.SOUNDS).write_text('[1, 2]\n{"x"\n')
+    review._known.clear()
+    assert settled(dataset).figures["kinds"]["quiet"] == 1 and len(measured) == 11
 
 
 def test_texts_are_corrected_and_drafts_confirmed(client, dataset, ids):
@@ -136,7 +137,7 @@ def test_removed_recordings_can_be_put_back(client, dataset, ids):
     for i in (4, 5, 9):
         assert post(client, "remove", id=ids[i]).json()["total"] < 10
     assert [r["id"] for r in dataset.records()] == [ids[i] for i in (0, 1, 2, 3, 6, 7, 8)]
-    assert not dataset.audio(before[4]).exists() and not dataset.unlisted()
+    assert not dataset.audio(before[4]).exists() and not unlisted(dataset)
     removed = client.get("/studio/check/voices/removed").json()
     assert [r["id"] for r in removed["rows"]] == [ids[9], ids[5], ids[4]] and removed["removed"] == 3
     for i in (4, 9, 5):
@@ -177,12 +178,8 @@ def test_recordings_change_sides(client, dataset, ids):
     assert answer["moved"] == [one] and answer["row"]["side"] == "held_out" and answer["divided"]["held_out"] == 3
     lines = (dataset.folder / "held_out.jsonl").read_text().splitlines()
     assert {json.loads(line)["id"] for line in lines} == {*held, one}
-    for fields in (
-        {"id": one, "side": "elsewhere"},
-        {"id": ids[2], "side": "train"},
-        {"id": "nobody", "side": "train"},
-    ):
-        assert post(client, "move", **fields).status_code == 400
+    for id, side in ((one, "elsewhere"), (ids[2], "train"), ("nobody", "train")):
+        assert post(client, "move", id=id, side=side).status_code == 400
 
 
 def test_records_by_hand_are_told_and_never_trained_on(client, dataset, ids):

@@ -367,7 +367,7 @@ def test_disguised_files_are_taken_nowhere(client, data):
 
 
 def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
-    from stentor.studio.dataset import receiving, recorder, transcripts
+    from stentor.studio.dataset import receiving, recorder, uploads
 
     client.projects.create("voices", "en")
     monkeypatch.setattr(recorder, "MOST_BYTES", 1000)
@@ -383,7 +383,7 @@ def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
 
     answer = client.put(f"/studio/upload/{BATCH}/0", params={"name": "x.wav"}, content=pieces())
     assert answer.status_code == 413
-    most = transcripts.MOST_BYTES + 1
+    most = uploads.MOST_TEXT + 1
     answer = client.put(f"/studio/upload/{BATCH}/1", params={"name": "x.csv"}, content=bytes(most))
     assert answer.status_code == 413
     assert [p.name for p in client.projects.tmp.glob("upload-*/*")] == []

@@ -4,8 +4,8 @@ import pytest
 
 from stentor.errors import ConfigError, DataError
 from stentor.inference.formats import to_srt, to_textgrid, to_vtt
-from stentor.studio.dataset import transcripts
-from stentor.studio.dataset.transcripts import match, parse
+from stentor.studio.dataset import uploads
+from stentor.studio.dataset.uploads import match, parse
 
 TRANSCRIPT = {
     "audio": "a.wav",
@@ -84,15 +84,12 @@ def test_subtitles():
 
 
 def test_lines_and_tables():
-    assert plain(parse("x.txt", "\ufeffeins\r\n\r\nzwei\r\n".encode())) == [
-        ("eins", None, None, None),
-        ("zwei", None, None, None),
-    ]
-    assert [(e.file, e.text) for e in parse("x.txt", b"a.wav\tone two\nd/b.wav\tthree\n")] == [
-        ("a", "one two"),
-        ("b", "three"),
-    ]
-    assert [(e.file, e.text) for e in parse("m.txt", b"LJ001|Dr. 12|Doctor twelve\n")] == [("LJ001", "Doctor twelve")]
+    for text, expected in (
+        ("\ufeffeins\r\n\r\nzwei\r\n", [("eins", None), ("zwei", None)]),
+        ("a.wav\tone two\nd/b.wav\tthree\n", [("one two", "a"), ("three", "b")]),
+        ("LJ001|Dr. 12|Doctor twelve\n", [("Doctor twelve", "LJ001")]),
+    ):
+        assert plain(parse("x.txt", text.encode())) == [(*entry, None, None) for entry in expected]
     table = b'file;start;end;sentence\na.wav;1;2.5;hi\nb.wav;;;"x;y"\n'
     assert plain(parse("m.csv", table)) == [("hi", "a", 1.0, 2.5), ("x;y", "b", None, None)]
     assert plain(parse("m.tsv", b"a.wav\thello there\n")) == [("hello there", "a", None, None)]
@@ -126,22 +123,21 @@ def test_at_most_twenty_problems(monkeypatch):
     with pytest.raises(DataError) as error:
         parse("a.jsonl", b"{\n" * 500)
     assert len(str(error.value).splitlines()) == 20
-    monkeypatch.setattr(transcripts, "MOST_BYTES", 10)
+    monkeypatch.setattr(uploads, "MOST_TEXT", 10)
     with pytest.raises(ConfigError, match="larger than"):
         parse("a.txt", b"x" * 11)
 
 
 def test_matching():
     entries = parse("t.csv", b"file,text\nB.WAV,two\nc.wav,three\n")
-    matched = match(["A.wav", "x/b.flac"], entries)
-    assert [(i, e.text) for i, e in matched.clips] == [(1, "two")]
-    assert matched.bare == [0] and [e.text for e in matched.left] == ["three"]
-    matched = match(["b.wav", "a.wav"], parse("t.txt", b"first\nsecond"))
-    assert [(i, e.text) for i, e in matched.clips] == [(0, "first"), (1, "second")]
+    matched, left = match(["A.wav", "x/b.flac"], entries)
+    assert [[e.text for e in of] for of in matched] == [[], ["two"]] and [e.text for e in left] == ["three"]
+    matched, _ = match(["b.wav", "a.wav"], parse("t.txt", b"first\nsecond"))
+    assert [[e.text for e in of] for of in matched] == [["first"], ["second"]]
     with pytest.raises(DataError, match="Several recordings are named A, a: rename"):
         match(["a.wav", "d/A.mp3"], parse("t.csv", b"file,text\na.wav,x\n"))
-    only = match(["talk.mp3"], parse("other.srt", b"00:00:01,000 --> 00:00:02,000\nhi\n"))
-    assert [(i, e.text) for i, e in only.clips] == [(0, "hi")]
+    [[entry]], _ = match(["talk.mp3"], parse("other.srt", b"00:00:01,000 --> 00:00:02,000\nhi\n"))
+    assert entry.text == "hi"
 
 
 def test_texts_with_other_line_separators_stay_whole():
@@ -216,40 +212,26 @@ def test_other_files_are_no_transcripts(name):
         parse(name, b"<html>hello</html>")
 
 
-def hostile(what):
-    """Files on which a reader that looks at anything twice never ends: half a megabyte of one line."""
-    many = 2**19
-    return {
-        "marks.TextGrid": '"TextGrid"' + '"' * many,
-        "letters.TextGrid": '"TextGrid" ' + "a" * many + '"',
-        "brackets.TextGrid": '"TextGrid" ' + "[" * many,
-        "flags.TextGrid": '"TextGrid" ' + "<" * many,
-        "others.TextGrid": '"TextGrid" ' + ")" * many,
-        "lines.TextGrid": '"TextGrid" "' + "\n" * (many // 4),
-        "voices.srt": "00:00:01,000 --> 00:00:02,000\n" + "<v " * (many // 3),
-        "tags.srt": "00:00:01,000 --> 00:00:02,000\n" + "<i " * (many // 3) + "{\\" * 9999,
-        "clocks.srt": "00:" * (many // 3) + "-->" * 9,
-    }[what]
+MANY = 2**19
+HOSTILE = {
+    "marks.TextGrid": lambda: '"TextGrid"' + '"' * MANY,
+    "letters.TextGrid": lambda: '"TextGrid" ' + "a" * MANY + '"',
+    "brackets.TextGrid": lambda: '"TextGrid" ' + "[" * MANY,
+    "flags.TextGrid": lambda: '"TextGrid" ' + "<" * MANY,
+    "others.TextGrid": lambda: '"TextGrid" ' + ")" * MANY,
+    "lines.TextGrid": lambda: '"TextGrid" "' + "\n" * (MANY // 4),
+    "voices.srt": lambda: "00:00:01,000 --> 00:00:02,000\n" + "<v " * (MANY // 3),
+    "tags.srt": lambda: "00:00:01,000 --> 00:00:02,000\n" + "<i " * (MANY // 3) + "{\\" * 9999,
+    "clocks.srt": lambda: "00:" * (MANY // 3) + "-->" * 9,
+}
+"""Files on which a reader that looks at anything twice never ends: half a megabyte of one line."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "marks.TextGrid",
-        "letters.TextGrid",
-        "brackets.TextGrid",
-        "flags.TextGrid",
-        "others.TextGrid",
-        "lines.TextGrid",
-        "voices.srt",
-        "tags.srt",
-        "clocks.srt",
-    ],
-)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_end_soon(name):
     """Were one of them read in quadratic time, this test would not end."""
     with pytest.raises(DataError):
-        parse(name, hostile(name).encode())
+        parse(name, HOSTILE[name]().encode())
 
 
 def test_too_many_lines():

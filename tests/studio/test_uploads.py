@@ -7,7 +7,7 @@ from studio_audio import tone
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio import uploaded_audio
-from stentor.studio.dataset.split import split_into
+from stentor.studio.dataset.long_recordings import split_into
 from stentor.studio.dataset.uploads import add_uploads
 from stentor.studio.uploaded_audio import Upload, kind_of
 
@@ -35,26 +35,26 @@ def test_uploads_of_all_formats(voices, upload, tmp_path):
         voices, audio, [upload("t.csv", "file,text,speaker\nd.ogg,vier,D\na.wav,eins,A\n")], speaker="all"
     )
     assert not done.refused
-    assert [(r["text"], r.get("speaker")) for r in done.records] == [
-        ("eins", "A"),
-        ("", "all"),
-        ("", "all"),
-        ("vier", "D"),
-    ]
+    taken = [("eins", "A"), ("", "all"), ("", "all"), ("vier", "D")]
+    assert [(r["text"], r.get("speaker")) for r in done.records] == taken
     assert [soundfile.info(voices.audio(r)).samplerate for r in done.records] == [44100, 48000, 16000, 22050]
     assert [r["source"] for r in done.records] == ["a", "b", "c", "d"]
 
 
-def test_an_m4a_upload(voices, upload, tmp_path):
+def m4a(path, seconds, rate=44100):
     av = pytest.importorskip("av")
-    path = tmp_path / "made.m4a"
     with av.open(str(path), "w", format="ipod") as container:
-        stream = container.add_stream("aac", rate=16000, layout="mono")
-        frame = av.AudioFrame.from_ndarray(tone(1.0, 16000)[None], format="fltp", layout="mono")
-        frame.sample_rate = 16000
+        stream = container.add_stream("aac", rate=rate, layout="stereo")
+        sound = np.stack([tone(seconds, rate)] * 2)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound), format="fltp", layout="stereo")
+        frame.sample_rate = rate
         for packet in [*stream.encode(frame), *stream.encode(None)]:
             container.mux(packet)
-    done = add_uploads(voices, [Upload(path, "memo.m4a")], pasted="ein Satz")
+    return Upload(path, path.name)
+
+
+def test_an_m4a_upload(voices, tmp_path):
+    done = add_uploads(voices, [m4a(tmp_path / "memo.m4a", 1.0, 16000)], pasted="ein Satz")
     assert [r["text"] for r in done.records] == ["ein Satz"] and abs(done.records[0]["duration"] - 1) < 0.15
 
 
@@ -65,8 +65,6 @@ def test_subtitles_cut_a_recording(voices, upload):
 
 
 def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
-    from stentor.studio import uploaded_audio
-
     done = add_uploads(voices, [upload("wide.wav", channels=9), upload("long.ogg", seconds=61, rate=8000)])
     assert "9 channels" in done.refused[0] and "lasts 61 s" in done.refused[1] and not done.records
     monkeypatch.setattr(uploaded_audio, "MOST_BYTES", 1000)
@@ -177,18 +175,6 @@ def test_names_of_a_mac_are_matched(voices, upload):
 def test_utf16_text_is_no_audio(tmp_path):
     (tmp_path / "t").write_bytes("\ufeffeins".encode("utf-16-le"))
     assert kind_of(tmp_path / "t") is None
-
-
-def m4a(path, seconds, rate=44100):
-    av = pytest.importorskip("av")
-    with av.open(str(path), "w", format="ipod") as container:
-        stream = container.add_stream("aac", rate=rate, layout="stereo")
-        sound = np.stack([tone(seconds, rate)] * 2)
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound), format="fltp", layout="stereo")
-        frame.sample_rate = rate
-        for packet in [*stream.encode(frame), *stream.encode(None)]:
-            container.mux(packet)
-    return Upload(path, path.name)
 
 
 def test_an_m4a_is_decoded_once_for_all_its_parts(voices, upload, tmp_path, monkeypatch):

@@ -15,8 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from stentor.errors import AudioError, ConfigError, StentorError, without_secrets
-from stentor.serve.scheduler import QueueClosed
+from stentor.errors import AudioError, StentorError, without_secrets
 from stentor.web.body import TooLarge, TooSlow
 
 log = logging.getLogger("stentor.serve")
@@ -42,6 +41,13 @@ RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX"
 """For the OpenAPI page."""
 
 
+class QueueClosed(StentorError):
+    """The server is stopping."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is stopping: send the request again in a minute.")
+
+
 class ApiError(Exception):
     """A request that is answered with an error. `param` is the field that is wrong."""
 
@@ -64,13 +70,13 @@ class ApiError(Exception):
 
 
 @contextmanager
-def blaming(field: str | None, fields: Mapping[str, str] | None = None) -> Iterator[None]:
+def blaming(field: str | None, fields: Mapping[str, str] | None = None, path: Path | None = None) -> Iterator[None]:
     """What is wrong in its block is wrong with a field of the request: the one of `fields` whose word is in the
-    sentence, or `field`. Raises ApiError."""
+    sentence, or `field`. The sentence does not show `path`. Raises ApiError."""
     try:
         yield
-    except (AudioError, ConfigError) as error:
-        message = str(error)
+    except StentorError as error:
+        message = str(error) if path is None else str(error).replace(f"{path}/", "")
         param = next((param for word, param in (fields or {}).items() if word in message), field)
         raise ApiError(400, message, param) from None
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route, WebSocketRoute
 
 from stentor.errors import ConfigError
-from stentor.serve.errors import ApiError, log, report, response
-from stentor.serve.scheduler import QueueClosed
+from stentor.serve.errors import ApiError, QueueClosed, log, report, response
 from stentor.serve.service import Service
 from stentor.web.origins import from_elsewhere, secret
 
@@ -77,7 +77,8 @@ class Guard:
                 await response(problem)(scope, exchange.receive, exchange.send)
         finally:
             seconds, status = time.monotonic() - began, exchange.status or 499
-            route = getattr(scope.get("route"), "path", "none")
+            found = scope.get("route")
+            route = found.path if isinstance(found, Route | WebSocketRoute) else "none"
             self.service.metrics.requests.labels(route, status).inc()
             self.service.metrics.seconds.labels(route).observe(seconds)
             log.info("%s %s %s %s %.3f s", exchange.id, scope.get("method", "SOCKET"), route, status, seconds)

@@ -1,12 +1,21 @@
-"""OpenAPI: what requests and answers hold, for the page that says so. Tests hold the routes to it."""
+"""OpenAPI: what requests and answers hold, also for the page that says so. Tests hold the routes to it."""
 
 from __future__ import annotations
 
 from functools import partial
 from types import GenericAlias
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+
+class Fields(BaseModel):
+    """What a request says; anything else in it is an error."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+ModelName = Annotated[str, Field(max_length=500, description="A name of `GET /v1/models`.")]
 
 
 def _answer(title: str, **keys: Any) -> Any:

@@ -22,8 +22,7 @@ from stentor.inference.align.engines import aligner_of
 from stentor.inference.load import load
 from stentor.inference.model import Model
 from stentor.inference.recording import Recording
-from stentor.serve.scheduler import JobQueue, Policy
-from stentor.serve.worker import Worker
+from stentor.serve.scheduler import JobQueue, Policy, Worker
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
@@ -67,12 +66,12 @@ class ServedModel:
     @cached_property
     def aligner(self) -> Aligner:
         """Whisper's and CTC models of transformers are loaded a second time, when they are first asked for."""
-        import torch
+        from stentor.inference.align.whisper import WhisperAligner
 
         aligner, known = aligner_of(self.model), dict[str, list[Any]]()
-        if isinstance(second := getattr(aligner, "model", None), torch.nn.Module):
+        if isinstance(aligner, WhisperAligner):
             share_weights(self.model.bundle.model, known)
-            share_weights(second, known)
+            share_weights(aligner.model, known)
         return aligner
 
     def diarizer(self) -> Callable[[Recording], list[dict[str, Any]]]:
@@ -135,14 +134,6 @@ class Registry:
     def workers(self) -> list[Worker]:
         return [worker for served in self.models.values() for worker in served.workers]
 
-    def start(self) -> None:
-        for worker in self.workers:
-            worker.start()
-
-    def stop(self) -> None:
-        for worker in self.workers:
-            worker.stop()
-
 
 def load_models(
     runs: Sequence[str],
@@ -172,7 +163,7 @@ def load_models(
             continue
         copies = _copies(path, [*devices], weights)
         # On a CPU a batch takes seconds: short requests have a worker that no long one holds.
-        spare = len(copies) > 1 and _on_cpu(copies[0]) and policy == "fair"
+        spare = len(copies) > 1 and _device(copies[0]).type == "cpu" and policy == "fair"
         queue = JobQueue(batch_seconds or BATCH, policy, len(copies) - 1 if spare else math.inf)
         models[path] = ServedModel(name, queue, [Worker(name, model, queue, str(_device(model))) for model in copies])
     if diarizer is not None:
@@ -190,13 +181,9 @@ def _copies(path: str, devices: list[str], weights: dict[str, list[Any]]) -> lis
     for device in devices:
         copies.append(load(path, device))
         share_weights(copies[-1].bundle.model, weights)
-    if devices == ["auto"] and _on_cpu(copies[0]) and not isinstance(copies[0].task, Diarize):
+    if devices == ["auto"] and _device(copies[0]).type == "cpu" and not isinstance(copies[0].task, Diarize):
         copies += _copies(path, ["cpu"], weights)
     return copies
-
-
-def _on_cpu(model: Model) -> bool:
-    return _device(model).type == "cpu"
 
 
 def _device(model: Model) -> Any:

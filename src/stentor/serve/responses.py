@@ -6,33 +6,16 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 
 from stentor.inference.formats import render
 from stentor.inference.transcribe import Transcript
-from stentor.serve.forms import TranscriptionForm
 from stentor.tasks.decode_checks import compression_ratio
 from stentor.text.languages import find
 
 UNKNOWN_LANGUAGE = "unknown"
 UNLIKELY = -9999.0
 """The log-probability of what is next to impossible, as OpenAI's interface has it: JSON knows no infinite numbers."""
-
-
-def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) -> Response:
-    """The answer to a request for a transcript. `task`: transcribe or translate."""
-    match fields.response_format:
-        case "text":
-            return PlainTextResponse(transcript.text + "\n")
-        case "srt" | "vtt" as kind:
-            return rendered(transcript, kind)
-        case "verbose_json":
-            return JSONResponse(verbose(transcript, set(fields.timestamp_granularities) or {"segment"}, task))
-        case "diarized_json":
-            segments = speaker_segments(transcript, fields.known_speaker_names)
-            body = {"task": "transcribe", "duration": transcript["duration"], "text": transcript.text}
-            return JSONResponse({**body, "segments": segments, "usage": usage(transcript)})
-    return JSONResponse({"text": transcript.text, **details(transcript), "usage": usage(transcript)})
 
 
 def rendered(transcript: dict[str, Any], kind: str) -> Response:

@@ -248,6 +248,7 @@ class Service:
 
     def close(self) -> None:
         """End threads and helpers."""
-        self.registry.stop()
+        for worker in self.registry.workers:
+            worker.stop()
         self.threads.shutdown(wait=True, cancel_futures=True)
         self.decoders.close()

@@ -216,11 +216,6 @@ class DataSet:
             self._delete_removed(removed)
         return len(removed)
 
-    def unlisted(self) -> list[str]:
-        """Names of WAV files that no record names: what was recorded when a process was killed in the middle."""
-        named = {Path(r["audio_path"]).name for r in self.records()}
-        return sorted(p.name for p in (self.folder / "audio").glob("*.wav") if p.name not in named)
-
     def split(self, share: float = train_test_split.SHARE, by: str = "text") -> dict[str, Path]:
         """Divide anew: write `train.jsonl` and `held_out.jsonl` beside the manifest and remember the choice; answers
         both paths.

@@ -4,19 +4,21 @@ A playlist, an archive or a web page that is named `speech.wav` reaches no decod
 the addresses in a playlist.
 """
 
+import contextlib
 import hashlib
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from stentor.audio import io
+from stentor.audio.ffmpeg import ffmpeg_errors, open_av
 from stentor.audio.io import probe
 from stentor.errors import AudioError
 from stentor.studio.dataset_folder import RATES
-from stentor.studio.files import disk_errors
+from stentor.studio.files import disk_errors, name_from
 
 MOST_BYTES = 2**30
 """Bytes of the largest audio file."""
@@ -25,8 +27,7 @@ LONGEST = 4 * 3600.0
 MOST_CHANNELS = 8
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(NamedTuple):
     """A file that a browser sent: where it lies, and what it was called there."""
 
     path: Path
@@ -63,10 +64,8 @@ def checked(upload: Upload) -> tuple[float, int]:
         raise AudioError(
             f"{name} is not a wav, flac, mp3, ogg, m4a or webm file, whatever its name says.", "unreadable"
         )
-    try:
+    with _called_by_its_name(upload):
         probed = probe(upload.path)
-    except AudioError as error:
-        raise AudioError(str(error).replace(str(upload.path), name), error.reason) from None
     if not 0 < probed.channels <= MOST_CHANNELS or not RATES[0] <= probed.sample_rate <= RATES[1]:
         raise AudioError(
             f"{name} has {probed.channels} channels at {probed.sample_rate} Hz: at most {MOST_CHANNELS} channels at "
@@ -80,10 +79,8 @@ def checked(upload: Upload) -> tuple[float, int]:
 
 def read(upload: Upload, rate: int, start: float = 0.0, seconds: float | None = None) -> np.ndarray:
     """A piece of a checked upload: float32 mono [samples] at `rate`. Raises AudioError."""
-    try:
+    with _called_by_its_name(upload):
         return io.read(upload.path, rate, start, seconds)
-    except AudioError as error:
-        raise AudioError(str(error).replace(str(upload.path), shown(upload.name)), error.reason) from None
 
 
 def enterable(upload: Upload) -> Upload:
@@ -110,47 +107,51 @@ def enterable(upload: Upload) -> Upload:
 
 def _convert(upload: Upload, to: Path) -> None:
     """The first stream of audio as a WAV file, block by block."""
-    name = shown(upload.name)
+    name, samples = shown(upload.name), 0
     try:
         import av
     except ModuleNotFoundError:
         raise AudioError(f"{name} needs FFmpeg to be read: pip install 'stentor[av]'.", "unreadable") from None
     import soundfile
 
-    samples = 0
-    try:
-        with av.open(str(upload.path)) as container:
-            if not container.streams.audio:
-                raise AudioError(f"{name} holds no audio.", "unreadable")
-            stream = container.streams.audio[0]
-            rate = stream.codec_context.sample_rate
-            if not RATES[0] <= rate <= RATES[1]:
-                raise AudioError(f"{name} has {rate} Hz: {RATES[0]} to {RATES[1]} Hz are taken.", "unreadable")
-            resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
+    with _called_by_its_name(upload), open_av(upload.path) as container, ffmpeg_errors(upload.path):
+        stream = container.streams.audio[0]
+        rate = stream.codec_context.sample_rate
+        if not RATES[0] <= rate <= RATES[1]:
+            raise AudioError(f"{name} has {rate} Hz: {RATES[0]} to {RATES[1]} Hz are taken.", "unreadable")
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
+        try:
             with soundfile.SoundFile(str(to), "w", rate, 1, "PCM_16", format="WAV") as file:
-                for frame in _frames(container, stream):
+                for frame in itertools.chain(container.decode(stream), [None]):  # None: what the resampler still holds
                     for out in resampler.resample(frame):
                         file.write(out.to_ndarray()[0])
                         samples += out.samples
                     if samples > LONGEST * rate:
                         raise AudioError(f"{name} is longer than {LONGEST / 3600:g} hours: cut it.", "too_long")
-    except av.FFmpegError as error:
-        raise AudioError(f"{name} is damaged or cut short ({error.strerror}).", "truncated") from None
-    except soundfile.LibsndfileError as error:
-        raise OSError(28, str(error)) from None  # the only thing that fails on writing: the disk is full
+        except soundfile.LibsndfileError as error:
+            raise OSError(28, str(error)) from None  # the only thing that fails on writing: the disk is full
     if not samples:
         raise AudioError(f"{name} has no samples.", "empty")
 
 
-def _frames(container: Any, stream: Any) -> Iterator[Any]:
-    yield from container.decode(stream)
-    yield None  # what the resampler still holds
+@contextlib.contextmanager
+def _called_by_its_name(upload: Upload) -> Iterator[None]:
+    """AudioErrors in its block name the file as its sender did."""
+    try:
+        yield
+    except AudioError as error:
+        raise AudioError(str(error).replace(str(upload.path), shown(upload.name)), error.reason) from None
 
 
 def shown(name: str) -> str:
     """An uploaded file's name for messages: printable, short, without folders."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
     return "".join(c if c.isprintable() else "?" for c in last)[:80] or "the file"
+
+
+def source_name(shown_name: str) -> str:
+    """What records of an uploaded file remember it by, beside its fingerprint."""
+    return name_from(shown_name.rpartition(".")[0] or shown_name)
 
 
 def fingerprint(path: Path) -> str:

@@ -19,9 +19,8 @@ from stentor.inference.stream.stream import Stream
 from stentor.serve.errors import ApiError, api_error, report
 from stentor.serve.realtime.settings import DELAYS, LOGPROBS, Settings
 from stentor.serve.registry import ServedModel
-from stentor.serve.scheduler import QueuedJob
+from stentor.serve.scheduler import QueuedJob, Worker
 from stentor.serve.service import Service
-from stentor.serve.worker import Worker
 from stentor.text.written_words import spaced
 
 DELTA = "conversation.item.input_audio_transcription.delta"

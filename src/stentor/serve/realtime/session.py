@@ -1,4 +1,5 @@
-"""Sessions: what a client sends over a socket, event by event, and what it is answered."""
+"""Sessions: what a client sends over the socket `/v1/realtime`, event by event, and what it is answered; and
+`POST /v1/realtime/client_secrets` for pages."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
-from fastapi import WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
+from pydantic import Field
 from pydantic_core import from_json
 
 from stentor.audio.activity import FRAME
@@ -22,10 +24,14 @@ from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.stream.stream import BLOCK
 from stentor.inference.vad import Detector
 from stentor.serve.errors import ApiError, api_error, report
+from stentor.serve.openapi import Fields, body_schema
 from stentor.serve.realtime.item import Hearing, Item
-from stentor.serve.realtime.settings import Settings, TurnDetection
+from stentor.serve.realtime.settings import Audio, AudioInput, Settings, Transcription, TurnDetection
 from stentor.serve.service import Service
+from stentor.web.body import read
 
+router, sockets = APIRouter(tags=["realtime"]), APIRouter()
+BODY_BYTES = 2**20
 APPEND_BYTES = 15 * 2**20
 """Of audio in one event."""
 AHEAD = 2**20
@@ -225,7 +231,7 @@ class Session:
                 await self._close_item(self.item)
 
     async def _commit(self, event: dict[str, Any]) -> None:
-        rest = np.zeros(0, np.float32) if self._turns is None else self._turns.rest()
+        rest = np.zeros(0, np.float32) if self._turns is None else self._turns.rest
         seconds = 0.0 if self.item is None else self.item.seconds + len(rest) / self._rate
         if self.item is None or seconds < SHORTEST:
             message = f"The audio buffer has {1000 * seconds:.0f} ms: at least {1000 * SHORTEST:.0f} ms are an item."
@@ -292,14 +298,15 @@ class Turns:
         self._block = round(BLOCK / FRAME) * self._endpointer.hop
         before = math.ceil((vad.prefix_padding_ms / 1000 + ONSET) / BLOCK)
         self._before: deque[np.ndarray] = deque(maxlen=before)
-        self._rest = np.zeros(0, np.float32)
+        self.rest = np.zeros(0, np.float32)
+        """What is less than a block."""
         self._speaking = False
 
     def split(self, samples: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
         """Float32 [samples] in blocks, each with what it is; `begin` has what came just before as well."""
-        self._rest = np.concatenate([self._rest, samples])
-        while len(self._rest) >= self._block:
-            block, self._rest = self._rest[: self._block], self._rest[self._block :]
+        self.rest = np.concatenate([self.rest, samples])
+        while len(self.rest) >= self._block:
+            block, self.rest = self.rest[: self._block], self.rest[self._block :]
             self.seconds += self._block / self._rate  # not BLOCK: of some rates it is not a whole number of samples
             ended = self._endpointer.add(block)
             if self._speaking:
@@ -313,10 +320,6 @@ class Turns:
                 self._before.clear()
             yield "begin" if self._speaking else "silence", block
 
-    def rest(self) -> np.ndarray:
-        """What is less than a block."""
-        return self._rest
-
 
 _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
     "session.update": Session._update,
@@ -324,3 +327,43 @@ _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
     "input_audio_buffer.commit": Session._commit,
     "input_audio_buffer.clear": Session._clear,
 }
+
+
+class ExpiresAfter(Fields):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(600, ge=10, le=7200)
+
+
+class ClientSecretForm(Fields):
+    """A key for a page."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    """Sessions that have begun go on."""
+    session: Settings = Settings()
+    """With which its sessions begin."""
+
+
+@sockets.websocket("/v1/realtime")
+async def realtime(socket: WebSocket) -> None:
+    """A session, as long as the socket is open."""
+    service: Service = socket.app.state.service
+    query, settings = socket.query_params, socket.scope.get("stentor.settings") or Settings()
+    if query.get("intent", "transcription") != "transcription":
+        raise ApiError(400, "This server transcribes: connect with ?intent=transcription.", "intent")
+    if "model" in query:
+        named = AudioInput(transcription=Transcription(model=query["model"]))
+        settings = settings.updated(Settings(audio=Audio(input=named)))
+    hearing = await asyncio.to_thread(Hearing.of, service, settings)
+    await socket.accept("realtime" if "realtime" in socket.scope["subprotocols"] else None)
+    await Session(socket, service, settings, hearing).run()
+
+
+@router.post("/v1/realtime/client_secrets", openapi_extra=body_schema(ClientSecretForm))
+async def client_secrets(request: Request) -> dict[str, Any]:
+    """A key of a short life, for the socket alone."""
+    service: Service = request.app.state.service
+    form = ClientSecretForm.model_validate_json(await read(request, BODY_BYTES, timed=True))
+    await asyncio.to_thread(Hearing.of, service, form.session)
+    value, secret = service.client_secrets.add(form.expires_after.seconds, request.scope["stentor.key"], form.session)
+    session = {"id": f"sess_{secrets.token_hex(12)}", **form.session.shown()}
+    return {"value": value, "expires_at": int(secret.expires), "session": session}

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from stentor.audio import g711
 from stentor.serve.errors import ApiError
-from stentor.serve.forms import Fields, ModelName
+from stentor.serve.openapi import Fields, ModelName
 from stentor.text.languages import find, unknown_language
 
 DELAYS = {"minimal": 0.5, "low": 1.0, "medium": 2.0, "high": 4.0, "xhigh": 8.0}
@@ -119,10 +119,10 @@ class Settings(Fields):
 
     def updated(self, update: Settings) -> Settings:
         """These, but for what an update sets."""
-        changes = {name: getattr(update.input, name) for name in update.input.model_fields_set}
+        changes = {name: value for name, value in update.input if name in update.input.model_fields_set}
         new, old = changes.get("transcription"), self.input.transcription
         if new is not None and old is not None:
-            changes["transcription"] = old.model_copy(update={k: getattr(new, k) for k in new.model_fields_set})
+            changes["transcription"] = old.model_copy(update={k: v for k, v in new if k in new.model_fields_set})
         include = update.include if "include" in update.model_fields_set else self.include
         return Settings(audio=Audio(input=self.input.model_copy(update=changes)), include=include)
 

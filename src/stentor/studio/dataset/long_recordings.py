@@ -8,57 +8,60 @@
 Each piece is in the data set as soon as it is written down. After whatever ended it, `go_on` begins where it was.
 """
 
+import contextlib
 import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from stentor.audio.activity import EnergyDetector
 from stentor.errors import AudioError, ConfigError, StentorError
-from stentor.studio.dataset.split import draft_by, split_into
-from stentor.studio.files import disk_errors, inside, new_id, read_json, write_json
+from stentor.inference.load import load
+from stentor.inference.model import Model
+from stentor.inference.recording import FileRecording
+from stentor.inference.vad import cut
+from stentor.studio.dataset_folder import DataSet
+from stentor.studio.files import Record, disk_errors, inside, new_id, read_json, write_json
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, try_model
 from stentor.studio.runs.settings import RUN, known, title_now
 from stentor.studio.texts import say
-from stentor.studio.uploaded_audio import Upload, kind_of, shown
+from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown, source_name
 
 NOBODY = ""
 """Choice of a model: none, a person writes the texts."""
-FOLDER = "folder:"
 MOST_REFUSED = 200
 """Sentences that are kept about what was not taken."""
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
+LONGEST = 15.0
+"""Seconds of the longest piece: easy to correct by ear, and short enough for every model."""
+RATE = 16000
+"""Hz at which pauses are looked for."""
+_EDGE = 0.2
+"""Seconds around speech that belong to a piece."""
+Draft = Callable[[np.ndarray, int], str]
+"""The transcript of float32 mono [samples] at a rate in Hz."""
 
 
-def drafters(projects: Projects) -> list[tuple[str, str]]:
-    """(label, choice) of what can write first texts: nobody, the person's runs, the folders that this studio was given,
-    and the pretrained models of the catalogue."""
-    rows = [(say("long_nobody"), NOBODY)]
+def writers(projects: Projects) -> dict[str, tuple[str, str | None]]:
+    """Label and model (folder or Hub id) of what can write first texts, by the choice that a page sends: nobody, the
+    person's runs, the folders that this studio was given, and the pretrained models of the catalogue."""
+    found: dict[str, tuple[str, str | None]] = {NOBODY: (say("long_nobody"), None)}
     for name in try_model.runs(projects):
-        try:
-            if try_model.trial(projects, name).task in ("transcribe", "words"):
-                rows.append((say("long_run", name=name), RUN + name))
-        except StentorError:  # it has another task
-            continue
-    rows += [(folder.name, FOLDER + str(i)) for i, folder in enumerate(_folders(projects))]
-    listed = (m for m in known().values() if "transcribe" in m.tasks and m.download is not None)
-    return rows + [(title_now(model), model.name) for model in listed if model.run["model"].get("from")]
-
-
-def source_of(projects: Projects, choice: str) -> str | None:
-    """Folder or Hub id of the model of a choice; None for nobody. Raises ConfigError for what is not on the list."""
-    if choice not in [key for _, key in drafters(projects)]:
-        raise ConfigError(say("no_model", name=str(choice)[:80]))
-    if choice == NOBODY:
-        return None
-    if choice.startswith(RUN):
-        return str(try_model.trial(projects, choice.removeprefix(RUN)).export)
-    if choice.startswith(FOLDER):
-        return str(_folders(projects)[int(choice.removeprefix(FOLDER))])
-    return str(known()[choice].run["model"]["from"])
+        with contextlib.suppress(StentorError):  # it has another task
+            if (trial := try_model.trial(projects, name)).task in ("transcribe", "words"):
+                found[RUN + name] = say("long_run", name=name), str(trial.export)
+    for number, folder in enumerate(_folders(projects)):
+        found[f"folder:{number}"] = folder.name, str(folder)
+    for model in known().values():
+        if "transcribe" in model.tasks and model.download is not None and (source := model.run["model"].get("from")):
+            found[model.name] = title_now(model), str(source)
+    return found
 
 
 def start(
@@ -77,7 +80,9 @@ def start(
     if not files:
         raise ConfigError(say("long_none"))
     name = projects.dataset(dataset).name
-    source = source_of(projects, choice)
+    models = writers(projects)
+    if choice not in models:
+        raise ConfigError(say("no_model", name=str(choice)[:80]))
     if any(work["state"] == "running" for work in works(projects)):
         raise ConfigError(say("long_busy"))
     id = new_id()
@@ -90,7 +95,7 @@ def start(
         asked = {
             "dataset": name,
             "names": [shown(f.name) for f in files],
-            "model": source,
+            "model": models[choice][1],
             "language": language,
             "speaker": speaker,
             "created": time.time(),
@@ -189,38 +194,87 @@ def main(projects_folder: str, name: str) -> None:
     """What the process does: `python -m stentor.studio.dataset.long_recordings PROJECTS long-ID`."""
     projects = Projects(Path(projects_folder))
     folder = projects.tmp / name
-    asked = read_json(folder / "long.json")
+    asked, added = read_json(folder / "long.json"), read_json(folder / "state.json").get("added", 0)
     dataset = projects.dataset(asked["dataset"])
-    state: dict[str, Any] = {"done": 0, "of": 0, "added": read_json(folder / "state.json").get("added", 0)}
-    refused: list[str] = []
+    state: dict[str, Any] = {"done": 0, "of": 0, "added": added, "refused": []}
     write_json(folder / "state.json", state)
     language = asked["language"] or dataset.about.get("language")
-    draft = None
-    if asked["model"]:
-        from stentor.inference.load import load
-
-        draft = draft_by(load(asked["model"]), language)
+    draft = draft_by(load(asked["model"]), language) if asked["model"] else None
+    refused: list[str] = []
     for number, named in enumerate(asked["names"]):
-        upload = Upload(folder / "files" / str(number), named)
-        before, seen = dict(state), 0
+        upload, done, of = Upload(folder / "files" / str(number), named), state["done"], state["of"]
         try:
             for piece in split_into(dataset, upload, draft, language, asked["speaker"]):
-                state["done"], state["of"] = before["done"] + piece.done, before["of"] + piece.of
-                state["added"] += piece.record is not None
                 refused += [piece.refused] if piece.refused else []
-                seen = piece.of
-                write_json(folder / "state.json", {**state, "refused": refused[:MOST_REFUSED]})
+                state |= {"done": done + piece.done, "of": of + piece.of, "refused": refused[:MOST_REFUSED]}
+                state["added"] += piece.record is not None
+                write_json(folder / "state.json", state)
         except AudioError as error:  # this recording cannot be used; the next may
             refused.append(str(error))
-        state["of"] = before["of"] + seen
     write_json(folder / "state.json", {**state, "finished": True, "refused": refused[:MOST_REFUSED]})
     shutil.rmtree(folder / "files", ignore_errors=True)
 
 
-def recordings(files: Sequence[Upload]) -> tuple[list[Upload], list[str]]:
-    """Those that are audio by their first bytes, and a sentence for each other."""
-    sound = [f for f in files if kind_of(f.path) is not None]
-    return sound, [say("not_audio", name=shown(f.name)) for f in files if f not in sound]
+class Piece(NamedTuple):
+    """A piece of a recording, and how far the recording is."""
+
+    done: int
+    of: int
+    record: Record | None
+    """What was saved; None for a piece that the data set had already, or that could not be used."""
+    refused: str = ""
+    """Why it could not be used."""
+
+
+def draft_by(model: Model, language: str | None = None) -> Draft:
+    """Drafts of a model that transcribes."""
+    return lambda audio, rate: model.transcribe(audio, rate=rate, language=language, keep_failed=True).text
+
+
+def split_into(
+    dataset: DataSet,
+    upload: Upload,
+    draft: Draft | None = None,
+    language: str | None = None,
+    speaker: str | None = None,
+) -> Iterator[Piece]:
+    """Save the pieces of a recording, one after the other, each on the disk when it is answered.
+
+    With `draft` each has a text marked `draft: true` until a person edits it; without, an empty one. Whatever ends this
+    in the middle, the same call goes on: pieces of the same file that the data set has are passed over, and those that
+    were removed from it do not come back. Raises AudioError for a file that is refused, StentorError when the disk is
+    full; the pieces before that stay.
+    """
+    name, digest, file = shown(upload.name), fingerprint(upload.path), enterable(upload)
+    _, rate = checked(file)
+    known = {(r.get("source_id"), r.get("source_start")) for r in [*dataset.records(), *dataset.removed()]}
+    spans = _spoken(file)
+    if not spans:
+        raise AudioError(f"{name}: no speech stands out of the background, so there is nothing to split.", "silent")
+    for done, (start, end) in enumerate(spans, 1):
+        extra = {"source": source_name(name), "source_id": digest, "source_start": round(start, 3)}
+        if (digest, extra["source_start"]) in known:
+            yield Piece(done, len(spans), None)
+            continue
+        try:
+            audio = read(file, rate, start, end - start)
+        except AudioError as error:  # a damaged stretch of an otherwise good recording
+            yield Piece(done, len(spans), None, str(error))
+            continue
+        text = draft(audio, rate).strip() if draft is not None else ""
+        more = {**extra, "draft": True} if text else extra
+        yield Piece(done, len(spans), dataset.add(audio, rate, text, language, speaker, **more))
+
+
+def _spoken(upload: Upload) -> list[tuple[float, float]]:
+    """(start, end) in seconds of the pieces of a checked recording that hold speech, each at most `LONGEST`."""
+    activity = EnergyDetector().activity(FileRecording(upload.path, RATE).blocks(), RATE)
+    edge = round(_EDGE * RATE)
+    spans = [
+        (max(w.start, w.speech_start - edge) / RATE, min(w.end, w.speech_end + edge) / RATE)
+        for w in cut(activity, RATE, LONGEST)
+    ]
+    return [(start, end) for start, end in spans if end > start]
 
 
 if __name__ == "__main__":

@@ -5,23 +5,32 @@
     datasets/NAME/phrases-SOURCE.txt   what was fetched from the Hub
 
 Reading them never touches the network; only `set_source` with a corpus of the Hub does, in a process of its own that is
-ended when it takes too long. A recording remembers its phrase by `prompt_id`, so whatever the source is changed to, and
-back, it belongs to the same phrase.
+ended when it takes too long: a network that answers nothing can hold a thread for minutes, and the libraries for it are
+large. `python -m stentor.studio.dataset.prompts SOURCE LANGUAGE COUNT` prints a JSON object a line: `{"text": ...}` for
+each sentence as it comes, then `{"end": true}`, or `{"error": sentence}`.
+
+A recording remembers its phrase by `prompt_id`, so whatever the source is changed to, and back, it belongs to the same
+phrase.
 """
 
 import hashlib
+import json
+import os
 import re
+import subprocess
+import sys
 import unicodedata
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from stentor.errors import ConfigError, DataError
+from stentor.data.outliers import unspaced
+from stentor.errors import ConfigError, DataError, StentorError, without_secrets
+from stentor.sources.base import Source
 from stentor.sources.hub_presets import PRESETS, Preset
 from stentor.studio import phrases as builtin
-from stentor.studio.dataset.hub_prompts import CORPORA, HIDDEN, HubCorpus, fetch, plain
-from stentor.studio.dataset.transcripts import decoded, table_texts
+from stentor.studio.dataset.transcript_formats import decoded, lines_of, table_texts
 from stentor.studio.dataset_folder import DataSet
-from stentor.studio.files import clean_text, read_json, write_bytes
+from stentor.studio.files import clean_text, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES, language_name
 from stentor.studio.texts import say
 
@@ -34,10 +43,36 @@ LONGEST = 300
 WANTED = 200
 """Phrases that are fetched from the Hub unless another number is asked for."""
 MOST_PROBLEMS = 10
+LIMIT = 20.0
+"""Seconds after which what has come is taken, or the Hub given up."""
+LEAST = 10
+"""Sentences that are worth taking where fewer than wanted came."""
+LOOKED = 50
+"""Texts that are looked at for each sentence that is wanted, at most."""
+HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
+"""Characters that turn the writing direction of what follows: a phrase would look other than it is."""
 
 
-@dataclass(frozen=True)
-class PromptSource:
+class HubCorpus(NamedTuple):
+    """Where sentences of the Hub come from: a preset of the `hub` source (see sources/hub_presets.py)."""
+
+    preset: str
+    name: str
+    """What people call it."""
+    licence: str
+    subset: str | None = None
+    sentences_only: bool = False
+    """Its texts are pieces of speech: only those that begin and end like a sentence are taken."""
+
+
+CORPORA = {
+    "fleurs": HubCorpus("fleurs", "FLEURS", "CC-BY-4.0"),
+    "common_voice": HubCorpus("common_voice", "Common Voice", "CC0-1.0"),
+    "granary": HubCorpus("granary", "Granary", "CC-BY-4.0", subset="ytc", sentences_only=True),
+}
+
+
+class PromptSource(NamedTuple):
     """A place that phrases of a language can come from."""
 
     key: str
@@ -68,7 +103,7 @@ def language_of(dataset: DataSet) -> str | None:
 
 def source_of(dataset: DataSet) -> str:
     """Key of the source in use: as chosen, else the built-in phrases."""
-    chosen = read_json(dataset.folder / "dataset.json").get("phrases")
+    chosen = dataset.about.get("phrases")
     key = chosen.get("source") if isinstance(chosen, dict) else None
     return key if key in ("own", *CORPORA) else "builtin"
 
@@ -146,7 +181,7 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
     content = decoded(where, data) if name is not None else text.removeprefix("\ufeff")
     rows = table_texts(where, content) if name is not None else None
     if rows is None:
-        rows = list(enumerate(re.split(r"\r\n|\r|\n", content), 1))
+        rows = list(enumerate(lines_of(content), 1))
     problems: list[str] = []
     phrases: dict[str, str] = {}
     for number, raw in rows:
@@ -189,3 +224,93 @@ def stored_phrases(dataset: DataSet, source: str) -> list[str]:
 
 def _store_phrases(dataset: DataSet, source: str, lines: list[str]) -> None:
     write_bytes(dataset.folder / _file(source), "".join(line + "\n" for line in lines).encode())
+
+
+def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[str]:
+    """`count` different sentences of a corpus, or as many as come within `limit` seconds.
+
+    Raises DataError with one sentence when there are fewer than ten: the Hub is out of reach, the corpus is gated or
+    has not this language.
+    """
+    from stentor.studio.runs.settings import reachable
+
+    name = CORPORA[source].name
+    if not reachable():
+        raise DataError(say("phrases_offline", name=name))
+    command = [sys.executable, "-m", "stentor.studio.dataset.prompts", source, language, str(count)]
+    # A request that hangs is given up before the whole is.
+    waits = {"HF_HUB_ETAG_TIMEOUT": "8", "HF_HUB_DOWNLOAD_TIMEOUT": "8", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    env = {**os.environ, **waits, "PYTHONSAFEPATH": "1"}
+    try:
+        said = subprocess.run(command, timeout=limit, env=env, start_new_session=True, check=False, **pipes).stdout
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout or b""
+    rows = [json.loads(line) for line in said[: said.rfind(b"\n") + 1].splitlines()]
+    phrases = [row["text"] for row in rows if "text" in row]
+    error, ended = next((row["error"] for row in rows if "error" in row), ""), any("end" in row for row in rows)
+    if len(phrases) >= min(LEAST, count):
+        return phrases[:count]
+    if error:
+        raise DataError(without_secrets(say("phrases_refused", name=name, why=error)))
+    if ended:
+        raise DataError(say("phrases_few", name=name, language=language_name(language)))
+    raise DataError(say("phrases_late", name=name, seconds=round(limit)))
+
+
+def sentences(texts: Iterator[str], count: int, sentences_only: bool = False) -> Iterator[str]:
+    """The first `count` texts that can be read aloud, each once."""
+    seen: set[str] = set()
+    for looked, text in enumerate(texts):
+        if len(seen) >= count or looked >= LOOKED * count:
+            return
+        phrase = readable(text, sentences_only)
+        if phrase is not None and (key := plain(phrase)) not in seen:
+            seen.add(key)
+            yield phrase
+
+
+def readable(text: str, sentences_only: bool = False) -> str | None:
+    """A sentence of a corpus as it can be read aloud, or None: too long or short for one breath, with digits or marks
+    that everybody reads otherwise, and, with `sentences_only`, not a complete sentence."""
+    text = clean_text(text).strip("\"'“”„«» ")
+    spaced = 8 <= len(text) <= 160 and 3 <= len(text.split()) <= 20
+    if not (5 <= len(text) <= 60 if unspaced(text) else spaced):
+        return None
+    marks = any(c in '<>{}[]|\\/@#*_=~^&+%()"' or (c.isnumeric() and not unspaced(c)) or c in HIDDEN for c in text)
+    letters = sum(c.isalpha() or unicodedata.category(c)[0] == "M" for c in text)
+    shouted = text.upper() == text and text.lower() != text
+    cut = text[0].islower() or unicodedata.category(text[-1]) != "Po" or text[-1] in ",;:"
+    wrong = marks or letters < 0.6 * len(text.replace(" ", "")) or shouted or (sentences_only and cut)
+    return None if wrong else text
+
+
+def plain(text: str) -> str:
+    """What two phrases are compared by: no case, no punctuation."""
+    return re.sub(r"[\W_]+", " ", text.casefold()).strip() or text
+
+
+def main(source: str, language: str, count: str) -> None:
+    """What the process does."""
+    corpus = CORPORA[source]
+
+    def tell(row: dict[str, Any]) -> None:
+        print(json.dumps(row), flush=True)
+
+    try:
+        hub = Source.model_validate(
+            {"type": "hub", "preset": corpus.preset, "subset": corpus.subset, "language": language, "stream": True}
+        )
+        for phrase in sentences(hub.texts(), int(count), corpus.sentences_only):  # type: ignore[attr-defined]
+            tell({"text": phrase})
+        tell({"end": True})
+    except StentorError as error:
+        tell({"error": str(error)})
+    except Exception as error:  # of a library: one sentence, never a traceback
+        tell({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
+    sys.stdout.flush()
+    os._exit(0)  # threads of the libraries that still wait for the network

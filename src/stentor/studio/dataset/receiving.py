@@ -1,15 +1,7 @@
 """Files that a browser sends: into the person's own folder piece by piece, then into a data set.
 
-    PUT  /studio/upload/BATCH/NUMBER?name=   one file, into tmp/upload-BATCH/
-    POST /studio/take/DATASET                those of a batch, with their transcripts: answers lines of JSON as it goes
-    GET  /studio/long/DATASET                long recordings that are being split, and the models for it
-    POST /studio/long/DATASET                split those of a batch
-    POST /studio/long/DATASET/ID/WHAT        stop, go-on, forget
-    GET  /studio/phrases/DATASET             which phrases are read, and which there are
-    POST /studio/phrases/DATASET             read others
-
-What page/upload.mjs and page/phrases.mjs talk to. A batch is named by the page (16 hexadecimal digits), and its files
-are numbered: no name that a browser sends becomes part of a path.
+The routes (`ROUTES`, below) that page/upload.mjs and page/phrases.mjs talk to. A batch is named by the page (16
+hexadecimal digits), and its files are numbered: no name that a browser sends becomes part of a path.
 """
 
 import base64
@@ -19,7 +11,6 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +20,7 @@ from starlette.routing import Route
 
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.dataset import long_recordings, prompts
-from stentor.studio.dataset.transcripts import MOST_BYTES as MOST_TEXT
-from stentor.studio.dataset.transcripts import TRANSCRIPTS
-from stentor.studio.dataset.uploads import MOST_FILES, add_uploads
+from stentor.studio.dataset.uploads import MOST_FILES, MOST_TEXT, TRANSCRIPTS, add_uploads
 from stentor.studio.dataset_folder import label
 from stentor.studio.files import disk_errors, inside, read_json, write_json
 from stentor.studio.phrases import checked_language, language_name
@@ -80,7 +69,8 @@ def receive(request: Request, projects: Projects) -> dict[str, Any]:
         with disk_errors(path):
             part.replace(path)
     except TooLarge:
-        raise _too_large(name, most) from None
+        text = "upload_full" if most < _limit(name) else "upload_large"
+        raise TooLarge(most, say(text, name=name, most=f"{max(0, most) / 1e6:.0f}")) from None
     finally:
         part.unlink(missing_ok=True)
     write_json(folder / f"name-{number}.json", {"name": name})
@@ -96,7 +86,9 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
     dataset = dataset_of(request, projects)
     asked = _asked(request)
     folder = _folder(projects, str(asked.get("batch", "")))
-    audio, texts = _sorted(_files(folder, asked.get("files")))
+    # By the endings of their names: what a recording really is, is looked at later.
+    files = _files(folder, asked.get("files"))
+    audio, texts = [f for f in files if not _is_text(f.name)], [f for f in files if _is_text(f.name)]
     language, speaker = _language(asked), label(_text(asked, "speaker"))
     pasted = _text(asked, "pasted") or ""
     rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -131,11 +123,9 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
 
     # In a thread of its own, so that what was sent is taken even when nobody listens to the answer any more.
     threading.Thread(target=work, name="take").start()
-    return StreamingResponse(
-        _lines(rows),
-        media_type="application/x-ndjson",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    lines = (json.dumps(row).encode() + b"\n" for row in iter(rows.get, None))
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
 
 
 def long(request: Request, projects: Projects) -> dict[str, Any]:
@@ -143,7 +133,8 @@ def long(request: Request, projects: Projects) -> dict[str, Any]:
     dataset = dataset_of(request, projects)
     answer: dict[str, Any] = {"works": long_recordings.works(projects, dataset.name)}
     if "models" in request.query_params:
-        answer["models"] = [{"label": text, "choice": choice} for text, choice in long_recordings.drafters(projects)]
+        models = long_recordings.writers(projects)
+        answer["models"] = [{"label": text, "choice": choice} for choice, (text, _) in models.items()]
     return answer
 
 
@@ -152,7 +143,9 @@ def split(request: Request, projects: Projects) -> dict[str, Any]:
     dataset = dataset_of(request, projects)
     asked = _asked(request)
     folder = _folder(projects, str(asked.get("batch", "")))
-    sound, refused = long_recordings.recordings(_files(folder, asked.get("files")))
+    files = _files(folder, asked.get("files"))
+    sound = [f for f in files if kind_of(f.path) is not None]
+    refused = [say("not_audio", name=shown(f.name)) for f in files if f not in sound]
     if not sound and refused:
         raise ConfigError(" ".join(refused))
     speaker = label(_text(asked, "speaker"))
@@ -181,7 +174,7 @@ def phrases(request: Request, projects: Projects) -> dict[str, Any]:
         "own": prompts.stored_phrases(dataset, "own"),
         "language": language_name(language),
         "wanted": prompts.WANTED,
-        "sources": [{"key": s.key, "label": s.label, "online": s.online} for s in prompts.sources(language)],
+        "sources": [source._asdict() for source in prompts.sources(language)],
     }
 
 
@@ -215,11 +208,6 @@ def _about(name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _lines(rows: queue.SimpleQueue[dict[str, Any] | None]) -> Iterator[bytes]:
-    while (row := rows.get()) is not None:
-        yield json.dumps(row).encode() + b"\n"
-
-
 def _folder(projects: Projects, batch: str) -> Path:
     if not _BATCH.fullmatch(batch):
         raise ConfigError(say("upload_unknown"))
@@ -239,24 +227,12 @@ def _files(folder: Path, requested: Any) -> list[Upload]:
     return [Upload(folder / str(n), names[n]) for n in numbers]
 
 
-def _sorted(files: list[Upload]) -> tuple[list[Upload], list[Upload]]:
-    """Recordings and transcripts, by the endings of their names: what a recording really is, is looked at later."""
-    texts = [f for f in files if _is_text(f.name)]
-    return [f for f in files if not _is_text(f.name)], texts
-
-
 def _is_text(name: str) -> bool:
     return name.rpartition(".")[2].lower() in TRANSCRIPTS and "." in name
 
 
 def _limit(name: str) -> int:
     return MOST_TEXT if _is_text(name) else MOST_BYTES
-
-
-def _too_large(name: str, most: int) -> TooLarge:
-    if most < _limit(name):
-        return TooLarge(most, say("upload_full", name=name, most=f"{max(0, most) / 1e6:.0f}"))
-    return TooLarge(most, say("upload_large", name=name, most=f"{most / 1e6:.0f}"))
 
 
 def _asked(request: Request) -> dict[str, Any]:

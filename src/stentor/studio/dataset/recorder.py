@@ -8,9 +8,11 @@ Rule for two pages that record the same row: one record a row, the last take win
 replaced, and whoever replaces a take that their page had not seen is told so.
 """
 
+import contextlib
+import copy
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -48,7 +50,11 @@ class PhraseRows:
         self.records = {str(r["prompt"]): r for r in dataset.records() if r.get("prompt")}
         self.notes = read_json(dataset.folder / "rows.json")
         """Beside the manifest: `shown`, edited `texts` of rows that are not recorded, and what was `heard` in takes
-        (nothing of it is trained on)."""
+        (nothing of it is trained on). A part that is damaged is made again."""
+        for part in ("texts", "heard"):
+            if not isinstance(self.notes.get(part), dict):
+                self.notes[part] = {}
+        self.texts, self.heard = self.notes["texts"], self.notes["heard"]
         keys = list(self.script)[:MOST_ROWS]
         self.keys = [*keys, *(f"own-{i}" for i in range(1, MOST_ROWS - len(keys) + 1))]
 
@@ -62,24 +68,18 @@ class PhraseRows:
     def row(self, key: str, number: int | None = None) -> dict[str, Any]:
         """One row, as JSON: the text is the record's, else as it was edited, else the phrase's."""
         record, phrase = self.records.get(key), self.script.get(key, "")
-        shown: dict[str, Any] = {"key": key, "phrase": phrase, "text": self.text(key)}
+        shown: dict[str, Any] = {"key": key, "phrase": phrase, "text": str(self.texts.get(key) or phrase)}
         if number is not None:
             shown["number"] = number
         if record is not None:
-            shown |= {
-                "text": record.get("text", ""),
-                "id": record["id"],
-                "take": _version(record),
-                "seconds": record.get("duration", 0.0),
-            }
-            levels = _mapping(self.notes, "heard").get(key)
-            if isinstance(levels, dict) and levels.get("version") == _version(record):
-                shown |= {"level": levels["level"], "peak": levels["peak"], "remarks": _sentences(levels["remarks"])}
+            version, levels = _version(record), self.heard.get(key)
+            seconds = record.get("duration", 0.0)
+            shown |= {"text": record.get("text", ""), "id": record["id"], "take": version, "seconds": seconds}
+            if isinstance(levels, dict) and levels.get("version") == version:
+                remarks = [(name, Remark(name, values)) for name, values in levels["remarks"] if name in REMARKS]
+                shown["remarks"] = [{"key": name, "sentence": remark.sentence} for name, remark in remarks]
+                shown |= {"level": levels["level"], "peak": levels["peak"]}
         return shown
-
-    def text(self, key: str) -> str:
-        """What is to be said in a row that is not recorded."""
-        return str(_mapping(self.notes, "texts").get(key) or self.script.get(key, ""))
 
     def page(self, offset: int = 0, count: int | None = None) -> dict[str, Any]:
         """Rows from `offset` on (at most `count`, and those that are shown), with the progress."""
@@ -105,11 +105,8 @@ def rows(request: Request, projects: Projects) -> dict[str, Any]:
 def more(request: Request, projects: Projects) -> dict[str, Any]:
     """POST: ten rows more than the page has (`shown`), which are answered. What is shown already stays shown."""
     have = _number(request.query_params, "shown", 0, MOST_ROWS) or 0
-    dataset = dataset_of(request, projects)
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset_of(request, projects)) as rows:
         rows.notes["shown"] = min(MOST_ROWS, max(rows.shown, have + TEN))
-        write_json(dataset.folder / "rows.json", rows.notes)
     return rows.page(have)
 
 
@@ -127,12 +124,9 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
     dataset = dataset_of(request, projects)
     audio, rate = _decoded(projects, body(request, MOST_BYTES))
     measured = listen(audio, rate)
-    # The data set locks its own folder for each change; this lock makes looking and saving one.
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset) as rows:
         old = rows.records.get(key)
-        levels_by_row = _mapping(rows.notes, "heard")
-        again = bool(mark) and old is not None and (levels_by_row.get(key) or {}).get("mark") == mark
+        again = bool(mark) and old is not None and (rows.heard.get(key) or {}).get("mark") == mark
         if not again:
             if old is None:
                 record = dataset.add(audio, rate, text, prompt=key)
@@ -141,9 +135,9 @@ def take(request: Request, projects: Projects) -> dict[str, Any]:
             if record.get("text") != text:
                 record = dataset.edit(record["id"], text=text)
             rows.records[key] = record
-            levels_by_row[key] = {"version": _version(record), "mark": mark, **_levels_json(measured)}
-            _mapping(rows.notes, "texts").pop(key, None)
-            write_json(dataset.folder / "rows.json", rows.notes)
+            figures = {"level": round(measured.level, 1), "peak": round(measured.peak, 1), "remarks": measured.remarks}
+            rows.heard[key] = {"version": _version(record), "mark": mark, **figures}
+            rows.texts.pop(key, None)
     replaced = not again and old is not None and _version(old) != query.get("replaces")
     return {"row": rows.row(key), "replaced": replaced, **rows.progress()}
 
@@ -152,35 +146,28 @@ def edit(request: Request, projects: Projects) -> dict[str, Any]:
     """POST with a text as the body: what is said in row `row`. An empty text brings the phrase of the script back."""
     key = _key(request.query_params)
     text = _text(body(request, 4 * LONGEST_PHRASE).decode("utf-8", "replace"))
-    dataset = dataset_of(request, projects)
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset_of(request, projects)) as rows:
         text = text or rows.script.get(key, "")
         record = rows.records.get(key)
         if record is None:
-            texts = _mapping(rows.notes, "texts")
-            texts.pop(key, None)
+            rows.texts.pop(key, None)
             if text != rows.script.get(key, ""):
-                texts[key] = text
-            write_json(dataset.folder / "rows.json", rows.notes)
+                rows.texts[key] = text
         elif record.get("text") != text:
-            rows.records[key] = dataset.edit(record["id"], text=text)
+            rows.records[key] = rows.dataset.edit(record["id"], text=text)
     return {"row": rows.row(key), **rows.progress()}
 
 
 def remove(request: Request, projects: Projects) -> dict[str, Any]:
     """POST: take a row's recording out of the data set; its text stays on the row."""
     key = _key(request.query_params)
-    dataset = dataset_of(request, projects)
-    with locked(dataset.folder / "audio"):
-        rows = PhraseRows(dataset)
+    with _changed(dataset_of(request, projects)) as rows:
         record = rows.records.pop(key, None)
         if record is not None:
-            dataset.remove([record["id"]])
-            _mapping(rows.notes, "heard").pop(key, None)
+            rows.dataset.remove([record["id"]])
+            rows.heard.pop(key, None)
             if record.get("text", "") != rows.script.get(key, ""):
-                _mapping(rows.notes, "texts")[key] = record.get("text", "")
-            write_json(dataset.folder / "rows.json", rows.notes)
+                rows.texts[key] = record.get("text", "")
     return {"row": rows.row(key), **rows.progress()}
 
 
@@ -204,6 +191,18 @@ ROUTES: list[Route] = [
 ]
 
 
+@contextlib.contextmanager
+def _changed(dataset: DataSet) -> Iterator[PhraseRows]:
+    """The rows of a data set, for a change of them; their notes are saved when they are others afterwards. The data set
+    locks its own folder for each change; this lock makes looking and changing one."""
+    with locked(dataset.folder / "audio"):
+        rows = PhraseRows(dataset)
+        before = copy.deepcopy(rows.notes)
+        yield rows
+        if rows.notes != before:
+            write_json(dataset.folder / "rows.json", rows.notes)
+
+
 def _decoded(projects: Projects, data: bytes) -> tuple[Any, int]:
     """(float32 mono [samples], sampling rate in Hz) of a WAV file's bytes. Raises AudioError for anything else."""
     path = projects.tmp / f"take-{secrets.token_hex(8)}.wav"
@@ -220,7 +219,7 @@ def _decoded(projects: Projects, data: bytes) -> tuple[Any, int]:
     except AudioError as error:
         # A microphone that is muted gives zeros, which no reader of ours takes.
         if error.reason == "silent":
-            raise AudioError(Remark("silent", {"level": Levels.level}).sentence, "silent") from None
+            raise AudioError(Remark("silent", {"level": Levels().level}).sentence, "silent") from None
         raise
     finally:
         path.unlink(missing_ok=True)
@@ -250,25 +249,6 @@ def _text(text: str) -> str:
     return text
 
 
-def _mapping(notes: dict[str, Any], name: str) -> dict[str, Any]:
-    """A part of the notes; begun anew when it is not there or damaged."""
-    if not isinstance(notes.get(name), dict):
-        notes[name] = {}
-    return notes[name]
-
-
 def _version(record: Record) -> str:
     """Changes with each take of a record."""
     return str(record["audio_path"]).rpartition("/")[2]
-
-
-def _levels_json(levels: Levels) -> dict[str, Any]:
-    return {
-        "level": round(levels.level, 1),
-        "peak": round(levels.peak, 1),
-        "remarks": [[remark.key, remark.values] for remark in levels.remarks],
-    }
-
-
-def _sentences(remarks: list[Any]) -> list[dict[str, str]]:
-    return [{"key": key, "sentence": Remark(key, values).sentence} for key, values in remarks if key in REMARKS]

@@ -1,6 +1,7 @@
 """Recording quality: levels, and a sentence for each thing that is wrong, while the recording can be made again."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +30,7 @@ REMARKS = ("empty", "silent", "short", "long", "clipped", "quiet", "noise", "no_
 """What can be wrong; texts.yaml has a sentence `heard_...` for each."""
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(NamedTuple):
     """One thing that is wrong: one of `REMARKS`, the figures in its sentence, and the sentence."""
 
     key: str
@@ -41,8 +41,7 @@ class Remark:
         return say(f"heard_{self.key}", **self.values)
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(NamedTuple):
     """Figures of one recording for a level meter, and what is wrong with it."""
 
     seconds: float = 0.0
@@ -55,7 +54,7 @@ class Levels:
     above: float = 0.0
     """dB between the loud (95th percentile) and the quiet frames (5th): also in words read without a pause there are
     closures of stops, in which the background is heard."""
-    remarks: list[Remark] = field(default_factory=list)
+    remarks: Sequence[Remark] = ()
 
 
 def listen(audio: np.ndarray, rate: int) -> Levels:
@@ -65,23 +64,18 @@ def listen(audio: np.ndarray, rate: int) -> Levels:
     sound = measure_audio(audio, rate)
     peak = float(20 * np.log10(np.abs(audio).max() + 1e-6))
     above = _above_background(audio, rate)
-    remarks: list[Remark] = []
-
-    def remark(key: str, when: bool, **values: float) -> None:
-        if when:
-            remarks.append(Remark(key, values))
-
-    remark("short", sound.seconds < SHORTEST, seconds=sound.seconds, limit=SHORTEST)
-    remark("long", sound.seconds > LONGEST, seconds=sound.seconds, limit=LONGEST)
-    if sound.level < SILENT:
-        remark("silent", True, level=sound.level)
-    else:
-        remark("clipped", sound.clipped > CLIPPED, share=sound.clipped)
-        remark("quiet", sound.level < QUIETEST, level=sound.level, limit=QUIETEST)
-        if above < LEAST_SPEECH:
-            remark("no_speech", True)
-        else:
-            remark("noise", above < LEAST_ABOVE, above=above, limit=LEAST_ABOVE)
+    heard = sound.level >= SILENT
+    speech = heard and above >= LEAST_SPEECH
+    faults: list[tuple[str, bool, dict[str, float]]] = [
+        ("short", sound.seconds < SHORTEST, {"seconds": sound.seconds, "limit": SHORTEST}),
+        ("long", sound.seconds > LONGEST, {"seconds": sound.seconds, "limit": LONGEST}),
+        ("silent", not heard, {"level": sound.level}),
+        ("clipped", heard and sound.clipped > CLIPPED, {"share": sound.clipped}),
+        ("quiet", heard and sound.level < QUIETEST, {"level": sound.level, "limit": QUIETEST}),
+        ("no_speech", heard and not speech, {}),
+        ("noise", speech and above < LEAST_ABOVE, {"above": above, "limit": LEAST_ABOVE}),
+    ]
+    remarks = [Remark(key, values) for key, applies, values in faults if applies]
     return Levels(sound.seconds, peak, sound.level, sound.clipped, above, remarks)
 
 

@@ -16,8 +16,7 @@ from stentor.inference.align.engines import clip_of
 from stentor.inference.diarize import diarize, with_speakers
 from stentor.inference.options import SpeakerCount
 from stentor.serve.errors import ApiError, blaming
-from stentor.serve.forms import Fields, ModelName
-from stentor.serve.openapi import form_schema
+from stentor.serve.openapi import Fields, ModelName, form_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.responses import rendered
 from stentor.serve.service import Service

@@ -1,8 +1,10 @@
-"""Speaking: a text and how it is to be spoken, and its audio as the model makes it."""
+"""Speech: a text and how it is to be spoken, and its audio as the model makes it. `POST /v1/audio/speech` and
+`GET /v1/audio/voices`."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -10,19 +12,30 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 from pydantic import Field, model_validator
+from starlette.concurrency import run_in_threadpool
 
-from stentor.errors import StentorError
+from stentor.audio.encoder import Encoder
+from stentor.errors import ConfigError, DataError
 from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan
 from stentor.inference.speak.utterance import LEAST_SPEED, MOST_SPEED, Utterance
-from stentor.inference.speak.voice import join_names
-from stentor.serve.errors import ApiError
-from stentor.serve.forms import Fields, ModelName
+from stentor.inference.speak.voice import VOICES, describe_voice, join_names
+from stentor.serve.errors import ApiError, blaming
+from stentor.serve.openapi import Fields, ModelName, body_schema
 from stentor.serve.registry import ServedModel
-from stentor.serve.scheduler import QueuedJob
+from stentor.serve.scheduler import QueuedJob, Worker
 from stentor.serve.service import Service
-from stentor.serve.worker import Worker
+from stentor.serve.streams import Stream, event_stream, unless_gone
+from stentor.web.body import read
 
+router = APIRouter(tags=["audio"])
+BODY_BYTES = 2**16
+"""Besides the text, of whose characters none takes more than 12 bytes."""
+MEDIA_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
+"""Of kinds that are not called so."""
+KINDS: Any = ("audio/mpeg", "audio/ogg", "audio/aac", "audio/flac", "audio/wav", "audio/pcm", "text/event-stream")
 DEFAULT = "default"
 """The voice of a model that is told none."""
 
@@ -95,12 +108,9 @@ async def planned(service: Service, served: ServedModel, form: SpeechForm) -> Sp
         with codec:  # it checks a voice once
             return speaker.plan(speaker.prepare(utterance), early=form.stream_format is not None)
 
-    try:
+    fields = {"instruct": "instructions", "voice": "voice", "language": "language"}
+    with blaming("input", fields, speaker.voices):
         return await asyncio.wait_for(asyncio.to_thread(plan), service.limits.least_time)
-    except StentorError as error:
-        message = str(error).replace(f"{speaker.voices}/", "")
-        fields = {"instruct": "instructions", "voice": "voice", "language": "language"}
-        raise ApiError(400, message, next((f for word, f in fields.items() if word in message), "input")) from None
 
 
 class SpeechInProgress:
@@ -155,3 +165,80 @@ def _synthesize(
     """Speak pieces of several texts; each one's result is the audio that can be heard now."""
     worker.speaker.synthesize([(text.plan, piece) for text, piece in items])
     return [text.ready_audio(worker.speaker.codec) for text, _ in items]
+
+
+@router.post(
+    "/v1/audio/speech",
+    openapi_extra=body_schema(SpeechForm),
+    responses={200: {"content": {kind: {} for kind in KINDS}}},
+    response_class=Response,
+)
+async def speech(request: Request) -> Response:
+    """A text, spoken. The answer begins when its first piece is made."""
+    service: Service = request.app.state.service
+    form = SpeechForm.model_validate_json(await read(request, BODY_BYTES + 16 * service.limits.characters, timed=True))
+    return await unless_gone(request.receive, _answer(service, form))
+
+
+async def _answer(service: Service, form: SpeechForm) -> Response:
+    served = service.model(form.model, "speak")
+    plan = await planned(service, served, form)
+    with blaming("response_format"):  # a text of one piece is one file, whose length is known when it is sent
+        encoder = Encoder(form.response_format, plan.codec.sample_rate, at_once=len(plan.pieces) == 1)
+    progress = SpeechInProgress(service, served, plan)
+    if form.stream_format == "sse":
+        return event_stream(_events(progress, encoder))
+    parts = _parts(progress, encoder)
+    first = await anext(parts, b"")
+    kind = MEDIA_TYPES.get(form.response_format, f"audio/{form.response_format}")
+    if encoder.at_once:
+        await parts.aclose()
+        return Response(first, media_type=kind)
+    return Stream(_after(first, parts), kind)
+
+
+async def _parts(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerator[bytes, None]:
+    """What can be sent, each time that there is something."""
+    last = len(progress.plan.pieces)
+    number = 0
+    async with aclosing(progress.audio()) as pieces:
+        async for audio in pieces:
+            number += 1
+            if part := await run_in_threadpool(encoder.add, audio, number == last):
+                yield part
+
+
+async def _after(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(parts):
+        yield first
+        async for part in parts:
+            yield part
+
+
+async def _events(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerator[dict[str, Any], None]:
+    async with aclosing(_parts(progress, encoder)) as parts:
+        async for part in parts:
+            yield {"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()}
+    text = sum(len(piece.text) for piece in progress.plan.pieces)
+    counts = {"input_tokens": text, "output_tokens": progress.frames, "total_tokens": text + progress.frames}
+    yield {"type": "speech.audio.done", "usage": counts}
+
+
+@router.get("/v1/audio/voices")
+def voices(request: Request) -> dict[str, Any]:
+    """The saved voices of every model that speaks."""
+    models = request.app.state.service.registry.models.values()
+    return {"object": "list", "data": [voice for served in models if served.can("speak") for voice in _voices(served)]}
+
+
+def _voices(served: ServedModel) -> list[dict[str, Any]]:
+    described = []
+    for name in served.model.voices:
+        try:
+            facts = describe_voice(served.model.folder / VOICES / name)
+        except (ConfigError, DataError):  # `stentor voices` says what is wrong with it
+            continue
+        created = int((served.model.folder / VOICES).stat().st_mtime)
+        head = {"object": "audio.voice", "id": name, "type": "audio_sample", "created_at": created}
+        described.append({**head, "model": served.name, **facts})
+    return described

@@ -1,16 +1,22 @@
 """What single models of the family `audio_llm` have of their own: prompts and features of their processors, adapters
 that come with a model, translation."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
+from lhotse import MonoCut, SupervisionSegment
 from tiny_audio_llm import LORA, examples, loss, plain
 from tiny_audio_llms import TINY
 from tiny_families import save, shake
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, DataError
 
 torch.set_num_threads(1)
+
+OURS = ("audio_index", "position_ids", "lengths", "cu_seqlens")
+"""Inputs that transformers does not take, or makes by itself."""
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +40,20 @@ def test_what_glm_asr_reads_is_made_as_its_processor_makes_it(build, seconds):
     assert (ours["input_features"] - theirs["input_features"]).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("name", ["glmasr", "granite_speech", "granite_speech_plus", "fun_asr_nano"])
+@pytest.mark.parametrize("name", TINY)
 def test_decoding_is_that_of_transformers(name, build):
     bundle = build(name)
     model, processor = plain(bundle, TINY[name].model_class()), bundle.processor
     items = examples((0.5, 5.0, 30.1))
     answers = bundle.model.generate(processor.collate(items, labels=False).inputs, [6] * 3, {processor.eos_id})
-    for item, (ids, *_) in zip(items, answers):
+    for item, (ids, log_probs, *_) in zip(items, answers):
         inputs = processor.collate([item], labels=False).inputs
-        inputs = {n: t for n, t in inputs.items() if n not in ("audio_index", "position_ids", "lengths")}
-        out = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=processor.eos_id, pad_token_id=0)
+        inputs = {n: t for n, t in inputs.items() if n not in OURS}
+        ends = sorted(processor.end_ids)
+        out = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=ends, pad_token_id=0)
         ended = out[0, inputs["input_ids"].shape[1] :].tolist()
-        assert ids == [token for token in ended if token != processor.eos_id]
+        assert ids == [token for token in ended if token not in ends]
+        assert len(log_probs) == len(ids) and all(p <= 0 for p in log_probs)
 
 
 def test_features_of_granite_speech_are_those_of_the_formula(build):
@@ -117,6 +125,30 @@ def test_granite_speech_translates_and_others_say_that_they_do_not(build):
             other.processor.collate([item])
 
 
-def test_a_language_that_fun_asr_cannot_name_is_refused(build):
-    batch = build("fun_asr_nano").processor.collate(examples((1.0, 1.0), languages=("fr", "zh")))
-    assert batch.ids == ["1"] and batch.dropped[0][1] == "unknown_language"
+@pytest.mark.parametrize(
+    ("name", "language", "sentence"),
+    [
+        (
+            "voxtral",
+            "klingon",
+            "Voxtral's prompt can name no language 'klingon': give a code",
+        ),  # has none of two letters
+        ("qwen3_asr", "la", "Qwen3-ASR knows no language 'la': there is ar (Arabic), "),
+        ("fun_asr_nano", "fr", "Fun-ASR-Nano's prompt names no 'fr', only Chinese (zh)"),
+    ],
+)
+def test_a_language_that_the_prompt_cannot_name(build, name, language, sentence):
+    """Such a record has a cost, is refused before batches are planned, left out of those of training, and an error in
+    others."""
+    bundle, items = build(name), examples((1.0, 1.0), languages=(language, "en"))
+    batch = bundle.processor.collate(items)
+    ((dropped, reason, message),) = batch.dropped
+    assert (batch.ids, dropped, reason) == (["1"], "0", "unknown_language") and message.startswith(f"0: {sentence}")
+    assert message.endswith("eave the language out to have it found out.")
+    with pytest.raises(DataError, match=re.escape(f"0: {sentence}")):
+        bundle.processor.collate(items, labels=False)
+    for spoken, refused in ((language, True), ("en", False), (None, False)):
+        segment = SupervisionSegment("a", "r", 0, 1.0, text="one", language=spoken)
+        cut = MonoCut("a", 0, 1.0, 0, supervisions=[segment])
+        assert (bundle.family.drop_reason(bundle.processor, cut, True) is not None) == refused
+        assert bundle.processor.tokens(cut, 1.0) > 0

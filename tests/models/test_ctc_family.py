@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from tiny_ctc import CONFIGS, MASKED, MELS, TEXTS, build, examples
+from tiny_runs import records_of, write_records, write_run
 from transformers import AutoFeatureExtractor, AutoModel, AutoModelForCTC, AutoProcessor, AutoTokenizer
 
 from stentor.errors import ConfigError
@@ -52,24 +53,12 @@ def test_features_and_loss_are_those_of_transformers(kind, tmp_path):
         inputs, labels = own_inputs(folder, items)
         assert ("attention_mask" in inputs) == (kind in MASKED)
         ours = bundle.processor.collate(items).inputs
+        assert bundle.model(**ours)["ctc"]["lengths"].tolist() == [bundle.processor.frames(len(e.audio)) for e in items]
         theirs = inputs["input_features"].transpose(1, 2) if kind == "parakeet" else inputs["input_values"]
         torch.testing.assert_close(ours["features"], theirs[..., : ours["features"].shape[-1]], atol=1e-5, rtol=1e-5)
         with torch.no_grad():
             expected = reference(**inputs, labels=labels).loss
             torch.testing.assert_close(loss_sum(bundle, items), expected, rtol=1e-5, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_frames_of_a_clip_do_not_depend_on_its_batch(kind):
-    bundle = build(kind)
-    with torch.no_grad():
-        inputs = bundle.processor.collate(examples()).inputs
-        batch, frames = bundle.model.log_probs(inputs["features"], inputs["lengths"])
-        for row, n, e in zip(batch, frames.tolist(), examples()):
-            single = bundle.processor.collate([e]).inputs
-            one, _ = bundle.model.log_probs(single["features"], single["lengths"])
-            assert n == bundle.processor.frames(len(e.audio)) == one.shape[1]
-            torch.testing.assert_close(row[:n], one[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "wavlm", "mms", "parakeet"])
@@ -107,14 +96,6 @@ def test_an_export_keeps_the_settings_that_training_does_without(tmp_path):
 def test_repeats_are_merged_and_the_surest_frame_counts():
     assert merge([0, 5, 5, 0, 5, 7, 7, 0], [-9, -3, -1, -9, -2, -4, -5, -9], blank=0)[:2] == ([5, 5, 7], [-1, -2, -4])
     assert merge([3, 3, 0], [-1, -1, -2], blank=3)[:2] == ([0], [-2])
-
-
-def test_hotwords_favour_clips_of_a_batch_as_clips_alone():
-    task = Task.model_validate({"type": "transcribe", "hotwords": ["nine", "two one"], "hotword_strength": 2.0})
-    bundle = build()
-    together, alone = task.predict(bundle, examples()), [task.predict(bundle, [item])[0] for item in examples()]
-    assert [output["text"] for output in together] == [output["text"] for output in alone]
-    assert [o["log_prob"] for o in together] == pytest.approx([o["log_prob"] for o in alone], abs=1e-3)
 
 
 def test_frames_without_probabilities_are_silence():
@@ -296,58 +277,22 @@ def test_records_that_cannot_be_learnt_are_known_before_training(tmp_path, corpu
     from stentor.cli import main
 
     export(build(texts=("one two three four five six",)), tmp_path / "model")
-    lines = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()[:4]]
-    lines = [r | {"audio_path": str(corpus / r["audio_path"]), "words": []} for r in lines]
-    lines[1]["text"], lines[2]["text"], lines[3]["text"] = "one two " * 40, "... !", "раз два"
-    for name, share in (("few", 0.5), ("many", 0.1)):
-        (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-        write_run(tmp_path / f"{name}.yaml", tmp_path, {"type": "ctc", "from": str(tmp_path / "model")}, steps=1)
-        code = main(["train", str(tmp_path / f"{name}.yaml"), "--plan-only", f"data.max_bad={share}"])
-        printed = capsys.readouterr()
-        if name == "many":
-            assert (
-                code == 3
-                and "the model's alphabet lacks" in printed.err
-                and "model.alphabet: transcripts" in printed.err
-            )
-        else:
-            assert code == 0, printed.err
-            for reason, explanation in {
-                "text_too_long": "do text and audio belong together?",
-                "empty_text": "nothing in its text can be written",
-                "not_in_alphabet": "the model's alphabet lacks а в",
-            }.items():
-                assert reason in printed.out and explanation in printed.out, printed.out
-
-
-RUN = """\
-name: {name}
-task: {{type: transcribe, normalizer: none}}
-model: {model}
-data:
-  train: [{{type: jsonl, path: "{corpus}/train.jsonl", limit: 6}}]
-  eval: {{same: {{type: jsonl, path: "{corpus}/train.jsonl", limit: 6}}}}
-  batch_tokens: 800
-  max_items: {items}
-  workers: 0
-losses: {{ctc: ctc}}
-optim: {{type: adamw, lr: {lr}, weight_decay: 0.0}}
-schedule: {{warmup_steps: 10}}
-train: {{steps: {steps}, log_every: 10, eval_every: {steps}, save_every: {save}, device: cpu}}
-output: "{runs}"
-"""
-
-
-def write_run(path, corpus, model, steps, lr=5e-3, save=None, items=6):
-    text = RUN.format(
-        name=path.stem,
-        model=json.dumps(model),
-        corpus=corpus,
-        steps=steps,
-        lr=lr,
-        save=save or steps,
-        items=items,
-        runs=path.parent / "runs",
-    )
-    path.write_text(text)
-    return path.parent / "runs" / path.stem
+    records = [
+        {**r, "audio_path": str(corpus / r["audio_path"]), "words": []} for r in records_of(corpus / "train.jsonl")
+    ]
+    for record, text in zip(records[1:4], ("one two " * 40, "... !", "раз два")):
+        record["text"] = text
+    data = write_records(tmp_path / "train.jsonl", records[:4])
+    path = write_run(tmp_path, "run", {"type": "ctc", "from": str(tmp_path / "model")}, data, steps=1, lr=5e-3)
+    command = ["train", str(path), "losses={ctc: ctc}", "--plan-only"]
+    assert main([*command, "data.max_bad=0.5"]) == 0
+    printed = capsys.readouterr().out
+    for reason, explanation in {
+        "text_too_long": "do text and audio belong together?",
+        "empty_text": "nothing in its text can be written",
+        "not_in_alphabet": "the model's alphabet lacks а в",
+    }.items():
+        assert reason in printed and explanation in printed
+    assert main([*command, "data.max_bad=0.1"]) == 3
+    told = capsys.readouterr().err
+    assert "the model's alphabet lacks" in told and "model.alphabet: transcripts" in told

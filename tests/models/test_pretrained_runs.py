@@ -192,13 +192,6 @@ def test_adapters_learn_a_tiny_set(family, learnt, clips, tmp_path):
     check_transcribe(family, folder, data, tmp_path)
 
 
-@pytest.mark.slow
-def test_short_and_whole_windows_of_whisper_learn_together(four, tmp_path):
-    """... and what is learnt holds on the whole window, which evaluation and transformers use."""
-    model = {**from_scratch("whisper", tmp_path), "full_window": 0.5}
-    check_learnt("whisper", run(tmp_path, "mix", model, four, steps=200, lr=5e-3, **{"data.batch_tokens": 4000}), four)
-
-
 @pytest.mark.parametrize(
     "family", [pytest.param(k, marks=[pytest.mark.slow] * (k not in ALWAYS)) for k in TRANSDUCERS], indirect=True
 )

@@ -38,19 +38,6 @@ def sums(bundle, items) -> dict[str, float]:
     return {term: float(output["loss"]) for term, output in outputs.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_item_does_not_depend_on_its_batch(bundles, kind):
-    bundle = bundles[kind]
-    items = examples(bundle)
-    together, alone = sums(bundle, items), [sums(bundle, [item]) for item in items]
-    for term, value in together.items():
-        assert value == pytest.approx(sum(one[term] for one in alone), rel=1e-5), term
-    assert sums(bundle, items) == together  # the same each time: what is drawn belongs to the items
-    counts = bundle.processor.collate(items).counts
-    frames = sum(item.extra["codes"].shape[1] for item in items)
-    assert counts in ({"codes": frames + 4}, {"codes_flow": frames, "codes_end": frames + 4})
-
-
 def test_higgs_loss_is_the_models_own(bundles):
     bundle = bundles["higgs_audio_v2"]
     items = examples(bundle)

@@ -187,7 +187,7 @@ KINDS = {
             terms=("ctc",),
             lora=RANKS,
             apart=False,
-            decodings=({}, {"beams": 3}),
+            decodings=({}, {"beams": 3}, {"hotwords": ["nine", "two one"], "hotword_strength": 2.0}),
         )
         for name, config in tiny_ctc.CONFIGS.items()
     },

@@ -56,13 +56,15 @@ def from_scratch(family: str, folder: Path) -> dict:
     return {**SECTIONS[family], **origin}
 
 
-def write_run(folder: Path, name: str, model: dict, data: Path | dict, *, steps: int, lr: float) -> Path:
+def write_run(
+    folder: Path, name: str, model: dict, data: Path | dict, *, steps: int, lr: float, task: dict | None = None
+) -> Path:
     """A run's config, of a manifest or another source; its run folder is `runs` / `name` beside it."""
     manifest = data if isinstance(data, dict) else {"type": "jsonl", "path": str(data)}
     config = {
         "name": name,
         "output": str(folder / "runs"),
-        "task": {"type": "transcribe", "normalizer": "none"},
+        "task": task or {"type": "transcribe", "normalizer": "none"},
         "model": model,
         "data": {"train": [manifest], "eval": {"same": manifest}, "batch_tokens": 2000, "max_items": 2, "workers": 0},
         "optim": {"type": "adamw", "lr": lr, "weight_decay": 0.0},
@@ -74,11 +76,13 @@ def write_run(folder: Path, name: str, model: dict, data: Path | dict, *, steps:
     return path
 
 
-def run(folder: Path, name: str, model: dict, data: Path | dict, *, steps: int, lr: float, **options) -> Path:
+def run(
+    folder: Path, name: str, model: dict, data: Path | dict, *, steps: int, lr: float, task=None, **options
+) -> Path:
     """Train through the command line; the run's folder."""
     from stentor.cli import main
 
-    path = write_run(folder, name, model, data, steps=steps, lr=lr)
+    path = write_run(folder, name, model, data, steps=steps, lr=lr, task=task)
     code = main(["train", str(path), *(f"{k}={v}" for k, v in options.items())])
     assert not code, f"exit {code}"
     return folder / "runs" / name

@@ -90,9 +90,9 @@ class AudioLLMProcessor(TransformersKind, Processor):
         self._warned = False
         self.setup(config)
         text = config.get_text_config()
-        ends = [getattr(part, "eos_token_id", None) for part in (config, text)]
+        ends = [part.to_dict().get("eos_token_id") for part in (config, text)]
         self.end_ids = {self.eos_id, *(i for e in ends for i in (e if isinstance(e, list) else [e]) if i is not None)}
-        self.max_seconds = self._max_seconds(getattr(text, "max_position_embeddings", None))
+        self.max_seconds = self._max_seconds(text.to_dict().get("max_position_embeddings"))
 
     def _max_seconds(self, positions: int | None) -> float:
         """Whole seconds for which a language model of so many positions has room. Raises ConfigError for none."""

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import tiny_frame_grid
-import tiny_seq2seq
 import tiny_transducers
 import tiny_voxtral
 from tiny_audio_llms import TINY
 from tiny_ctc import QUIET_MEL
+
+from tiny_configs import WHISPER
 
 # Large enough to learn four clips in seconds.
 VOXTRAL = {
@@ -21,39 +22,38 @@ VOXTRAL = {
         "num_key_value_heads": 2,
     },
 }
-SEQ2SEQ = tuple(tiny_seq2seq.CONFIGS)
 SECTIONS = {
-    **{kind: {"type": "seq2seq"} for kind in SEQ2SEQ},
+    "whisper": {"type": "seq2seq"},
     "voxtral": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 20.0},
-    **{
-        name: {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 10.0}
-        for name in ("qwen3_asr", "glmasr", "granite_speech", "fun_asr_nano")
-    },
-    **{name: {"type": "audio_llm"} for name in ("voxtral_realtime", "kyutai_speech_to_text")},
-    **{name: {"type": "transducer"} for name in ("parakeet_tdt", "parakeet_rnnt")},
+    "qwen3_asr": {"type": "audio_llm", "max_text_tokens": 64, "token_rate": 10.0},
+    "voxtral_realtime": {"type": "audio_llm"},
+    "parakeet_tdt": {"type": "transducer"},
     "parakeet_ctc": {"type": "ctc"},
+}
+CONFIGS = {
+    "whisper": WHISPER,
+    "voxtral": VOXTRAL,
+    "qwen3_asr": TINY["qwen3_asr"].config,
+    "voxtral_realtime": tiny_frame_grid.REALTIME,
+    # What is learnt by heart is written at once, of a frame many tokens.
+    "parakeet_tdt": {
+        "model_type": "parakeet_tdt",
+        **tiny_transducers.CONFIGS["parakeet_tdt"],
+        "max_symbols_per_step": 10,
+    },
+    "parakeet_ctc": QUIET_MEL,
+}
+TOKENIZERS = {
+    "voxtral": tiny_voxtral.write_tokenizer,
+    "qwen3_asr": TINY["qwen3_asr"].write,
+    "voxtral_realtime": tiny_frame_grid.write_tekken,
 }
 
 
 def from_scratch(family: str, folder: Path) -> dict:
     """The section `model:` of a model with untrained weights; what its tokenizer needs is written to `folder`."""
-    if family in SEQ2SEQ:
-        origin = {"config": tiny_seq2seq.CONFIGS[family]}
-    elif family == "parakeet_ctc":
-        origin = {"config": QUIET_MEL}
-    elif family in tiny_transducers.CONFIGS:
-        # What is learnt by heart is written at once, of a frame many tokens.
-        config = {"model_type": family, **tiny_transducers.CONFIGS[family], "max_symbols_per_step": 10}
-        origin = {"config": config}
-    elif family == "voxtral_realtime":
-        origin = {"config": tiny_frame_grid.REALTIME, "tokenizer": str(tiny_frame_grid.write_tekken(folder))}
-    elif family == "kyutai_speech_to_text":
-        origin = {"from": str(tiny_frame_grid.write_kyutai(folder))}
-    elif family == "voxtral":
-        origin = {"config": VOXTRAL, "tokenizer": str(tiny_voxtral.write_tokenizer(folder))}
-    else:
-        origin = {"config": TINY[family].config, "tokenizer": str(TINY[family].write(folder))}
-    return {**SECTIONS[family], **origin}
+    tokenizer = {"tokenizer": str(TOKENIZERS[family](folder))} if family in TOKENIZERS else {}
+    return {**SECTIONS[family], "config": CONFIGS[family], **tokenizer}
 
 
 def write_run(

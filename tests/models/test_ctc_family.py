@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from tiny_ctc import CONFIGS, MASKED, MELS, TEXTS, build, examples
+from tiny_families import save
 from tiny_runs import records_of, write_records, write_run
 from transformers import AutoFeatureExtractor, AutoModel, AutoModelForCTC, AutoProcessor, AutoTokenizer
 
@@ -24,11 +25,6 @@ def loss_sum(bundle, items):
     return Loss.model_validate("ctc").sum(**bundle.model(**bundle.processor.collate(items).inputs)["ctc"])
 
 
-def export(bundle, folder):
-    bundle.family.save(bundle, {n: t.detach().clone() for n, t in bundle.model.state_dict().items()}, folder)
-    return folder
-
-
 def trained(bundle):
     return {n.removeprefix("recogniser.") for n, p in bundle.model.named_parameters() if p.requires_grad}
 
@@ -45,7 +41,7 @@ def own_inputs(folder, items):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_features_and_loss_are_those_of_transformers(kind, tmp_path):
     bundle = build(kind)
-    folder = export(bundle, tmp_path)
+    folder = save(bundle, tmp_path)
     reference = AutoModelForCTC.from_pretrained(folder).eval()
     reference.config.ctc_loss_reduction = "sum"
     groups = [examples()] if kind in MASKED else [[e] for e in examples()]
@@ -69,7 +65,7 @@ def test_an_export_with_folded_lora_says_the_same_everywhere(kind, tmp_path):
             parameter.data.normal_(std=0.3)
             if name.endswith("head.bias"):
                 parameter.data[1:4] = -1e3  # transformers writes <s>, </s> and <unk> out
-    folder = export(bundle, tmp_path)
+    folder = save(bundle, tmp_path)
     assert (folder / "vocab.json").is_file()
     plain, processor = AutoModelForCTC.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
     again = load(folder, device="cpu")
@@ -89,7 +85,7 @@ def test_an_export_keeps_the_settings_that_training_does_without(tmp_path):
     config = {**CONFIGS["wav2vec2"], "layerdrop": 0.2, "apply_spec_augment": True}
     bundle = build(config=config)
     assert bundle.model.recogniser.config.layerdrop == 0
-    written = json.loads((export(bundle, tmp_path) / "config.json").read_text())
+    written = json.loads((save(bundle, tmp_path) / "config.json").read_text())
     assert (written["layerdrop"], written["apply_spec_augment"]) == (0.2, True)
 
 
@@ -161,7 +157,7 @@ def test_a_pretrained_encoder_gets_a_new_head(tmp_path):
 
 def test_a_pretrained_recogniser_keeps_its_alphabet_unless_told(tmp_path):
     first = build("wav2vec2_layer_norm", texts=("ONE TWO",))
-    folder = str(export(first, tmp_path))
+    folder = str(save(first, tmp_path))
     again = build(**{"from": folder}, texts=("xyz",), freeze=["wav2vec2.feature_extractor.*"])
     assert torch.equal(loss_sum(first, examples(texts=["one two"])), loss_sum(again, examples(texts=["one two"])))
     assert not [n for n in trained(again) if "feature_extractor" in n] and "lm_head.weight" in trained(again)
@@ -200,7 +196,7 @@ def test_parakeet_with_subwords_and_its_blank_in_the_last_class(tmp_path):
     with torch.no_grad():
         expected = reference(**inputs, labels=labels).loss
         torch.testing.assert_close(loss_sum(bundle, items), expected, rtol=1e-5, atol=1e-3)
-    folder = export(bundle, tmp_path / "export")
+    folder = save(bundle, tmp_path / "export")
     plain, processor = AutoModelForCTC.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
     for item, answer in zip(items, Task.model_validate("transcribe").predict(bundle, items)):
         inputs = processor(item.audio, sampling_rate=16000, return_tensors="pt")
@@ -215,7 +211,7 @@ def mms(tmp_path):
     from transformers import Wav2Vec2CTCTokenizer
 
     bundle = build("mms", texts=("abc",))
-    export(bundle, tmp_path)
+    save(bundle, tmp_path)
     specials = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4}
     vocabularies = {"eng": {**specials, "a": 5, "b": 6, "c": 7}, "deu": {**specials, "ä": 5, "ö": 6}}
     (tmp_path / "nested.json").write_text(json.dumps(vocabularies))
@@ -239,7 +235,7 @@ def test_language_adapters_of_mms(mms, tmp_path_factory):
     loaded = bundle.model.recogniser.state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in adapter.items())
     assert trained(bundle) == adapter.keys()
-    folder = export(bundle, tmp_path_factory.mktemp("export"))
+    folder = save(bundle, tmp_path_factory.mktemp("export"))
     plain = AutoModelForCTC.from_pretrained(folder).state_dict()
     assert all(torch.equal(plain[name], tensor) for name, tensor in adapter.items())
     assert AutoTokenizer.from_pretrained(folder)("öä")["input_ids"] == [6, 5]
@@ -261,7 +257,7 @@ def test_language_adapters_of_mms(mms, tmp_path_factory):
 )
 def test_what_cannot_be_is_said(keys, message, tmp_path):
     if keys.get("from") == "<wav2vec2>":
-        keys = {**keys, "from": str(export(build(), tmp_path))}
+        keys = {**keys, "from": str(save(build(), tmp_path))}
     with pytest.raises(ConfigError, match=message):
         build(**keys)
 
@@ -276,7 +272,7 @@ def test_records_that_cannot_be_learnt_are_known_before_training(tmp_path, corpu
     """... from their text and length alone, with what to do; more of another script than a few stop the run."""
     from stentor.cli import main
 
-    export(build(texts=("one two three four five six",)), tmp_path / "model")
+    save(build(texts=("one two three four five six",)), tmp_path / "model")
     records = [
         {**r, "audio_path": str(corpus / r["audio_path"]), "words": []} for r in records_of(corpus / "train.jsonl")
     ]

@@ -6,7 +6,7 @@ import sys
 import pytest
 import tiny_families
 import torch
-from tiny_families import KINDS, clips
+from tiny_families import KINDS, clips, shake
 from tiny_runs import run
 from torch import nn
 
@@ -32,21 +32,15 @@ def kernels(request):
 
 def build(kind, folder, **keys):
     """A bundle in evaluation mode whose adapters have moved."""
-    bundle = KINDS[kind].build(folder, lora=RANKS, **keys)
-    torch.manual_seed(1)
-    for name, parameter in bundle.model.named_parameters():
-        if is_adapter(name):
-            parameter.data += 0.1 * torch.randn_like(parameter)
-    return bundle
+    return shake(KINDS[kind].build(folder, lora=RANKS, **keys), only=is_adapter)
+
+
+def items(bundle):
+    return clips(bundle, 1.0, 2.0, language="en")
 
 
 def loss(bundle):
-    return tiny_families.loss(bundle, clips(bundle, 1.0, 2.0, language="en"))
-
-
-def gradients(bundle):
-    loss(bundle).backward()
-    return {n: p.grad for n, p in bundle.model.named_parameters() if p.grad is not None}
+    return tiny_families.loss(bundle, items(bundle))
 
 
 def layers(bundle):
@@ -67,7 +61,7 @@ def test_it_computes_what_rounded_weights_compute(kind, bits, tmp_path):
             twin.weight.copy_(layer.weight)
     torch.testing.assert_close(loss(quantized), loss(plain), rtol=1e-5, atol=1e-4)
     assert abs(loss(quantized).item() - before) > 1e-4, "nothing was rounded"
-    ours, theirs = gradients(quantized), gradients(plain)
+    ours, theirs = (tiny_families.gradients(b, items(b)) for b in (quantized, plain))
     assert set(ours) == set(theirs) and any(map(is_adapter, ours))
     for name, gradient in theirs.items():
         torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=1e-4, msg=name)

@@ -1,6 +1,7 @@
 """Examples to batches for CTC models, with the features of the model's own processor."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from lhotse.cut import Cut
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
-from stentor.models.collate import encoder_inputs, num_samples, split_usable
+from stentor.models.collate import Contents, encoder_inputs, num_samples, usable_batch
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.text.spelling import spelling
@@ -47,9 +48,10 @@ class CTCProcessor(EncoderInputs):
         letters that the alphabet lacks, and texts with more labels than the clip has frames. In a batch for generation
         a clip that is too long raises DataError.
         """
-        usable, dropped = split_usable(examples, [self._drop_reason(e, labels) for e in examples], labels)
-        if not usable:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        reasons = [self._drop_reason(example, labels) for example in examples]
+        return usable_batch(examples, reasons, labels, self.sample_rate, partial(self._contents, examples, labels))
+
+    def _contents(self, examples: Sequence[Example], labels: bool, usable: list[int]) -> Contents:
         examples = [examples[i] for i in usable]
         features, lengths = self.features(examples)
         inputs, counts = {"features": features, "lengths": lengths, **self.chunks(examples, labels)}, {}
@@ -58,18 +60,8 @@ class CTCProcessor(EncoderInputs):
             inputs["targets"] = torch.tensor([c for classes in targets for c in classes], dtype=torch.long)
             inputs["target_lengths"] = torch.tensor([len(classes) for classes in targets], dtype=torch.long)
             counts["ctc"] = len(inputs["targets"])
-        samples = [num_samples(e) for e in examples]
-        frames = [self.frames(n) for n in samples]
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(samples) / self.sample_rate,
-            tokens=sum(frames),
-            num_positions=max(frames) * len(frames),
-            dropped=dropped,
-        )
+        frames = [self.frames(num_samples(e)) for e in examples]
+        return inputs, counts, sum(frames), max(frames) * len(frames)
 
     def _drop_reason(self, example: Example, labels: bool) -> tuple[str, str] | None:
         """Why an item cannot be used, and in words."""

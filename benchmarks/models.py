@@ -297,7 +297,7 @@ def _transducer(kind: str, seconds: float) -> Any:
     """A model that writes about TOKENS a second of noise."""
     from transformers import AutoConfig, AutoModelForRNNT, AutoModelForTDT
 
-    from stentor.models.transducer.pretrained.kinds import KINDS
+    from stentor.models.transducer.config import KINDS
     from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
 
     torch.manual_seed(0)

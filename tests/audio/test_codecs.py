@@ -15,8 +15,7 @@ from stentor.models.codecs.base import Codec, at_peak, open_codec
 from stentor.models.codecs.mel_rvq.codec import kmeans, nearest, residual_kmeans, residual_nearest
 from stentor.models.codecs.mel_rvq.config import MelRVQ
 from stentor.models.codecs.mel_rvq.decoder import pulse_train
-from stentor.models.codecs.mel_rvq.decoder_training import batch, decoder_loss, prepared
-from stentor.models.codecs.mel_rvq.pitch import pitch_of
+from stentor.models.codecs.mel_rvq.decoder_training import batch, decoder_loss, pitch_of, prepared
 from stentor.models.codecs.mel_rvq.spectra import Spectra
 from stentor.models.codecs.resynthesis import mel_difference, resynthesis
 

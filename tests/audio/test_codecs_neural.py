@@ -12,7 +12,7 @@ from tiny_codecs import KINDS, build
 from stentor.errors import ConfigError
 from stentor.models.codecs.base import Codec, open_codec
 from stentor.models.codecs.resample import resample
-from stentor.models.codecs.xcodec2 import semantic_features
+from stentor.models.codecs.transformers_codecs import semantic_features
 
 EXPECTED = {  # sampling rate, hop, codebooks, vocabulary
     "higgs_audio_v2": (24000, 960, 8, 1024),

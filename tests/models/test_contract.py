@@ -4,18 +4,20 @@ was stopped goes on as if it had not been."""
 
 import json
 import pickle
+import shutil
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from peft import PeftModel
-from safetensors.torch import load_file
 from tiny_families import KINDS, TERMS, gradients, loss, save, shake, trainable
 from tiny_runs import records_of, run, write_records
 
 from stentor.errors import ConfigError
 from stentor.models.base import Family
 from stentor.models.pretrained.lora import is_adapter
+from stentor.models.pretrained.weights import read_weights
 from tiny_configs import WHISPER
 
 torch.set_num_threads(1)
@@ -181,15 +183,38 @@ def test_adapters_on_a_base_come_back(kind, build, base, tmp_path):
         assert near(again, kind, 1e-4) == expected
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in BASED if KINDS[name].task == "speak"], indirect=True)
-def test_peft_folds_the_adapters_of_models_that_speak(kind, build, base, tmp_path):
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.long] * (n not in FAMILIES)) for n in BASED if KINDS[n].apart],
+    indirect=True,
+)
+def test_peft_folds_the_adapters(kind, build, base, tmp_path):
+    """What plain transformers and PEFT make of an export of adapters on its base is the model that was exported."""
     bundle = shake(build(**{"from": str(base[1])}, lora=kind.lora))
-    folder = save(bundle, tmp_path)
-    plain = getattr(transformers, bundle.processor.architecture).from_pretrained(base[1])
-    ours = type(bundle.family).load(folder).model.state_dict()
-    for name, tensor in PeftModel.from_pretrained(plain, folder).merge_and_unload().state_dict().items():
-        torch.testing.assert_close(ours[name], tensor, atol=1e-6, rtol=0, msg=name)
+    bundle.model.eval()
+    folder = save(bundle, tmp_path / "adapters")
+    (architecture,) = json.loads((base[1] / "config.json").read_text())["architectures"]
+    plain = getattr(transformers, architecture).from_pretrained(base[1])
+    shutil.copytree(base[1], tmp_path / "folded", ignore=shutil.ignore_patterns("model*.safetensors"))
+    PeftModel.from_pretrained(plain, folder).merge_and_unload().save_pretrained(tmp_path / "folded")
+    assert near(type(bundle.family).load(tmp_path / "folded"), kind, 1e-4) == near(bundle, kind, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["csm", "dia", "higgs_audio_v2", "pocket_tts"], indirect=True)
+def test_what_is_spoken_depends_on_prompt_and_seed_alone(kind, build):
+    bundle = build(generation={"temperature": 0.8})
+    processor, model = bundle.processor, bundle.model
+    codes = kind.items(bundle)[1].extra["codes"]
+    prompts = [processor.utterance("one", reference=r, frames=4) for r in (None, (codes, "five"), None)]
+    state = torch.get_rng_state()
+    together = model.speak(prompts, seeds=[1, 1, 2], steps=4, guidance=2.0)
+    alone = [model.speak([p], seeds=[s])[0] for p, s in zip(prompts, (1, 1, 2))]
+    assert torch.equal(torch.get_rng_state(), state)  # what chance there is elsewhere goes on as it did
+    for a, b in zip(together, alone):
+        assert a.shape[0] == processor.codebooks and 1 <= a.shape[1] <= 2 * 4 + round(processor.frame_rate)
+        assert processor.vocabulary is None or 0 <= a.min() <= a.max() < processor.codec.vocabulary
+        assert np.array_equal(a, b)
+    assert not any(np.array_equal(together[0][:, :4], other[:, :4]) for other in together[1:])
 
 
 @pytest.mark.parametrize("name", FAMILIES, indirect=True)
@@ -244,6 +269,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(name, lora, kind, origin, spoken
     assert "Going on from step 2" in (stopped / "log.txt").read_text()
     losses = [[(row["step"], row["train/loss"], row["grad_norm"]) for row in rows(f)] for f in (straight, stopped)]
     assert losses[0] == losses[1] and len(losses[0]) == 4
-    (weights,) = (path.name for path in (straight / "export").glob("*.safetensors"))
-    one, two = (load_file(f / "export" / weights) for f in (straight, stopped))
+    one, two = (
+        {**weights, **adapters} for weights, adapters in (read_weights(f / "export") for f in (straight, stopped))
+    )
     assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)

@@ -40,15 +40,8 @@ def test_its_text_is_ours(whisper, tmp_path, capsys, quantization):
     extra = ["--quantization", quantization] if quantization else []
     assert main(["export", str(whisper), "--to", str(tmp_path / "ct2"), "--format", "ct2", *extra]) == 0
     assert "export checked on 4 clips: WER" in capsys.readouterr().out
-    files = {p.name for p in (tmp_path / "ct2").iterdir()}
-    assert files == {
-        "config.json",
-        "model.bin",
-        "preprocessor_config.json",
-        "tokenizer.json",
-        "training_config.json",
-        "vocabulary.json",
-    }
+    kinds = ("config", "preprocessor_config", "tokenizer", "training_config", "vocabulary")
+    assert {p.name for p in (tmp_path / "ct2").iterdir()} == {"model.bin", *(f"{kind}.json" for kind in kinds)}
     assert ct2.models.Whisper(str(tmp_path / "ct2"), device="cpu").n_mels == 80
     assert len(json.loads((tmp_path / "ct2" / "config.json").read_text())["lang_ids"]) > 90
     assert {p.name for p in tmp_path.iterdir()} == {"ct2"}

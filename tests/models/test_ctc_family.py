@@ -5,6 +5,8 @@ import json
 import pytest
 import torch
 from tiny_ctc import CONFIGS, MASKED, MELS, TEXTS, build, examples
+from tiny_families import save
+from tiny_runs import records_of, write_records, write_run
 from transformers import AutoFeatureExtractor, AutoModel, AutoModelForCTC, AutoProcessor, AutoTokenizer
 
 from stentor.errors import ConfigError
@@ -23,11 +25,6 @@ def loss_sum(bundle, items):
     return Loss.model_validate("ctc").sum(**bundle.model(**bundle.processor.collate(items).inputs)["ctc"])
 
 
-def export(bundle, folder):
-    bundle.family.save(bundle, {n: t.detach().clone() for n, t in bundle.model.state_dict().items()}, folder)
-    return folder
-
-
 def trained(bundle):
     return {n.removeprefix("recogniser.") for n, p in bundle.model.named_parameters() if p.requires_grad}
 
@@ -44,7 +41,7 @@ def own_inputs(folder, items):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_features_and_loss_are_those_of_transformers(kind, tmp_path):
     bundle = build(kind)
-    folder = export(bundle, tmp_path)
+    folder = save(bundle, tmp_path)
     reference = AutoModelForCTC.from_pretrained(folder).eval()
     reference.config.ctc_loss_reduction = "sum"
     groups = [examples()] if kind in MASKED else [[e] for e in examples()]
@@ -52,24 +49,12 @@ def test_features_and_loss_are_those_of_transformers(kind, tmp_path):
         inputs, labels = own_inputs(folder, items)
         assert ("attention_mask" in inputs) == (kind in MASKED)
         ours = bundle.processor.collate(items).inputs
+        assert bundle.model(**ours)["ctc"]["lengths"].tolist() == [bundle.processor.frames(len(e.audio)) for e in items]
         theirs = inputs["input_features"].transpose(1, 2) if kind == "parakeet" else inputs["input_values"]
         torch.testing.assert_close(ours["features"], theirs[..., : ours["features"].shape[-1]], atol=1e-5, rtol=1e-5)
         with torch.no_grad():
             expected = reference(**inputs, labels=labels).loss
             torch.testing.assert_close(loss_sum(bundle, items), expected, rtol=1e-5, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_frames_of_a_clip_do_not_depend_on_its_batch(kind):
-    bundle = build(kind)
-    with torch.no_grad():
-        inputs = bundle.processor.collate(examples()).inputs
-        batch, frames = bundle.model.log_probs(inputs["features"], inputs["lengths"])
-        for row, n, e in zip(batch, frames.tolist(), examples()):
-            single = bundle.processor.collate([e]).inputs
-            one, _ = bundle.model.log_probs(single["features"], single["lengths"])
-            assert n == bundle.processor.frames(len(e.audio)) == one.shape[1]
-            torch.testing.assert_close(row[:n], one[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "wavlm", "mms", "parakeet"])
@@ -80,7 +65,7 @@ def test_an_export_with_folded_lora_says_the_same_everywhere(kind, tmp_path):
             parameter.data.normal_(std=0.3)
             if name.endswith("head.bias"):
                 parameter.data[1:4] = -1e3  # transformers writes <s>, </s> and <unk> out
-    folder = export(bundle, tmp_path)
+    folder = save(bundle, tmp_path)
     assert (folder / "vocab.json").is_file()
     plain, processor = AutoModelForCTC.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
     again = load(folder, device="cpu")
@@ -100,21 +85,13 @@ def test_an_export_keeps_the_settings_that_training_does_without(tmp_path):
     config = {**CONFIGS["wav2vec2"], "layerdrop": 0.2, "apply_spec_augment": True}
     bundle = build(config=config)
     assert bundle.model.recogniser.config.layerdrop == 0
-    written = json.loads((export(bundle, tmp_path) / "config.json").read_text())
+    written = json.loads((save(bundle, tmp_path) / "config.json").read_text())
     assert (written["layerdrop"], written["apply_spec_augment"]) == (0.2, True)
 
 
 def test_repeats_are_merged_and_the_surest_frame_counts():
     assert merge([0, 5, 5, 0, 5, 7, 7, 0], [-9, -3, -1, -9, -2, -4, -5, -9], blank=0)[:2] == ([5, 5, 7], [-1, -2, -4])
     assert merge([3, 3, 0], [-1, -1, -2], blank=3)[:2] == ([0], [-2])
-
-
-def test_hotwords_favour_clips_of_a_batch_as_clips_alone():
-    task = Task.model_validate({"type": "transcribe", "hotwords": ["nine", "two one"], "hotword_strength": 2.0})
-    bundle = build()
-    together, alone = task.predict(bundle, examples()), [task.predict(bundle, [item])[0] for item in examples()]
-    assert [output["text"] for output in together] == [output["text"] for output in alone]
-    assert [o["log_prob"] for o in together] == pytest.approx([o["log_prob"] for o in alone], abs=1e-3)
 
 
 def test_frames_without_probabilities_are_silence():
@@ -180,7 +157,7 @@ def test_a_pretrained_encoder_gets_a_new_head(tmp_path):
 
 def test_a_pretrained_recogniser_keeps_its_alphabet_unless_told(tmp_path):
     first = build("wav2vec2_layer_norm", texts=("ONE TWO",))
-    folder = str(export(first, tmp_path))
+    folder = str(save(first, tmp_path))
     again = build(**{"from": folder}, texts=("xyz",), freeze=["wav2vec2.feature_extractor.*"])
     assert torch.equal(loss_sum(first, examples(texts=["one two"])), loss_sum(again, examples(texts=["one two"])))
     assert not [n for n in trained(again) if "feature_extractor" in n] and "lm_head.weight" in trained(again)
@@ -219,7 +196,7 @@ def test_parakeet_with_subwords_and_its_blank_in_the_last_class(tmp_path):
     with torch.no_grad():
         expected = reference(**inputs, labels=labels).loss
         torch.testing.assert_close(loss_sum(bundle, items), expected, rtol=1e-5, atol=1e-3)
-    folder = export(bundle, tmp_path / "export")
+    folder = save(bundle, tmp_path / "export")
     plain, processor = AutoModelForCTC.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
     for item, answer in zip(items, Task.model_validate("transcribe").predict(bundle, items)):
         inputs = processor(item.audio, sampling_rate=16000, return_tensors="pt")
@@ -234,7 +211,7 @@ def mms(tmp_path):
     from transformers import Wav2Vec2CTCTokenizer
 
     bundle = build("mms", texts=("abc",))
-    export(bundle, tmp_path)
+    save(bundle, tmp_path)
     specials = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4}
     vocabularies = {"eng": {**specials, "a": 5, "b": 6, "c": 7}, "deu": {**specials, "ä": 5, "ö": 6}}
     (tmp_path / "nested.json").write_text(json.dumps(vocabularies))
@@ -258,7 +235,7 @@ def test_language_adapters_of_mms(mms, tmp_path_factory):
     loaded = bundle.model.recogniser.state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in adapter.items())
     assert trained(bundle) == adapter.keys()
-    folder = export(bundle, tmp_path_factory.mktemp("export"))
+    folder = save(bundle, tmp_path_factory.mktemp("export"))
     plain = AutoModelForCTC.from_pretrained(folder).state_dict()
     assert all(torch.equal(plain[name], tensor) for name, tensor in adapter.items())
     assert AutoTokenizer.from_pretrained(folder)("öä")["input_ids"] == [6, 5]
@@ -280,7 +257,7 @@ def test_language_adapters_of_mms(mms, tmp_path_factory):
 )
 def test_what_cannot_be_is_said(keys, message, tmp_path):
     if keys.get("from") == "<wav2vec2>":
-        keys = {**keys, "from": str(export(build(), tmp_path))}
+        keys = {**keys, "from": str(save(build(), tmp_path))}
     with pytest.raises(ConfigError, match=message):
         build(**keys)
 
@@ -295,59 +272,23 @@ def test_records_that_cannot_be_learnt_are_known_before_training(tmp_path, corpu
     """... from their text and length alone, with what to do; more of another script than a few stop the run."""
     from stentor.cli import main
 
-    export(build(texts=("one two three four five six",)), tmp_path / "model")
-    lines = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()[:4]]
-    lines = [r | {"audio_path": str(corpus / r["audio_path"]), "words": []} for r in lines]
-    lines[1]["text"], lines[2]["text"], lines[3]["text"] = "one two " * 40, "... !", "раз два"
-    for name, share in (("few", 0.5), ("many", 0.1)):
-        (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-        write_run(tmp_path / f"{name}.yaml", tmp_path, {"type": "ctc", "from": str(tmp_path / "model")}, steps=1)
-        code = main(["train", str(tmp_path / f"{name}.yaml"), "--plan-only", f"data.max_bad={share}"])
-        printed = capsys.readouterr()
-        if name == "many":
-            assert (
-                code == 3
-                and "the model's alphabet lacks" in printed.err
-                and "model.alphabet: transcripts" in printed.err
-            )
-        else:
-            assert code == 0, printed.err
-            for reason, explanation in {
-                "text_too_long": "do text and audio belong together?",
-                "empty_text": "nothing in its text can be written",
-                "not_in_alphabet": "the model's alphabet lacks а в",
-            }.items():
-                assert reason in printed.out and explanation in printed.out, printed.out
-
-
-RUN = """\
-name: {name}
-task: {{type: transcribe, normalizer: none}}
-model: {model}
-data:
-  train: [{{type: jsonl, path: "{corpus}/train.jsonl", limit: 6}}]
-  eval: {{same: {{type: jsonl, path: "{corpus}/train.jsonl", limit: 6}}}}
-  batch_tokens: 800
-  max_items: {items}
-  workers: 0
-losses: {{ctc: ctc}}
-optim: {{type: adamw, lr: {lr}, weight_decay: 0.0}}
-schedule: {{warmup_steps: 10}}
-train: {{steps: {steps}, log_every: 10, eval_every: {steps}, save_every: {save}, device: cpu}}
-output: "{runs}"
-"""
-
-
-def write_run(path, corpus, model, steps, lr=5e-3, save=None, items=6):
-    text = RUN.format(
-        name=path.stem,
-        model=json.dumps(model),
-        corpus=corpus,
-        steps=steps,
-        lr=lr,
-        save=save or steps,
-        items=items,
-        runs=path.parent / "runs",
-    )
-    path.write_text(text)
-    return path.parent / "runs" / path.stem
+    save(build(texts=("one two three four five six",)), tmp_path / "model")
+    records = [
+        {**r, "audio_path": str(corpus / r["audio_path"]), "words": []} for r in records_of(corpus / "train.jsonl")
+    ]
+    for record, text in zip(records[1:4], ("one two " * 40, "... !", "раз два")):
+        record["text"] = text
+    data = write_records(tmp_path / "train.jsonl", records[:4])
+    path = write_run(tmp_path, "run", {"type": "ctc", "from": str(tmp_path / "model")}, data, steps=1, lr=5e-3)
+    command = ["train", str(path), "losses={ctc: ctc}", "--plan-only"]
+    assert main([*command, "data.max_bad=0.5"]) == 0
+    printed = capsys.readouterr().out
+    for reason, explanation in {
+        "text_too_long": "do text and audio belong together?",
+        "empty_text": "nothing in its text can be written",
+        "not_in_alphabet": "the model's alphabet lacks а в",
+    }.items():
+        assert reason in printed and explanation in printed
+    assert main([*command, "data.max_bad=0.1"]) == 3
+    told = capsys.readouterr().err
+    assert "the model's alphabet lacks" in told and "model.alphabet: transcripts" in told

@@ -12,6 +12,7 @@ import tiny_transducers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_transducers import check_together, noise, words_of
 from transformers import AutoModelForRNNT, AutoProcessor
 
 import stentor
@@ -56,11 +57,6 @@ def loaded(folder):
     return stentor.load(folder, "cpu"), AutoModelForRNNT.from_pretrained(folder).eval()
 
 
-def noise(samples, seed=0):
-    levels = np.repeat(np.random.default_rng(seed + 1).uniform(0.01, 0.5, -(-samples // 1600)), 1600)[:samples]
-    return (levels * np.random.default_rng(seed).normal(0, 1, samples)).astype(np.float32)
-
-
 def inputs_of(folder, audio):
     """What transformers' processor makes of a clip."""
     inputs = AutoProcessor.from_pretrained(folder)([audio], sampling_rate=16000)
@@ -93,11 +89,6 @@ def test_states_of_any_pieces_are_those_of_transformers(folder, ahead, samples, 
         output = reference.get_audio_features(**inputs_of(folder, audio), num_lookahead_tokens=ahead)
     expected = output.last_hidden_state[0, : int(output.attention_mask.sum())]
     assert states.shape == expected.shape and torch.allclose(states, expected, atol=1e-4)
-
-
-def words_of(stream, audio, cuts=()):
-    events = [e for piece in np.split(audio, cuts) for e in stream.feed(piece)] + stream.finish()
-    return [e for e in events if e["type"] == "word"]
 
 
 def mel_chunks(folder, audio, ahead):
@@ -139,17 +130,7 @@ def test_without_a_delay_it_writes_the_transcript(folder, tmp_path):
 
 
 def test_recordings_together_are_as_alone(folder):
-    recogniser = loaded(folder)[0].stream(delay=7 * STEP).recogniser
-    audio = [noise(n, n) for n in (30_000, 16_000, 41_234)]
-    together = [recogniser.open() for _ in audio]
-    for hypothesis, samples in zip(together, audio):
-        hypothesis.add(samples)
-        hypothesis.finish()
-    while ready := [hypothesis for hypothesis in together if hypothesis.ready]:
-        recogniser.advance(ready)
-    for hypothesis, samples in zip(together, audio):
-        alone = words_of(Stream(recogniser, silence=60), samples)
-        assert [w["word"] for w in hypothesis.words] == [w["word"] for w in alone] != []
+    check_together(loaded(folder)[0].stream(delay=7 * STEP).recogniser)
 
 
 def test_one_stands_among_others_at_another_place(folder):

@@ -7,6 +7,7 @@ import pytest
 import soundfile
 import torch
 from safetensors.torch import load_file
+from tiny_runs import records_of, run
 from tiny_transducers import OWN as MODEL
 from tiny_transducers import OWN_LORA as LORA
 
@@ -140,54 +141,33 @@ def test_the_quickstart_knows_its_models(capsys):
 # Through the command line -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def run_file(tmp_path_factory, corpus):
-    """A run that learns eight clips by heart; run folders are in `runs` beside it."""
-    folder = tmp_path_factory.mktemp("transducer")
-    records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()[:8]]
-    for record in records:
-        record["audio_path"] = str(corpus / record["audio_path"])
-    (folder / "eight.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
-    manifest = {"type": "jsonl", "path": str(folder / "eight.jsonl")}
-    config = {
-        "output": str(folder / "runs"),
-        "task": {"type": "words", "normalizer": "none"},
-        "model": MODEL,
-        "data": {"train": [manifest], "eval": {"same": manifest}, "batch_tokens": 4000, "workers": 0},
-        "losses": {
-            "rnnt": "rnnt",
-            "ctc": {"type": "ctc", "weight": 0.3},
-            "times": {"type": "smooth_l1", "sigmoid": False, "weight": 0.3},
-        },
-        "optim": {"type": "muon", "lr": 4e-3, "muon_lr": 0.02},
-        "schedule": {"type": "constant", "warmup_steps": 5},
-        "train": {"steps": 70, "log_every": 10, "eval_every": 1000, "save_every": 1000, "device": "cpu", "use": "last"},
-        "callbacks": [{"type": "calibrate", "least": 10}],
-    }
-    path = folder / "run.json"
-    path.write_text(json.dumps(config))
-    return path
+LOSSES = {"rnnt": "rnnt", "ctc": {"type": "ctc", "weight": 0.3}}
+LOSSES["times"] = {"type": "smooth_l1", "sigmoid": False, "weight": 0.3}
 
 
-def train(run_file, name, *overrides):
-    assert not main(["train", str(run_file), f"name={name}", *overrides])
-    return run_file.parent / "runs" / name
-
-
-def wer(folder):
-    return json.loads((folder / "results.json").read_text())["eval"]["same"]["wer"]["value"]
+def train(folder, name, data, model, steps, **options):
+    task = {"type": "words", "normalizer": "none"}
+    optim = {"optim.type": "muon", "optim.muon_lr": 0.02, "data.batch_tokens": 4000, "data.max_items": 64}
+    options |= {"losses": json.dumps(LOSSES), "callbacks": "[{type: calibrate, least: 10}]", "train.use": "last"}
+    return run(folder, name, model, data, steps=steps, lr=4e-3, task=task, **optim, **options)
 
 
 @pytest.fixture(scope="module")
-def learnt(run_file):
-    return train(run_file, "full")
+def learnt(eight, tmp_path_factory):
+    """A run that learnt eight clips by heart."""
+    return train(tmp_path_factory.mktemp("transducer"), "full", eight, MODEL, 70)
 
 
-def test_eight_clips_are_learnt_and_timed(learnt, run_file):
+@pytest.fixture(scope="module")
+def record(eight):
+    """One of them."""
+    return records_of(eight)[2]
+
+
+def test_eight_clips_are_learnt_and_timed(learnt, record):
     scores = json.loads((learnt / "results.json").read_text())["eval"]["same"]
     assert scores["wer"]["value"] < 0.05 and scores["ctc_wer"]["value"] < 0.5
     assert scores["word_time_median_ms"]["value"] < 80 and 0 <= scores["ece"]["value"] < 0.3
-    record = json.loads((run_file.parent / "eight.jsonl").read_text().splitlines()[2])
     transcript = load(learnt).transcribe(record["audio_path"])
     assert [w["word"] for w in transcript.words] == record["text"].split() == transcript.text.split()
     starts = [w["start"] for w in transcript.words]
@@ -195,8 +175,7 @@ def test_eight_clips_are_learnt_and_timed(learnt, run_file):
 
 
 def test_an_export_says_what_the_model_said(learnt):
-    lines = [json.loads(line) for line in (learnt / "predictions" / "same.jsonl").read_text().splitlines()]
-    model = load(learnt)
+    lines, model = records_of(learnt / "predictions" / "same.jsonl"), load(learnt)
     assert model.bundle.model.calibration.tolist() != [1.0, 0.0, 0.0]
     for line in lines:
         again = model.transcribe(line["record"]["audio_path"])
@@ -206,8 +185,7 @@ def test_an_export_says_what_the_model_said(learnt):
 
 
 @pytest.mark.parametrize("engine", [None, "ctc"])
-def test_it_aligns_from_the_command_line(engine, learnt, run_file, tmp_path):
-    record = json.loads((run_file.parent / "eight.jsonl").read_text().splitlines()[2])
+def test_it_aligns_from_the_command_line(engine, learnt, record, tmp_path):
     (tmp_path / "text.txt").write_text(record["text"])
     out, options = tmp_path / "out", ["--engine", engine] if engine else []
     text = str(tmp_path / "text.txt")
@@ -222,8 +200,7 @@ def test_it_aligns_from_the_command_line(engine, learnt, run_file, tmp_path):
         assert np.median(moved) <= 0.04
 
 
-def test_words_that_cannot_be_written_fill_the_gap(learnt, run_file):
-    record = json.loads((run_file.parent / "eight.jsonl").read_text().splitlines()[2])
+def test_words_that_cannot_be_written_fill_the_gap(learnt, record):
     model = load(learnt)
     audio, task = soundfile.read(record["audio_path"], dtype="float32")[0], model.task
     first, *rest = record["text"].split()
@@ -239,9 +216,8 @@ def test_words_that_cannot_be_written_fill_the_gap(learnt, run_file):
         task.align(model.bundle, [Example("a", audio, texts[4])])
 
 
-def test_adapters_learn_and_go_on(learnt, run_file):
-    model = json.dumps(MODEL | LORA | {"init": str(learnt / "export")})
-    folder = train(run_file, "lora", f"model={model}", "train.steps=10")
-    assert wer(folder) < 0.05
+def test_adapters_learn_and_go_on(learnt, eight, tmp_path):
+    folder = train(tmp_path, "lora", eight, {**MODEL, **LORA, "init": str(learnt / "export")}, 10)
+    assert json.loads((folder / "results.json").read_text())["eval"]["same"]["wer"]["value"] < 0.05
     adapters = load_file(folder / "export" / "adapter_model.safetensors")
     assert adapters and all(".lora_" in name for name in adapters)

@@ -8,6 +8,7 @@ import tiny_transducers
 import torch
 from peft import PeftConfig, PeftModel
 from safetensors.torch import load_file
+from tiny_families import save
 from tiny_transducers import TEXTS, examples, term
 from transformers import AutoModelForRNNT, AutoModelForTDT, AutoProcessor
 
@@ -15,6 +16,8 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
+from stentor.models.decoding.transducer import greedy
+from stentor.models.decoding.transducer_beam import Item, search
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)
@@ -53,11 +56,6 @@ def plain(kind, folder):
 def loss_sum(bundle, items):
     ((name, arguments),) = bundle.model(**bundle.processor.collate(items).inputs).items()
     return Loss.model_validate(name).sum(**arguments)
-
-
-def export(bundle, folder):
-    bundle.family.save(bundle, {n: t.detach().clone() for n, t in bundle.model.state_dict().items()}, folder)
-    return folder
 
 
 def all_paths(logits, frames, ids, blank):
@@ -133,18 +131,6 @@ def test_tokens_and_their_frames_are_those_of_transformers(kind, checkpoints):
     assert bundle.processor.decode(answers[0][0]) == processor.decode(generated.sequences[0], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_frames_of_a_clip_do_not_depend_on_its_batch(kind, checkpoints):
-    bundle, items = build(kind, checkpoints[kind]), examples()
-    with torch.no_grad():
-        inputs = bundle.processor.collate(items, labels=False).inputs
-        batch, frames = bundle.model.encode(**inputs)
-        for row, n, e in zip(batch, frames.tolist(), items):
-            one, _ = bundle.model.encode(**bundle.processor.collate([e], labels=False).inputs)
-            assert n == bundle.processor.frames(len(e.audio)) == one.shape[1]
-            torch.testing.assert_close(row[:n], one[0], rtol=1e-4, atol=1e-4)
-
-
 def adapted(kind, folder, **keys):
     """A model with adapters that do something, and with predictor and joint as if they had been trained beside them."""
     bundle = build(kind, folder, lora={"rank": 2, "alpha": 4, "dropout": 0.0}, **keys)
@@ -166,7 +152,7 @@ def test_an_export_with_lora_says_the_same_everywhere(kind, merged, checkpoints,
     if merged:
         bundle.family.save_merged(bundle, folder)
     else:
-        export(bundle, folder)
+        save(bundle, folder)
     assert (folder / "model.safetensors").exists() is merged is not (folder / "adapter_model.safetensors").exists()
     task = Task.model_validate("transcribe")
     answers = [a["text"] for a in task.predict(bundle, examples())]
@@ -186,7 +172,7 @@ def test_an_export_with_lora_says_the_same_everywhere(kind, merged, checkpoints,
 def test_adapters_are_exported_with_what_was_trained_beside_them_and_gone_on_from(checkpoints, tmp_path):
     base = checkpoints["parakeet_tdt"]
     bundle = adapted("parakeet_tdt", base, freeze=["joint.*"])
-    folder = export(bundle, tmp_path / "adapters")
+    folder = save(bundle, tmp_path / "adapters")
     settings = json.loads((folder / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(base) and settings["r"] == 2
     assert settings["modules_to_save"] == [
@@ -208,7 +194,7 @@ def test_adapters_are_exported_with_what_was_trained_beside_them_and_gone_on_fro
     for keys in ({"folder": folder}, {"folder": base, "init": str(folder)}):
         other = build("parakeet_tdt", **keys, lora={"rank": 4})
         torch.testing.assert_close(loss_sum(other, examples()), loss, rtol=1e-5, atol=1e-3)
-        whole = export(other, tmp_path / f"whole{len(keys)}")  # what it was started from is no longer the base's
+        whole = save(other, tmp_path / f"whole{len(keys)}")  # what it was started from is no longer the base's
         assert not (whole / "adapter_config.json").exists() and (whole / "model.safetensors").exists()
     with pytest.raises(ConfigError, match="holds adapters for another"):
         build("parakeet_tdt", folder, tokenizer={"type": "characters"})
@@ -224,7 +210,7 @@ def test_adapters_are_exported_with_what_was_trained_beside_them_and_gone_on_fro
 )
 def test_where_adapters_alone_would_not_do_the_export_is_whole(keys, checkpoints, tmp_path):
     bundle = build("parakeet_tdt", **{"folder": checkpoints["parakeet_tdt"], **keys})
-    folder = export(bundle, tmp_path)
+    folder = save(bundle, tmp_path)
     assert not (folder / "adapter_config.json").exists()
     again = load(folder, device="cpu").bundle
     torch.testing.assert_close(loss_sum(again, examples()), loss_sum(bundle, examples()), rtol=1e-5, atol=1e-3)
@@ -239,7 +225,7 @@ def test_a_model_from_a_config_writes_with_the_letters_of_the_transcripts(kind, 
     assert bundle.processor.unknown_letters("ab ж") == "ж"
     batch = bundle.processor.collate(examples(texts=("ab", "c", "bé!")))
     assert batch.counts == {term(kind): 6} and batch.inputs["target_lengths"].tolist() == [2, 1, 3]
-    model, processor = plain(kind, export(bundle, tmp_path))
+    model, processor = plain(kind, save(bundle, tmp_path))
     assert processor.batch_decode([bundle.processor.ids("bé !c")]) == ["bé !c"]
     assert model.generation_config.decoder_start_token_id == bundle.model.blank
 
@@ -253,7 +239,7 @@ def test_a_pretrained_model_gets_a_new_tokenizer_where_it_is_asked_for(checkpoin
         assert changed or torch.equal(tensors[name], tensor), name
     assert bundle.processor.decode(bundle.processor.ids("öä")) == "öä"
     assert loss_sum(bundle, examples(texts=("ä", "öü", ""))).isfinite()
-    other = build("parakeet_tdt", init=str(export(bundle, tmp_path)), texts=("other words",))
+    other = build("parakeet_tdt", init=str(save(bundle, tmp_path)), texts=("other words",))
     assert torch.equal(
         loss_sum(other, examples(texts=("ä", "ö", "ü"))), loss_sum(bundle, examples(texts=("ä", "ö", "ü")))
     )
@@ -275,21 +261,6 @@ def test_languages_are_told_where_a_model_takes_them(checkpoints):
     assert build("parakeet_tdt", checkpoints["parakeet_tdt"]).processor.unknown_language("xx") is None
 
 
-def test_weights_in_8_bits_under_adapters(checkpoints, tmp_path):
-    lora = {"rank": 2, "alpha": 4, "dropout": 0.0}
-    bundle = build("parakeet_tdt", checkpoints["parakeet_tdt"], lora=lora, quantize="8bit")
-    codes = {n for n, t in bundle.model.recogniser.state_dict().items() if t.dtype == torch.int8}
-    assert len(codes) == 2 * 9 + 1 and all(n.startswith("encoder.") for n in codes)  # layers x linear layers, and one
-    with torch.no_grad():
-        loss = loss_sum(bundle, examples())
-        torch.testing.assert_close(
-            loss, loss_sum(build("parakeet_tdt", checkpoints["parakeet_tdt"]), examples()), rtol=0.05, atol=0
-        )
-        model = bundle.family.load(export(bundle, tmp_path), trainable=True)
-        model.model.eval()
-        torch.testing.assert_close(loss_sum(model, examples()), loss, rtol=1e-4, atol=1e-3)
-
-
 @pytest.mark.parametrize(
     "keys, message", [({"config": {"model_type": "parakeet_ctc"}}, "not served by the family transducer")]
 )
@@ -308,3 +279,71 @@ def test_the_loss_term_is_the_model_s(checkpoints):
 def test_parts_of_ours_go_with_an_encoder_of_ours(key, value):
     with pytest.raises(ValueError, match="goes with `encoder`"):
         Family.model_validate({"type": "transducer", "config": {"model_type": "parakeet_tdt"}, key: value})
+
+
+# Beam search
+
+
+def log_probability(model, states, frames, ids):
+    """Of a text over all alignments, by the loss; -inf without a single one (TDT that jumps over the end)."""
+    targets, lengths = torch.tensor([list(ids)], dtype=torch.long), torch.tensor([len(ids)])
+    arguments = model.joint_arguments(states[None], torch.tensor([frames]), targets, lengths)
+    loss = Loss.model_validate(model.term).sum(**arguments)
+    return -float(loss) if loss else -torch.inf
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_of_a_beam_is_as_likely_as_the_greedy_text(kind, checkpoints):
+    bundle = build(kind, checkpoints[kind])
+    model = bundle.model
+    with torch.no_grad():
+        states, frames = model.encode(**bundle.processor.collate(examples(), labels=False).inputs)
+        limits = [400] * len(frames)
+        first = greedy(model, states, frames, limits)
+        gains = []
+        for beams in (2, 5):
+            best = [answers[0] for answers in search(model, states, frames, limits, beams)]
+            for row, n, path, hypothesis in zip(states, frames.tolist(), first, best):
+                gains.append(
+                    log_probability(model, row[:n], n, hypothesis.ids) - log_probability(model, row[:n], n, path.ids)
+                )
+                if kind != "parakeet_tdt":  # whose last jump may be over the end, which is no path of the loss
+                    assert hypothesis.score <= log_probability(model, row[:n], n, hypothesis.ids) + 1e-3
+                assert hypothesis.best <= hypothesis.score + 1e-6
+    assert min(gains) > -1e-3 and max(gains) > 1.0, gains
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_beam_of_a_batch_is_that_of_its_items(kind, checkpoints):
+    bundle = build(kind, checkpoints[kind])
+    task = Task.model_validate({"type": "transcribe", "beams": 3})
+    answers = task.predict(bundle, examples())
+    for answer, item in zip(answers, examples()):
+        (alone,) = task.predict(bundle, [item])
+        assert alone["text"] == answer["text"] and alone["log_prob"] == pytest.approx(answer["log_prob"], abs=1e-3)
+        times = [(w["word"], w["start"], w["end"]) for w in answer["words"]]
+        assert times == [(w["word"], w["start"], w["end"]) for w in alone["words"]]
+        assert all(0 <= start <= end for _, start, end in times)
+    assert any(
+        a["text"] != g["text"] for a, g in zip(answers, Task.model_validate("transcribe").predict(bundle, examples()))
+    )
+
+
+def test_a_limit_ends_a_text(checkpoints):
+    bundle = build("parakeet_rnnt", checkpoints["parakeet_rnnt"])
+    with torch.no_grad():
+        states, frames = bundle.model.encode(**bundle.processor.collate(examples(), labels=False).inputs)
+    lengths = [len(h.ids) for h, *_ in search(bundle.model, states, frames, [3, 0, 5], 2)]
+    assert all(length <= limit for length, limit in zip(lengths, [3, 0, 5])) and lengths[1] == 0 < lengths[2]
+
+
+def test_ways_to_the_same_text_are_added_up():
+    """... and the times are those of the likeliest one."""
+    item = Item(frames=4, limit=9, beams=2, bias=None)
+    start = item.ahead[0][()]
+    for score, first in ((-2.0, 0), (-1.0, 1), (-3.0, 2)):
+        h = type(start)(score, score, 0, (7,), (score,), ((first, first + 1),))
+        item._add(h, 3)
+    (together,) = item.ahead[3].values()
+    assert together.score == pytest.approx(torch.tensor([-1.0, -2.0, -3.0]).logsumexp(0).item())
+    assert together.best == -1.0 and together.spans == ((1, 2),) and together.log_probs == (-1.0,)

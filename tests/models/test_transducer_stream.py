@@ -2,10 +2,10 @@
 
 from functools import cache
 
-import numpy as np
 import pytest
 import tiny_transducers
 import torch
+from tiny_transducers import check_together, noise, words_of
 
 import stentor
 from stentor.data.batch import Example
@@ -54,22 +54,12 @@ def build(kind):
     return bundle
 
 
-def noise(samples, seed=0):
-    levels = np.repeat(np.random.default_rng(seed + 1).uniform(0.01, 0.5, -(-samples // 1600)), 1600)[:samples]
-    return (levels * np.random.default_rng(seed).normal(0, 1, samples)).astype(np.float32)
-
-
-def answers(stream, audio, cuts):
-    events = [e for piece in np.split(audio, cuts) for e in stream.feed(piece)] + stream.finish()
-    return [e for e in events if e["type"] == "word"]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunk", [0.08, 0.32, 1.0])
 def test_the_text_of_its_definition(kind, chunk):
     bundle, audio = build(kind), noise(64_000)
     recogniser = TransducerRecogniser(bundle, chunk, REACH)
-    words = answers(Stream(recogniser, silence=60), audio, [7, 9000, 9100, 50_000])
+    words = words_of(Stream(recogniser, silence=60), audio, [7, 9000, 9100, 50_000])
     inputs = bundle.processor.collate([Example("", audio)], labels=False).inputs
     inputs["chunks"] = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach, 0]])
     with torch.no_grad():
@@ -90,17 +80,7 @@ def test_the_text_of_its_definition(kind, chunk):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_recordings_together_are_as_alone(kind):
-    recogniser = TransducerRecogniser(build(kind), 0.16, REACH)
-    audio = [noise(n, n) for n in (30_000, 16_000, 41_234)]
-    together = [recogniser.open() for _ in audio]
-    for hypothesis, samples in zip(together, audio):
-        hypothesis.add(samples)
-        hypothesis.finish()
-    while ready := [hypothesis for hypothesis in together if hypothesis.ready]:
-        recogniser.advance(ready)
-    for hypothesis, samples in zip(together, audio):
-        alone = answers(Stream(recogniser, silence=60), samples, [])
-        assert [w["word"] for w in hypothesis.words] == [w["word"] for w in alone] != []
+    check_together(TransducerRecogniser(build(kind), 0.16, REACH))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,8 +90,8 @@ def test_an_export_streams_as_before(kind, tmp_path, caplog):
     model = stentor.load(tmp_path, "cpu")
     stream = model.stream(delay=0.32)
     assert isinstance(stream.recogniser, TransducerRecogniser)
-    words = answers(stream, noise(48_000), [])
-    assert words == answers(Stream(TransducerRecogniser(bundle, 0.32, 10.24)), noise(48_000), []) != []
+    words = words_of(stream, noise(48_000), [])
+    assert words == words_of(Stream(TransducerRecogniser(bundle, 0.32, 10.24)), noise(48_000), []) != []
     with pytest.raises(ConfigError, match="trained with chunks"):
         model.stream(delay=0.04)
     model.stream(delay=0.32)
@@ -127,7 +107,7 @@ def test_its_ctc_head_alone(tmp_path):
     bundle, audio = build("encoder"), noise(64_000)
     bundle.family.save(bundle, bundle.model.state_dict(), tmp_path / "both")
     recogniser = open_recogniser(stentor.load(tmp_path / "both", "cpu"), StreamOptions(delay=0.32, policy="ctc"))
-    words = answers(Stream(recogniser, silence=60), audio, [7, 9000, 50_000])
+    words = words_of(Stream(recogniser, silence=60), audio, [7, 9000, 50_000])
     inputs = bundle.processor.collate([Example("", audio)], labels=False).inputs
     inputs["chunks"] = torch.tensor([[recogniser.encoder.chunk, recogniser.encoder.reach, 0]])
     with torch.no_grad():

@@ -7,6 +7,7 @@ import tiny_turns
 import torch
 import transformers
 from tiny_audio_llm import labels_of, loss
+from tiny_families import KINDS
 from tiny_turns import TURNS, examples
 
 from stentor.data.batch import Example
@@ -19,14 +20,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="module", params=tiny_turns.CONFIGS)
 def bundle(request, tmp_path_factory):
-    kind = request.param
-    tokenizer = tiny_turns.write_processor(kind, tmp_path_factory.mktemp("processor"))
-    section = {"config": {"model_type": kind, **tiny_turns.CONFIGS[kind]}, "tokenizer": str(tokenizer)}
-    torch.manual_seed(0)
-    section |= {"type": "audio_llm", "max_text_tokens": 400, "token_rate": 20.0}
-    built = Family.model_validate(section).build(TaskRequirements("who_said_what", ("text",)))
-    built.model.eval()
-    return built
+    return KINDS[request.param].build(tmp_path_factory.mktemp("processor"))
 
 
 def theirs(bundle, item):

@@ -61,3 +61,24 @@ def plain(bundle, model_class):
     model = model_class(bundle.model.config)
     model.load_state_dict({transformers_name(n): t for n, t in bundle.model.state_dict().items()})
     return model.eval()
+
+
+def byte_pairs(text: str, size: int):
+    """A tokenizer of the 256 bytes, and of frequent pairs in a text up to `size`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer, learner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    learner.train_from_iterator([text], trainer)
+    return learner
+
+
+def qwen2_tokenizer(folder: Path, text: str, size: int, **tokens):
+    """The same as a Qwen2Tokenizer."""
+    from transformers import Qwen2Tokenizer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    byte_pairs(text, size).model.save(str(folder))
+    return Qwen2Tokenizer(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), unk_token=None, **tokens)

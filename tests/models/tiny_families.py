@@ -90,11 +90,11 @@ def trainable(bundle: Bundle) -> set[str]:
     return {name for name, p in bundle.model.named_parameters() if p.requires_grad}
 
 
-def shake(bundle: Bundle, size: float = 0.1, seed: int = 1) -> Bundle:
+def shake(bundle: Bundle, size: float = 0.1, seed: int = 1, only: Callable[[str], bool] = bool) -> Bundle:
     """Change what is trained, as training would."""
     torch.manual_seed(seed)
-    for parameter in bundle.model.parameters():
-        if parameter.requires_grad:
+    for name, parameter in bundle.model.named_parameters():
+        if parameter.requires_grad and only(name):
             parameter.data.add_(size * torch.randn_like(parameter))
     return bundle
 
@@ -187,7 +187,7 @@ KINDS = {
             terms=("ctc",),
             lora=RANKS,
             apart=False,
-            decodings=({}, {"beams": 3}),
+            decodings=({}, {"beams": 3}, {"hotwords": ["nine", "two one"], "hotword_strength": 2.0}),
         )
         for name, config in tiny_ctc.CONFIGS.items()
     },

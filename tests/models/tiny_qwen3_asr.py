@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 
 import tiny_audio_llm
-import torch
 
 CONFIG = {
     "model_type": "qwen3_asr",
@@ -51,24 +50,13 @@ TEMPLATE = """\
 
 def write_processor(folder: Path, pad: str = "<|endoftext|>") -> Path:
     """A Qwen3ASRProcessor; `pad` may be the end token, <|im_end|>."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import Qwen2Tokenizer, Qwen3ASRFeatureExtractor, Qwen3ASRProcessor
+    from transformers import Qwen3ASRFeatureExtractor, Qwen3ASRProcessor
 
-    folder.mkdir(parents=True, exist_ok=True)
-    learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     words = "language English<French None one two three four five six nine eight seven " * 4
-    learner.train_from_iterator(
-        [words],
-        trainers.BpeTrainer(
-            vocab_size=300, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
-        ),
-    )
-    learner.model.save(str(folder))
-    tokenizer = Qwen2Tokenizer(
-        vocab=str(folder / "vocab.json"),
-        merges=str(folder / "merges.txt"),
-        unk_token=None,
+    tokenizer = tiny_audio_llm.qwen2_tokenizer(
+        folder,
+        words,
+        300,
         eos_token="<|im_end|>",
         pad_token=pad,
         extra_special_tokens={
@@ -87,31 +75,8 @@ def write_processor(folder: Path, pad: str = "<|endoftext|>") -> Path:
 build = partial(tiny_audio_llm.build, CONFIG)
 
 
-def model_class() -> type:
-    from transformers import Qwen3ASRForConditionalGeneration
-
-    return Qwen3ASRForConditionalGeneration
-
-
 def request(bundle, item, **options):
     """What transformers' processor makes of one item."""
     return bundle.processor.hf.apply_transcription_request(
         audio=[item.audio], language=item.language, prompt=item.context, **options
     )
-
-
-def reference_loss(model, bundle, items) -> float:
-    """Summed loss of transformers' model for each item alone, with our labels and its own processor's features."""
-    total = 0.0
-    for item in items:
-        inputs = bundle.processor.collate([item]).inputs
-        theirs = request(bundle, item)
-        with torch.no_grad():
-            mean = model(
-                input_ids=inputs["input_ids"],
-                labels=tiny_audio_llm.labels_of(inputs),
-                input_features=theirs["input_features"],
-                input_features_mask=theirs["input_features_mask"],
-            ).loss
-        total += mean.item() * len(inputs["targets"])
-    return total

@@ -116,3 +116,34 @@ def examples(texts=TEXTS, language=None):
         tone = np.sin(2 * np.pi * (200 + 300 * np.floor(t * 8) % 1700) * t) * (np.floor(t * 5) % 2)
         clips.append((0.1 * tone + 0.01 * rng.standard_normal(len(t))).astype(np.float32))
     return [Example(str(i), clip, text, language) for i, (clip, text) in enumerate(zip(clips, texts))]
+
+
+# Streams
+
+
+def noise(samples, seed=0):
+    """Noise whose level changes ten times a second."""
+    levels = np.repeat(np.random.default_rng(seed + 1).uniform(0.01, 0.5, -(-samples // 1600)), 1600)[:samples]
+    return (levels * np.random.default_rng(seed).normal(0, 1, samples)).astype(np.float32)
+
+
+def words_of(stream, audio, cuts=()):
+    """The words of a stream that is fed in pieces."""
+    events = [e for piece in np.split(audio, cuts) for e in stream.feed(piece)] + stream.finish()
+    return [e for e in events if e["type"] == "word"]
+
+
+def check_together(recogniser):
+    """Recordings that are written together have the words that each has alone."""
+    from stentor.inference.stream.stream import Stream
+
+    audio = [noise(n, n) for n in (30_000, 16_000, 41_234)]
+    together = [recogniser.open() for _ in audio]
+    for hypothesis, samples in zip(together, audio):
+        hypothesis.add(samples)
+        hypothesis.finish()
+    while ready := [hypothesis for hypothesis in together if hypothesis.ready]:
+        recogniser.advance(ready)
+    for hypothesis, samples in zip(together, audio):
+        alone = words_of(Stream(recogniser, silence=60), samples)
+        assert [w["word"] for w in hypothesis.words] == [w["word"] for w in alone] != []

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tiny_audio_llm import byte_pairs
 from tiny_omnivoice import enlarge
 
 from stentor.data.batch import Example
@@ -89,16 +90,11 @@ def write_csm(folder: Path, config: dict | None = None) -> Path:
 
 
 def byte_tokenizer(bos: str, eos: str, *more: str):
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    learner.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=256, initial_alphabet=alphabet, show_progress=False)
-    learner.train_from_iterator([], trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=learner, bos_token=bos, eos_token=eos, pad_token=eos)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=byte_pairs("", 256), bos_token=bos, eos_token=eos, pad_token=eos
+    )
     tokenizer.add_special_tokens({"additional_special_tokens": list(more)})
     return tokenizer
 
@@ -138,14 +134,21 @@ def build(kind: str, folder: Path, **keys) -> Bundle:
     return bundle
 
 
+def codes_of(bundle: Bundle, seed: int | list[int], frames: int) -> np.ndarray:
+    """Codes at random."""
+    rng, processor = np.random.default_rng(seed), bundle.processor
+    if processor.vocabulary is None:
+        return rng.standard_normal((processor.codebooks, frames)).astype(np.float32)
+    return rng.integers(0, processor.vocabulary, (processor.codebooks, frames)).astype(np.int16)
+
+
 def examples(bundle: Bundle, frames=(17, 5, 30, 11), task: Speak | None = None, seed: int = 0) -> list[Example]:
     """Items with codes at random."""
     made = []
     task = task or Speak(drop_cond_ratio=0.0)
     for number, (count, text) in enumerate(zip(frames, TEXTS)):
         rng = np.random.default_rng([seed, number])
-        books, entries = bundle.processor.codebooks, bundle.processor.vocabulary
-        extra = {"codes": rng.integers(0, entries, (books, count)).astype(np.int16), "instruct": None}
+        extra = {"codes": codes_of(bundle, [100 + seed, number], count), "instruct": None}
         extra["conditions"] = draw(Spoken(text), task, rng)
         made.append(Example(f"item{number}", text=text, rng=rng, extra=extra))
     return made

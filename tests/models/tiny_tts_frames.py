@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from tiny_omnivoice import enlarge
+from tiny_tts import TEXTS, codes_of, examples
 
-from stentor.data.batch import Example
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.tasks.speak.task import Speak, Spoken, draw
+
+__all__ = ["TEXTS", "codes_of", "examples"]
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "audio"))  # for tiny_codecs
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzG .,'\n"
-TEXTS = ("one two three", "four", "five six", "seven eight nine zero")
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 HIGGS = {"model_type": "higgs_audio_v2", **SIZES, "intermediate_size": 96, "head_dim": 16}
 HIGGS |= {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
@@ -127,23 +127,6 @@ def build(kind: str, folder: Path, **keys) -> Bundle:
     )
     enlarge(bundle.model)
     return bundle
-
-
-def codes_of(bundle: Bundle, seed: int, frames: int) -> np.ndarray:
-    rng, processor = np.random.default_rng(seed), bundle.processor
-    if processor.vocabulary is None:
-        return rng.standard_normal((processor.codebooks, frames)).astype(np.float32)
-    return rng.integers(0, processor.vocabulary, (processor.codebooks, frames)).astype(np.int16)
-
-
-def examples(bundle: Bundle, frames=(17, 5, 30, 11)) -> list[Example]:
-    """Items with codes at random."""
-    items = []
-    for number, (count, text) in enumerate(zip(frames, TEXTS)):
-        conditions = draw(Spoken(text), Speak(drop_cond_ratio=0.0), np.random.default_rng(number))
-        extra = {"codes": codes_of(bundle, 100 + number, count), "instruct": None, "conditions": conditions}
-        items.append(Example(f"item{number}", text=text, rng=np.random.default_rng(number), extra=extra))
-    return items
 
 
 def clip(seed: int, seconds: float, rate: int = 24000) -> np.ndarray:

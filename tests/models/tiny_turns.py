@@ -4,6 +4,7 @@ Nemotron 3.5 Transcribe. Prompts are shorter than those of the released models, 
 from pathlib import Path
 
 import numpy as np
+from tiny_audio_llm import qwen2_tokenizer
 
 from stentor.data.batch import Example
 
@@ -126,18 +127,7 @@ TURNS = [
 
 def tokenizer(folder: Path, special: list[str], **tokens):
     """Byte-level subwords of `TEXT`, with special tokens."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import Qwen2Tokenizer
-
-    folder.mkdir(parents=True, exist_ok=True)
-    learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    learner.train_from_iterator(
-        [TEXT], trainers.BpeTrainer(vocab_size=330, initial_alphabet=alphabet, show_progress=False)
-    )
-    learner.model.save(str(folder))
-    made = Qwen2Tokenizer(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), unk_token=None, **tokens)
+    made = qwen2_tokenizer(folder, TEXT, 330, **tokens)
     made.add_special_tokens({"additional_special_tokens": special})
     return made
 

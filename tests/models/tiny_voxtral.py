@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import tiny_audio_llm
-import torch
 
 SPECIAL = 100
 CONFIG = {
@@ -61,23 +60,3 @@ def write_tokenizer(folder: Path) -> Path:
 
 
 build = partial(tiny_audio_llm.build, CONFIG)
-
-
-def model_class() -> type:
-    from transformers import VoxtralForConditionalGeneration
-
-    return VoxtralForConditionalGeneration
-
-
-def reference_loss(model, bundle, items) -> float:
-    """Summed loss of transformers' model for the items in one batch."""
-    batch = bundle.processor.collate(items)
-    ids = batch.inputs["input_ids"]
-    with torch.no_grad():
-        mean = model(
-            input_ids=ids,
-            input_features=batch.inputs["input_features"],
-            attention_mask=(ids != bundle.processor.pad_id).long(),
-            labels=tiny_audio_llm.labels_of(batch.inputs),
-        ).loss
-    return mean.item() * batch.counts["text"]

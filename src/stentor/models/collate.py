@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.augment import SpecAugment
+from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from stentor.data.batch import Example
     from stentor.models.encoders.geometry import Geometry
 
 HOP = 160
@@ -40,6 +40,28 @@ def split_usable(
         mend = " Cut longer audio into windows first, as `stentor transcribe` does." if reason == "too_long" else ""
         raise DataError(message + mend)
     return [i for i, reason in enumerate(reasons) if reason is None], dropped
+
+
+Contents = tuple[dict[str, Any], dict[str, int], int, int]
+"""Inputs of a batch, counts of targets, tokens and positions."""
+
+
+def usable_batch(
+    examples: Sequence[Example],
+    reasons: Sequence[tuple[str, str] | None],
+    labels: bool,
+    rate: int,
+    contents: Callable[[list[int]], Contents],
+) -> Batch:
+    """The batch of the examples that can be used, audio at `rate` Hz: `contents` makes it of their indices. `reasons`
+    and `labels` as in `split_usable`."""
+    usable, dropped = split_usable(examples, reasons, labels)
+    if not usable:
+        return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+    inputs, counts, tokens, num_positions = contents(usable)
+    ids, seconds = [examples[i].id for i in usable], sum(num_samples(examples[i]) for i in usable) / rate
+    sizes = {"seconds": seconds, "tokens": tokens, "num_positions": num_positions}
+    return Batch(inputs=inputs, counts=counts, ids=ids, usable=usable, dropped=dropped, **sizes)
 
 
 def spec_augment(example: Example) -> SpecAugment | None:

@@ -12,10 +12,8 @@ from stentor.models.audio_llm.config import NAMES, Names
 from stentor.models.contracts import Capabilities, GenerationOutput, Recognizer
 from stentor.models.decoding.rescoring import prompted_states, text_log_probs
 from stentor.models.decoding.search import LanguageModelDecoder, answer
+from stentor.models.delayed.modeling import NOT_AUDIO
 from stentor.models.pretrained.lora import is_adapter
-
-TEXT_INPUTS = ("input_ids", "audio_index", "attention_mask", "position_ids")
-"""Inputs of a batch for generation that are not audio."""
 
 
 def transformers_name(name: str, names: Names = NAMES) -> str:
@@ -158,7 +156,7 @@ class AudioLLMModel(Recognizer, nn.Module):
         """What is written for each item of a batch made for generation; `options` are those of
         `decoding.search.answer`. What is generated up to the marker of the processor is no part of the text but its
         `language`."""
-        audio = {name: tensor for name, tensor in inputs.items() if name not in TEXT_INPUTS}
+        audio = {name: tensor for name, tensor in inputs.items() if name not in NOT_AUDIO}
         embeds = self.embed(inputs["input_ids"], inputs["audio_index"], **audio)
         decoder = LanguageModelDecoder(
             self.language_model, self.head, embeds, inputs["attention_mask"], inputs["position_ids"]

@@ -7,6 +7,7 @@ import bisect
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.config import NAMES, Names
-from stentor.models.collate import num_samples, split_usable
+from stentor.models.collate import Contents, num_samples, usable_batch
 from stentor.models.contracts import Processor
 from stentor.models.pretrained.kind import Kinds, TransformersKind
 from stentor.text.languages import language_code
@@ -90,9 +91,9 @@ class AudioLLMProcessor(TransformersKind, Processor):
         self._warned = False
         self.setup(config)
         text = config.get_text_config()
-        ends = [getattr(part, "eos_token_id", None) for part in (config, text)]
+        ends = [part.to_dict().get("eos_token_id") for part in (config, text)]
         self.end_ids = {self.eos_id, *(i for e in ends for i in (e if isinstance(e, list) else [e]) if i is not None)}
-        self.max_seconds = self._max_seconds(getattr(text, "max_position_embeddings", None))
+        self.max_seconds = self._max_seconds(text.to_dict().get("max_position_embeddings"))
 
     def _max_seconds(self, positions: int | None) -> float:
         """Whole seconds for which a language model of so many positions has room. Raises ConfigError for none."""
@@ -262,15 +263,15 @@ class AudioLLMProcessor(TransformersKind, Processor):
 
         Raises ConfigError for a translation that the prompt cannot ask for.
         """
-        import torch
-
         if not self.translates and any(e.extra.get("translate") for e in examples):
             raise ConfigError(f"A {self.model_types[0]} model writes down what is said: leave out `translate`.")
         texts = [self.text_ids(e) if labels else [] for e in examples]
         reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
-        usable, dropped = split_usable(examples, reasons, labels)
-        if not usable:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        return usable_batch(examples, reasons, labels, self.sample_rate, partial(self._contents, examples, labels))
+
+    def _contents(self, examples: Sequence[Example], labels: bool, usable: list[int]) -> Contents:
+        import torch
+
         examples = [examples[i] for i in usable]
         prompts = [self.prompt_of(e, labels) for e in examples]
         answers = [self.learnt(e) if labels else [] for e in examples]
@@ -298,16 +299,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
             begins = width - torch.tensor(lengths)[:, None]
             inputs["attention_mask"] = (torch.arange(width) >= begins).long()
             inputs["position_ids"] = (torch.arange(width) - begins).clamp(min=0)
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(num_samples(e) for e in examples) / self.sample_rate,
-            tokens=sum(lengths),
-            num_positions=ids.numel(),
-            dropped=dropped,
-        )
+        return inputs, counts, sum(lengths), ids.numel()
 
     # Files
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 from stentor.models.encoders.streaming.chunks import Streaming
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
-from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
+from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, check_origin
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LanguageAdapter(Section):
     """Train nothing but the adapter and the head."""
 
 
-class CTCFamily(PretrainedFamily):
+class CTCFamily(BuiltFamily):
     """An encoder with a CTC head (wav2vec 2.0, HuBERT, WavLM, MMS, Parakeet-CTC)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)

@@ -1,6 +1,7 @@
 """Examples to batches for CTC models, with the features of the model's own processor."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,31 +10,24 @@ from lhotse.cut import Cut
 from torch import Tensor
 
 from stentor.data.batch import Batch, Example
-from stentor.models.collate import SHORTEST, encoder_inputs, num_samples, split_usable
-from stentor.models.contracts import Processor
+from stentor.models.collate import Contents, encoder_inputs, num_samples, usable_batch
 from stentor.models.encoders.geometry import Geometry
-from stentor.models.encoders.streaming.chunks import Streaming, drawn_chunks
+from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.text.spelling import spelling
 from stentor.models.text.tokenizers import ctc_frames
 
 
-class CTCProcessor(Processor):
+class CTCProcessor(EncoderInputs):
     """`extractor` and `tokenizer` are those of transformers, which an export holds."""
 
     writes_classes = True
-    streaming: Streaming | None = None
-    """How clips are heard in training."""
 
     def __init__(self, shape: Geometry, extractor: Any, tokenizer: Any, blank: int):
-        self.shape, self.extractor, self.tokenizer = shape, extractor, tokenizer
+        super().__init__(tokenizer, shape)
+        self.extractor = extractor
         self.sample_rate = int(extractor.sampling_rate)
         self.eos_id = blank  # texts have no end token
         self.spelling = spelling(tokenizer)
-        self.max_seconds = shape.max_samples / self.sample_rate if shape.max_samples else None
-
-    def frames(self, samples: int) -> int:
-        """Frames of a clip of so many samples."""
-        return int(self.shape.frames(self.shape.steps(max(samples, SHORTEST))))
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Frames of an item."""
@@ -44,7 +38,6 @@ class CTCProcessor(Processor):
         return self.frames(round(seconds * self.sample_rate))
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-        """Log-mel [B, mels, T] or audio [B, T], zero at padding, with lengths [B] in the same steps."""
         return encoder_inputs(self.shape, self.extractor, examples)
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
@@ -55,41 +48,27 @@ class CTCProcessor(Processor):
         letters that the alphabet lacks, and texts with more labels than the clip has frames. In a batch for generation
         a clip that is too long raises DataError.
         """
-        usable, dropped = split_usable(examples, [self._drop_reason(e, labels) for e in examples], labels)
-        if not usable:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        reasons = [self._drop_reason(example, labels) for example in examples]
+        return usable_batch(examples, reasons, labels, self.sample_rate, partial(self._contents, examples, labels))
+
+    def _contents(self, examples: Sequence[Example], labels: bool, usable: list[int]) -> Contents:
         examples = [examples[i] for i in usable]
         features, lengths = self.features(examples)
-        inputs = {"features": features, "lengths": lengths}
-        inputs |= drawn_chunks(self.streaming, examples, 1 / self.shape.frame_rate, labels)
-        counts = {}
+        inputs, counts = {"features": features, "lengths": lengths, **self.chunks(examples, labels)}, {}
         if labels:
             targets = [self.spelling.encode(e.text or "")[0] for e in examples]
             inputs["targets"] = torch.tensor([c for classes in targets for c in classes], dtype=torch.long)
             inputs["target_lengths"] = torch.tensor([len(classes) for classes in targets], dtype=torch.long)
             counts["ctc"] = len(inputs["targets"])
-        samples = [num_samples(e) for e in examples]
-        frames = [self.frames(n) for n in samples]
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(samples) / self.sample_rate,
-            tokens=sum(frames),
-            num_positions=max(frames) * len(frames),
-            dropped=dropped,
-        )
+        frames = [self.frames(num_samples(e)) for e in examples]
+        return inputs, counts, sum(frames), max(frames) * len(frames)
 
     def _drop_reason(self, example: Example, labels: bool) -> tuple[str, str] | None:
         """Why an item cannot be used, and in words."""
-        limit, samples = self.shape.max_samples, num_samples(example)
-        if limit is not None and samples > limit:
-            seconds = samples / self.sample_rate
-            return "too_long", f"{example.id}: {seconds:.1f} s; the encoder reads {self.max_seconds:g} s."
-        if not labels:
-            return None
-        return self.untrainable(example.id, example.text or "", samples)
+        reason = self.too_long(example)
+        if reason or not labels:
+            return reason
+        return self.untrainable(example.id, example.text or "", num_samples(example))
 
     def untrainable(self, name: str, text: str, samples: int) -> tuple[str, str] | None:
         """(reason, sentence) for a record whose text cannot be learnt from a clip of so many samples.
@@ -97,9 +76,13 @@ class CTCProcessor(Processor):
         `not_in_alphabet`: letters that no class stands for; `empty_text`: only punctuation; `text_too_long`: CTC writes
         at most one class per frame, with a blank between equal ones.
         """
-        if reason := self.not_in_alphabet(name, text):
-            return reason
-        classes, _ = self.spelling.encode(text)
+        classes, missing = self.spelling.encode(text)
+        if missing:
+            letters = " ".join(sorted(set(missing))[:10])
+            return "not_in_alphabet", (
+                f"{name}: the model's alphabet lacks {letters}; set `model.alphabet: transcripts` to make one from the "
+                "training transcripts."
+            )
         if not classes:
             return "empty_text", f"{name}: nothing in its text can be written."
         needed, frames = ctc_frames(classes), self.frames(samples)
@@ -109,17 +92,6 @@ class CTCProcessor(Processor):
                 f"s of audio give {frames}: do text and audio belong together?"
             )
         return None
-
-    def not_in_alphabet(self, name: str, text: str) -> tuple[str, str] | None:
-        """(reason, sentence) for the text of the record `name` when it has letters that no class stands for."""
-        _, missing = self.spelling.encode(text)
-        if not missing:
-            return None
-        letters = " ".join(sorted(set(missing))[:10])
-        return "not_in_alphabet", (
-            f"{name}: the model's alphabet lacks {letters}; set `model.alphabet: transcripts` to make one from the "
-            "training transcripts."
-        )
 
     def ids(self, text: str) -> list[int]:
         """Classes of a text."""

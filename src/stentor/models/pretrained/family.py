@@ -5,23 +5,22 @@ loads."""
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
-from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
+from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, check_origin
 from stentor.section import ConfigConflict
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 
-class TransformersFamily(PretrainedFamily):
-    """A subclass has `lora`, its globs and a folder `kinds`; `build` and `export` of `audio_llm` do the rest."""
+class TransformersFamily(BuiltFamily):
+    """A subclass has `lora`, its globs and a folder `kinds`; `audio_llm.build.TransformersBuilder` does the rest."""
 
     model_config = {"populate_by_name": True, "serialize_by_alias": True}
 
@@ -52,9 +51,6 @@ class TransformersFamily(PretrainedFamily):
     """What a model of another `model_type` is not, for messages."""
     other_purpose: ClassVar[str]
     """What is wrong with another model of the same `model_type`, for messages."""
-
-    _model_type: str | None = PrivateAttr(default=None)
-    """transformers' `model_type`; with `from` it is known once the model's config was read."""
 
     @classmethod
     def kinds(cls) -> Kinds[Any]:
@@ -89,13 +85,6 @@ class TransformersFamily(PretrainedFamily):
     def processor_class(self) -> Any:
         """The class of the model's processor; None where it is not yet known."""
         return self.kinds()[self._model_type] if self._model_type else None
-
-    def settle(self, settings: dict[str, Any], hf: Any) -> None:
-        """Fill what the processor of transformers, `hf`, knows into an untrained model's config, `settings`."""
-        self.processor_class().settle(settings, hf)
-
-    def restore(self, folder: Path) -> None:
-        """Open what an export folder, or a folder of `from`, holds beside transformers' own files."""
 
     def recipe_name(self) -> str:
         return self._model_type or self.type

@@ -27,7 +27,7 @@ def part_config(part: Any, where: str) -> Any:
         config = reach(
             part, where, lambda name, options: AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
         )
-        return getattr(config, "encoder_config", config) if where in ("model.encoder", "model.ssl") else config
+        return vars(config).get("encoder_config", config) if where in ("model.encoder", "model.ssl") else config
     settings = dict(part.config)
     kind = settings.pop("model_type")
     if kind not in CONFIG_MAPPING:

@@ -96,7 +96,7 @@ def write_config(bundle: Bundle, folder: Path) -> None:
     family = bundle.family
     parts = {name: getattr(bundle.model, name).config for name in PARTS if hasattr(bundle.model, name)}
     bases = {
-        name: {"from": getattr(family, name).source, "commit": getattr(config, "_commit_hash", None)}
+        name: {"from": getattr(family, name).source, "commit": vars(config).get("_commit_hash")}
         for name, config in parts.items()
         if getattr(family, name).source is not None
     }

@@ -4,9 +4,9 @@ families that have such parts."""
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from stentor.models.base import Family
 from stentor.section import Section
@@ -78,3 +78,20 @@ class PretrainedFamily(Family):
 
     def decoding_options(self) -> frozenset[str]:
         return super().decoding_options() | {"hotwords"}
+
+
+class BuiltFamily(PretrainedFamily):
+    """A family whose module `build` has a `builder` with all methods (`stentor.models.pretrained.builder`)."""
+
+    _model_type: str | None = PrivateAttr(default=None)
+    """transformers' `model_type`; with `from` it is known once the model's config was read (`known_as`)."""
+
+    @classmethod
+    def _module(cls, name: str) -> Any:
+        return super()._module("build").builder
+
+    def known_as(self, model_type: str, **changes: Any) -> Self:
+        """The section of a model that was read: a copy that knows its `model_type`, with these keys changed."""
+        known = self.model_copy(update=changes)
+        known._model_type = model_type
+        return known

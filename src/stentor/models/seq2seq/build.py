@@ -1,5 +1,6 @@
-"""Building an encoder-decoder recogniser from its config section: weights, tokenizer, adapters, freezing."""
+"""Building and exporting encoder-decoder recognisers; exports have the configs of transformers' model."""
 
+import copy
 import importlib
 from contextlib import suppress
 from pathlib import Path
@@ -8,13 +9,12 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Origin, TaskRequirements
+from stentor.models.pretrained.builder import PretrainedBuilder
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
-from stentor.models.pretrained.lora import adapt_only
-from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import ADAPTER_FILE, export_folder, fold, read_section, read_weights
 from stentor.models.seq2seq.config import MODELS, Seq2Seq
 
@@ -24,20 +24,6 @@ class Seq2SeqBundle(Bundle):
 
     def parts(self) -> dict[str, nn.Module]:
         return {"encoder": self.model.model.encoder, "decoder": self.model.model.decoder}
-
-
-def build(family: Seq2Seq, requirements: TaskRequirements) -> Bundle:
-    """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
-    bundle = pretrained(family) if family.source is not None else fresh(family)
-    if other := sorted(set(requirements.terms) - {"text"}):
-        title = family.facts().title
-        raise ConfigError(f"losses.{other[0]}: {title} has no such output; it is trained with `text` alone.")
-    if family.init is not None:
-        initialise(bundle, export_folder(family.init))
-    adapt_only(bundle.model, family.lora, family.freeze)
-    quantize(bundle.model, family.quantize)
-    set_memory_options(bundle, [bundle.model.model])
-    return bundle
 
 
 def module_of(model_type: str, where: str) -> Any:
@@ -101,7 +87,7 @@ def assemble(family: Seq2Seq, pretrained: Any, tokenizer: Any, extractor: Any) -
     """The bundle of transformers' model, tokenizer and feature extractor. Raises ConfigError for keys that only other
     models have."""
     config = pretrained.config
-    family._model_type = config.model_type
+    family = family.known_as(config.model_type)
     for key in sorted({key for facts in MODELS.values() for key in facts.keys} - family.facts().keys):
         if getattr(family, key) != type(family).model_fields[key].default:
             raise ConfigError(f"model.{key}: {family.facts().title} has nothing of the kind: leave it out.")
@@ -117,19 +103,55 @@ def of_folder(family: Seq2Seq, folder: Path) -> Bundle:
         fold(bundle, read_weights(folder)[1], folder)
         return bundle
     bundle = pretrained(family.model_copy(update={"source": str(folder), "revision": None}))
-    family._model_type, bundle.family, bundle.origin = bundle.family._model_type, family, Origin()
+    bundle.family, bundle.origin = family.known_as(bundle.model.config.model_type), Origin()
     return bundle
 
 
-def initialise(bundle: Bundle, folder: Path) -> None:
-    """Start from the weights of an export or of any model folder, before adapters are added."""
-    state, weights = bundle.model.state_dict(), of_folder(read_section(Seq2Seq, folder)[0], folder).model.state_dict()
-    for name, tensor in state.items():
-        if name not in weights or weights[name].shape != tensor.shape:
-            shape = list(weights[name].shape) if name in weights else "missing"
-            raise ConfigError(
-                f"model.init: {name} is {shape} in {folder} and {list(tensor.shape)} here; `model` must describe the "
-                f"same {bundle.family.facts().title}."
-            )
-    bundle.model.load_state_dict({name: weights[name] for name in state})
-    bundle.origin = Origin()
+class Seq2SeqBuilder(PretrainedBuilder):
+    """Our model has the parts of transformers' model itself."""
+
+    def new(self, family: Seq2Seq, requirements: TaskRequirements) -> Bundle:
+        bundle = pretrained(family) if family.source is not None else fresh(family)
+        if other := sorted(set(requirements.terms) - {"text"}):
+            title = bundle.family.facts().title
+            raise ConfigError(f"losses.{other[0]}: {title} has no such output; it is trained with `text` alone.")
+        return bundle
+
+    def initialise(self, bundle: Bundle, folder: Path) -> dict[str, Tensor]:
+        """Start from the weights of an export or of any model folder."""
+        before = of_folder(read_section(Seq2Seq, export_folder(str(folder)))[0], folder)
+        state, weights = bundle.model.state_dict(), before.model.state_dict()
+        for name, tensor in state.items():
+            if name not in weights or weights[name].shape != tensor.shape:
+                shape = list(weights[name].shape) if name in weights else "missing"
+                raise ConfigError(
+                    f"model.init: {name} is {shape} in {folder} and {list(tensor.shape)} here; `model` must describe "
+                    f"the same {bundle.family.facts().title}."
+                )
+        bundle.model.load_state_dict({name: weights[name] for name in state})
+        bundle.origin = Origin()
+        return {}
+
+    def open(self, family: Seq2Seq, folder: Path, facts: dict[str, Any]) -> Bundle:
+        return pretrained(family) if (folder / ADAPTER_FILE).is_file() else of_folder(family, folder)
+
+    def apply_memory_options(self, bundle: Bundle) -> None:
+        set_memory_options(bundle, [bundle.model.model])
+
+    def base_class(self, bundle: Bundle) -> type:
+        base: type = class_of(bundle.model.config)
+        return base
+
+    def write_configs(self, bundle: Bundle, folder: Path) -> None:
+        config = copy.deepcopy(bundle.model.config)
+        config.architectures, config.dtype = [class_of(config).__name__], "float32"
+        config.save_pretrained(folder)
+        generation = copy.deepcopy(bundle.model.generation_config)
+        generation.forced_decoder_ids = None  # the old way to give language and task; transformers refuses both at once
+        generation.save_pretrained(folder)
+
+    def facts(self, bundle: Bundle, to_base: bool) -> dict[str, Any]:
+        return {"family": bundle.family.model_dump(mode="json", by_alias=True)}
+
+
+builder = Seq2SeqBuilder()

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from stentor.models.base import Bundle
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
-from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig, check_origin
+from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, check_origin
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -57,7 +57,7 @@ class Seq2SeqLora(Lora):
     linear layer. The projection behind attention is called `out_proj` in Whisper, `o_proj` in the others."""
 
 
-class Seq2Seq(PretrainedFamily):
+class Seq2Seq(BuiltFamily):
     """Whisper, Moonshine, Moonshine streaming or Cohere ASR, to be fine-tuned."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -98,9 +98,6 @@ class Seq2Seq(PretrainedFamily):
     implementation: ClassVar[str | None] = __package__
     adapters_alone: ClassVar[bool] = True
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
-
-    _model_type: str | None = PrivateAttr(default=None)
-    """`model_type` of the model, once it is known."""
 
     @classmethod
     def can_load(cls, config: dict[str, Any]) -> bool:

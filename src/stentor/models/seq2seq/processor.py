@@ -2,6 +2,7 @@
 workers."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from stentor.data.batch import Batch, Example
 from stentor.data.cut import language_of, text_of
 from stentor.errors import ConfigError
-from stentor.models.collate import encoder_inputs, num_samples, split_usable
+from stentor.models.collate import Contents, encoder_inputs, num_samples, usable_batch
 from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.seq2seq.config import MODELS, Seq2Seq
@@ -167,9 +168,10 @@ class Seq2SeqProcessor(Processor):
         given, not learnt, but for `learnt_places`.
         """
         rows = [self._row(example, labels) for example in examples]
-        usable, dropped = split_usable(examples, [reason for *_, reason in rows], labels)
-        if not usable:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        reasons = [reason for *_, reason in rows]
+        return usable_batch(examples, reasons, labels, SAMPLE_RATE, partial(self._contents, examples, rows, labels))
+
+    def _contents(self, examples: Sequence[Example], rows: Sequence[Any], labels: bool, usable: list[int]) -> Contents:
         examples, rows = [examples[i] for i in usable], [rows[i] for i in usable]
         inputs = self.audio_inputs(examples)
         fed = [ids[:-1] if labels else ids for ids, *_ in rows]
@@ -186,17 +188,8 @@ class Seq2SeqProcessor(Processor):
                     targets.append(ids[place])
             inputs["label_index"], inputs["targets"] = torch.tensor(index), torch.tensor(targets)
             counts["text"] = len(targets)
-        samples = [num_samples(e) for e in examples]
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(samples) / SAMPLE_RATE,
-            tokens=sum(int(self.shape.frames(self.shape.steps(n))) for n in samples) + sum(map(len, fed)),
-            num_positions=len(examples) * (int(self.shape.frames(inputs["features"].shape[-1])) + width),
-            dropped=dropped,
-        )
+        tokens = sum(int(self.shape.frames(self.shape.steps(num_samples(e)))) for e in examples) + sum(map(len, fed))
+        return inputs, counts, tokens, len(examples) * (int(self.shape.frames(inputs["features"].shape[-1])) + width)
 
     def _row(self, example: Example, labels: bool) -> tuple[list[int], int, tuple[str, str] | None]:
         """The tokens of an example, how many of them are its prompt, and (reason, sentence) where it cannot be used."""

@@ -1,28 +1,58 @@
-"""Building a transducer from its config: encoder, tokenizer, predictor, joint, adapters, freezing."""
+"""Building and exporting transducers: those with an encoder of ours as the speech LLM, with the weights of their own
+parts; of transformers' models as it has them."""
 
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.encoders.load import encoder_geometry, encoder_part
+from stentor.models.pretrained import parts
 from stentor.models.pretrained.load import part_config, set_memory_options
 from stentor.models.pretrained.lora import adapt
-from stentor.models.pretrained.parts import initialise
 from stentor.models.pretrained.quantize import quantize
-from stentor.models.pretrained.weights import export_folder, load_adapters
+from stentor.models.pretrained.weights import export_folder, load_adapters, read_json
 from stentor.models.text.tokenizers import TokenizerSection, alphabet, made_tokenizer
-from stentor.models.transducer.config import TransducerFamily
+from stentor.models.transducer.config import KINDS, TransducerFamily
 from stentor.models.transducer.modeling import EncoderTransducer, Joint, Predictor
+from stentor.models.transducer.pretrained.build import TransducerBuilder
 from stentor.models.transducer.processor import TransducerProcessor
 
 
-def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
-    """See `Family.build`."""
-    if family.encoder is None:
-        from stentor.models.transducer.pretrained.build import build as build_pretrained
+class AnyTransducer:
+    """The methods of `Family` for both kinds of transducer."""
 
-        return build_pretrained(family, requirements)
+    pretrained = TransducerBuilder()
+
+    def _of(self, bundle: Bundle) -> Any:
+        return self.pretrained if bundle.family.encoder is None else parts
+
+    def build(self, family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
+        return (self.pretrained.build if family.encoder is None else build)(family, requirements)
+
+    def exported_tensor_names(self, bundle: Bundle) -> set[str]:
+        return self._of(bundle).exported_tensor_names(bundle)  # type: ignore[no-any-return]
+
+    def save(self, bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
+        self._of(bundle).save(bundle, state, folder)
+
+    def save_merged(self, bundle: Bundle, folder: Path) -> None:
+        self._of(bundle).save_merged(bundle, folder)
+
+    def load(self, family_class: type[TransducerFamily], folder: Path, trainable: bool = False) -> Bundle:
+        if read_json(folder / "config.json")["model_type"] in KINDS:
+            return self.pretrained.load(family_class, folder, trainable)
+        return parts.load_parts(family_class, folder, TransducerProcessor, assemble, apply_memory_options, trainable)
+
+
+builder = AnyTransducer()
+
+
+def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
+    """A transducer with an encoder of ours: encoder, tokenizer, predictor, joint, adapters, freezing."""
+    assert family.encoder is not None
     _check_terms(family, requirements)
     texts = requirements.texts or (lambda: iter(()))
     before = TransducerProcessor.load(export_folder(family.init)) if family.init else None
@@ -36,7 +66,7 @@ def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     if before is not None:
         processor.trained_speech = before.trained_speech
     bundle = assemble(family, processor, config)
-    adapters = initialise(bundle, Path(family.init)) if family.init else {}
+    adapters = parts.initialise(bundle, Path(family.init)) if family.init else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:
         load_adapters(bundle.model, adapters)

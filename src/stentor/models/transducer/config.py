@@ -7,20 +7,51 @@ RNNT, Nemotron), or any encoder that `speech_llm` takes with a GRU that is train
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from stentor.models.encoders.section import EncoderSection
 from stentor.models.encoders.streaming.chunks import Streaming
+from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
-from stentor.models.pretrained.section import PretrainedFamily, TransformersConfig
+from stentor.models.pretrained.section import BuiltFamily, TransformersConfig
 from stentor.models.text.tokenizers import CTCHeadSection, TokenizerSection
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
+
+
+@dataclass(frozen=True)
+class TransducerKind:
+    """What one of transformers' transducers is made of, by the names of its classes there."""
+
+    head: str
+    """`TDT` or `RNNT`: of the class AutoModelFor..., and in small letters the loss term."""
+    processor: str
+    extractor: str
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of a new processor."""
+    causal: bool = False
+    """Whether its convolutions look back only."""
+
+    @property
+    def term(self) -> str:
+        """The loss term that the model is trained with."""
+        return self.head.lower()
+
+
+KINDS = Kinds(
+    parakeet_tdt=TransducerKind("TDT", "Parakeet", "Parakeet", {"decoder_type": "tdt"}),
+    parakeet_rnnt=TransducerKind("RNNT", "Parakeet", "Parakeet", {"decoder_type": "rnnt"}),
+    nemotron_asr_streaming=TransducerKind("RNNT", "NemotronAsrStreaming", "NemotronAsrStreaming", causal=True),
+    nemotron3_5_asr=TransducerKind("RNNT", "Nemotron3_5Asr", "NemotronAsrStreaming", causal=True),
+)
+"""transformers' transducers by `model_type`: Parakeet, a FastConformer (Rekesh et al. 2023) with an RNN-T or a TDT head
+(Xu et al. 2023), and the streaming Nemotrons, in the chunks of their config. What differs between them is data."""
 
 
 class PredictorSection(Section):
@@ -41,7 +72,7 @@ class TransducerLora(Lora):
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
 
 
-class TransducerFamily(PretrainedFamily):
+class TransducerFamily(BuiltFamily):
     """A transducer: pretrained (Parakeet TDT and RNNT, Nemotron), or any encoder with a new predictor and joint."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -105,8 +136,6 @@ class TransducerFamily(PretrainedFamily):
     @classmethod
     def can_load(cls, config: dict[str, Any]) -> bool:
         """Exports with an encoder of ours, and any folder of transformers with one of its transducers."""
-        from stentor.models.transducer.pretrained.kinds import KINDS
-
         return config.get("model_type") in ("transducer", *KINDS)
 
     def decoding_options(self) -> frozenset[str]:

@@ -32,8 +32,6 @@ class TransducerModel(EncoderCache):
     """What every transducer has; `encode` and `predict` are its parts."""
 
     capabilities = Capabilities(times_tokens=True, ends_text=False, aligns="tokens")
-    """Where the model has a buffer `delays` [2], these seconds are added to the first and the last second of each
-    token: a token is written when it was heard, not when it begins."""
     blank: int
     durations: Sequence[int] | None = None
     """Frames that a token and its durations jump (TDT), whose logits follow those of the tokens. None: RNN-T."""
@@ -46,6 +44,9 @@ class TransducerModel(EncoderCache):
     """Where there is one, what `around` says comes from it."""
     calibration: Tensor
     """Buffer [3], see `confidence_map`."""
+    delays: Tensor | None
+    """Buffer [2]: these seconds are added to the first and the last second of each token, as a token is written when it
+    was heard, not when it begins. None: none are."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,8 +158,7 @@ class TransducerModel(EncoderCache):
     ) -> list[tuple[float, float]]:
         """The first and the last second of tokens that were written at these frames; with the `distances` of the frames
         from `first` on, the times of their words."""
-        delays: Any = getattr(self, "delays", None)
-        before, after = (0.0, 0.0) if delays is None else delays.tolist()
+        before, after = (0.0, 0.0) if self.delays is None else self.delays.tolist()
         spans = spans if distances is None else _of_words(spans, distances, first)
         return [(start * self.frame_seconds + before, end * self.frame_seconds + after) for start, end in spans]
 

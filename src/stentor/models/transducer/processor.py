@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.batch import Batch, Example
 from stentor.data.trained_speech import TrainedSpeech
-from stentor.models.collate import num_samples, split_usable
+from stentor.models.collate import Contents, num_samples, usable_batch
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.pretrained.weights import read_json, write_json
@@ -58,9 +59,10 @@ class TransducerProcessor(EncoderInputs):
         Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
         generation they raise DataError.
         """
-        usable, dropped = split_usable(examples, [self.too_long(e) for e in examples], labels)
-        if not usable:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        reasons = [self.too_long(example) for example in examples]
+        return usable_batch(examples, reasons, labels, SAMPLE_RATE, partial(self._contents, examples, labels))
+
+    def _contents(self, examples: Sequence[Example], labels: bool, usable: list[int]) -> Contents:
         examples = [examples[i] for i in usable]
         features, lengths = self.features(examples)
         inputs, counts = {"features": features, "lengths": lengths, **self.chunks(examples, labels)}, {}
@@ -74,18 +76,8 @@ class TransducerProcessor(EncoderInputs):
             if self.times:
                 inputs["word_times"] = self._word_times(examples, lengths)
                 counts["times"] = int((inputs["word_times"] != UNKNOWN).sum())
-        samples = [num_samples(e) for e in examples]
-        frames = [self.frames(n) for n in samples]
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(samples) / SAMPLE_RATE,
-            tokens=sum(frames),
-            num_positions=max(frames) * len(frames),
-            dropped=dropped,
-        )
+        frames = [self.frames(num_samples(e)) for e in examples]
+        return inputs, counts, sum(frames), max(frames) * len(frames)
 
     def _word_times(self, examples: Sequence[Example], lengths: Tensor) -> Tensor:
         """Frames [B, T, 2] from the beginning of the word at the middle of each frame and to its end, from

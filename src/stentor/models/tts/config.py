@@ -7,13 +7,12 @@ What differs between such models is one class a model, in `kinds/` (see `stentor
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.losses.model import ModelLoss
-from stentor.models.codecs.base import INSIDE, Codec, open_codec
+from stentor.models.codecs.base import Codec
 from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.lora import Lora
 from stentor.section import ConfigConflict, Section
@@ -72,7 +71,7 @@ class TTS(TransformersFamily):
     other_purpose: ClassVar[str] = "does not speak"
 
     _codec: Any = PrivateAttr(default=None)
-    """The codec of the section, opened or fitted for this run."""
+    """The codec that was fitted for this run (`omnivoice.build.codec_of`)."""
 
     @model_validator(mode="after")
     def _trained_in_float32(self) -> TTS:
@@ -85,13 +84,6 @@ class TTS(TransformersFamily):
         if model_type in WITHOUT_LOSS:
             return "which transformers runs but cannot train: its class takes no labels. Give one of docs/speak.md."
         return super().unknown(model_type)
-
-    def settle(self, settings: dict[str, Any], hf: Any) -> None:
-        self.processor_class().settle(settings, hf, self._codec)
-
-    def restore(self, folder: Path) -> None:
-        if (folder / INSIDE).is_dir():
-            self._codec = open_codec(str(folder / INSIDE))
 
     def losses(self, task: ServedTask) -> dict[str, Loss]:
         return {"codes": ModelLoss()}

@@ -14,9 +14,8 @@ from stentor.data.batch import Batch, Example
 from stentor.data.cut import field_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.codec_processor import CodecProcessor, check_codec
-from stentor.models.codecs.base import INSIDE, AudioCodec
-from stentor.models.pretrained.kind import Kinds, TransformersKind
-from stentor.models.tts.processor_files import CodecFiles
+from stentor.models.codecs.base import INSIDE, AudioCodec, open_codec
+from stentor.models.pretrained.kind import Kinds, ProcessorFiles, TransformersKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,8 +87,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     """Most positions of one item, which `setup` sets."""
 
     def __init__(self, hf: Any, config: Any, family: Any):
-        """`hf`: what `read` gave; `config`: the model's config of transformers; `family`: the section of the model.
-        Raises ConfigError for a codec that is not the model's."""
+        """`hf`: what `read` gave; `config`: the model's config of transformers; `family`: the section of the model."""
         super().__init__(hf.tokenizer, 0, 0)
         self.hf, self.generation = hf, family.generation
         self._generation_config: Any = None
@@ -101,8 +99,6 @@ class TTSProcessor(CodecProcessor, TransformersKind):
             )
         self.setup(config)
         self.entries = self.vocabulary
-        if family._codec is not None:
-            self.use(family._codec)
 
     def use(self, codec: AudioCodec) -> None:
         """Make the codes with this codec. Raises ConfigError where the model has no room for them."""
@@ -245,6 +241,43 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     def save_hf(self, folder: Path) -> None:
         """Write the files of transformers' processor."""
         self.hf.save_pretrained(folder)
+
+
+class CodecFiles(ProcessorFiles):
+    """Files of processors that transformers hides without torchaudio: a tokenizer with a chat template, the `settings`
+    of processor_config.json, and where the codec is."""
+
+    NAMES = ("processor_config.json",)
+
+    def __init__(self, tokenizer: Any, files: dict[str, dict[str, Any]]):
+        super().__init__(tokenizer, files)
+        if not self.chat_template:
+            raise ValueError(f"{tokenizer.name_or_path} has no chat template")
+        if not files:
+            raise ValueError(f"{tokenizer.name_or_path} does not appear to have a file named {self.NAMES[0]}")
+        self.settings = files[self.NAMES[0]]
+
+    def codec(self) -> AudioCodec:
+        """The codec beside an export, else that which the settings name."""
+        inside = Path(self.tokenizer.name_or_path) / INSIDE
+        if inside.is_dir():
+            return open_codec(str(inside))
+        name = self.settings.get("audio_tokenizer", {}).get("audio_tokenizer_name_or_path")
+        if name is None:
+            raise ConfigError(
+                f"{self.tokenizer.name_or_path}: {self.NAMES[0]} names no codec: give its folder or Hub id as "
+                "`model.codec: {from: ...}`."
+            )
+        return open_codec(name)
+
+    def render(self, conversation: list[dict[str, Any]]) -> str:
+        """The text of a conversation, as the chat template writes it, up to where audio begins."""
+        return str(self.tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
+
+
+def message(role: str, *content: str) -> dict[str, Any]:
+    """A turn of a conversation; each of `content` is a text, or "" for audio."""
+    return {"role": role, "content": [{"type": "text", "text": c} if c else {"type": "audio"} for c in content]}
 
 
 def delayed(codes: np.ndarray, delays: Sequence[int], begin: int, pad: int, end: int | None = None) -> Tensor:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stentor.models.codecs.mel_rvq.pitch import HIGHEST, LOWEST
 from stentor.models.codecs.mel_rvq.spectra import Spectra
 
+LOWEST, HIGHEST = 60.0, 480.0
+"""Pitch in Hz."""
 KERNEL, EXPANSION = 7, 3
 CORRECTIONS = 2
 """Rounds in which the mel powers of what was made are brought to those asked for."""

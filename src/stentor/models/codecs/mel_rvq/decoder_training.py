@@ -1,4 +1,5 @@
-"""Training of the decoder of `mel_rvq`, by the spectra of what it makes of a codec's mel frames."""
+"""Training of the decoder of `mel_rvq`: by the spectra of what it makes of a codec's mel frames, and the pitch of the
+recordings (autocorrelation, Boersma 1993)."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stentor.models.codecs.mel_rvq.config import Decoder
-from stentor.models.codecs.mel_rvq.decoder import SourceFilterDecoder, spectral_distance
-from stentor.models.codecs.mel_rvq.pitch import LOWEST, pitch_of
+from stentor.models.codecs.mel_rvq.decoder import HIGHEST, LOWEST, SourceFilterDecoder, spectral_distance
 
 SECONDS = 0.8
 """Of a clip in a batch; shorter clips are filled up with silence."""
@@ -19,6 +19,15 @@ WARM_UP = 50
 """Steps."""
 WINDOWS = (0.02, 0.05, 0.1)
 """Seconds of the windows that spectra are compared with."""
+
+PERIODS = 3.0
+"""Of the lowest pitch, in a window."""
+VOICED = 0.5
+"""Least autocorrelation of a voiced frame."""
+OCTAVE_COST = 0.02
+"""Autocorrelation that an octave downwards costs: of equal peaks, those of multiples of the period are not it."""
+QUIET = 0.02
+"""Peak of a frame, as a share of the clip's, below which it counts as silence."""
 
 
 def train_decoder(
@@ -92,3 +101,30 @@ def decoder_loss(
     return (
         distance + F.binary_cross_entropy_with_logits(voiced, is_voiced.float()) + wrong / max(1, int(is_voiced.sum()))
     )
+
+
+def pitch_of(audio: Tensor, hop: int, sample_rate: int) -> Tensor:
+    """Hz float32 [T] of [T hop] samples, 0 where a frame is not voiced."""
+    window = int(PERIODS * sample_rate / LOWEST)
+    edge = (window - hop) // 2
+    frames = F.pad(audio, (edge, window - hop - edge)).unfold(0, window, hop)
+    loud = frames.abs().amax(1) > QUIET * audio.abs().max()
+    hann = torch.hann_window(window, periodic=False)
+    correlation = autocorrelation((frames - frames.mean(1, keepdim=True)) * hann)
+    correlation = correlation / autocorrelation(hann[None])  # the window's own decay
+    first, last = int(sample_rate / HIGHEST), int(sample_rate / LOWEST)
+    lags = torch.arange(first, last + 1, device=audio.device)
+    before, here, after = (correlation[:, first + n : last + n + 1] for n in (-1, 0, 1))
+    peaks = (here >= before) & (here >= after) & (here >= VOICED)
+    scores = here - OCTAVE_COST * (lags * LOWEST / sample_rate).log2()
+    best = scores.masked_fill(~peaks, -1.0).argmax(1)
+    hertz = sample_rate / lags[best]
+    return hertz * (peaks.any(1) & loud)
+
+
+def autocorrelation(frames: Tensor) -> Tensor:
+    """Of [T, window], over its value at lag 0: [T, window]."""
+    size = frames.shape[1]
+    power = torch.fft.rfft(frames, 2 * size).abs().square()
+    correlation = torch.fft.irfft(power)[:, :size]
+    return correlation / correlation[:, :1].clamp(min=1e-9)

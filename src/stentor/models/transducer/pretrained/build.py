@@ -1,4 +1,7 @@
-"""Building transformers' transducers: the model with its processor, adapters and freezing."""
+"""Building and exporting transformers' transducers: what its AutoModelForTDT, AutoModelForRNNT and AutoProcessor load,
+and stentor.json with what only Stentor knows, such as how confidences are calibrated. With LoRA on an untouched `from`,
+PEFT's files in the place of the weights, and the family section and the commit of the base in stentor.json. What was
+trained beside adapters, such as the predictor, is with them (PEFT's `modules_to_save`)."""
 
 from __future__ import annotations
 
@@ -10,17 +13,15 @@ import torch
 
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Origin, TaskRequirements
-from stentor.models.ctc.build import CTCBundle, quiet
+from stentor.models.ctc.build import CTCBundle, RecogniserBuilder, quiet
 from stentor.models.encoders.encode import adjust
 from stentor.models.encoders.geometry import Geometry, check_streaming
 from stentor.models.encoders.streaming.chunks import KnownChunks
 from stentor.models.pretrained.load import part_config, reach, set_memory_options
-from stentor.models.pretrained.lora import adapt
-from stentor.models.pretrained.quantize import quantize
+from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import ADAPTER_FILE, add_trained, export_folder, read_section, read_weights
 from stentor.models.text.tokenizers import TokenizerSection, made_tokenizer
-from stentor.models.transducer.config import TransducerFamily
-from stentor.models.transducer.pretrained.kinds import KINDS, Kind
+from stentor.models.transducer.config import KINDS, TransducerFamily, TransducerKind
 from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
 from stentor.models.transducer.pretrained.processor import BLANK, PretrainedProcessor
 
@@ -28,26 +29,53 @@ DURATION_SHIFT = 15.0
 """By how much the logits of durations begin below those of tokens."""
 
 
-def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
-    """See `Family.build`."""
-    texts = requirements.texts or (lambda: ())
-    base = family
-    if family.init is not None:  # an export: its tokenizer is its own
-        nothing = dict.fromkeys(("config", "revision", "tokenizer"))
-        base = family.model_copy(update={"source": str(export_folder(family.init)), **nothing})
-    bundle = assemble(base, texts, "model" if family.init is None else "model.init")
-    term = bundle.model.term
-    if set(requirements.terms) != {term}:
-        raise ConfigError(
-            f"A {bundle.model.recogniser.config.model_type} is trained with one loss term named `{term}`, not "
-            f"{', '.join(requirements.terms) or 'none'}: write `losses: {{{term}: {term}}}`."
-        )
-    if base is not family:
-        bundle.family, bundle.origin = family, Origin()
-    adapt(bundle.model.recogniser, family.lora, family.freeze)
-    quantize(bundle.model.recogniser, family.quantize)
-    set_memory_options(bundle, (bundle.model.recogniser.encoder,))
-    return bundle
+class TransducerBuilder(RecogniserBuilder):
+    """What our model has beside transformers' `recogniser` is in stentor.json."""
+
+    def new(self, family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
+        texts = requirements.texts or (lambda: ())
+        base = family
+        if family.init is not None:  # an export: its tokenizer is its own
+            nothing = dict.fromkeys(("config", "revision", "tokenizer"))
+            base = family.model_copy(update={"source": str(export_folder(family.init)), **nothing})
+        bundle = assemble(base, texts, "model" if family.init is None else "model.init")
+        term = bundle.model.term
+        if set(requirements.terms) != {term}:
+            raise ConfigError(
+                f"A {bundle.model.recogniser.config.model_type} is trained with one loss term named `{term}`, not "
+                f"{', '.join(requirements.terms) or 'none'}: write `losses: {{{term}: {term}}}`."
+            )
+        if base is not family:
+            bundle.family, bundle.origin = family, Origin()
+        return bundle
+
+    def open(self, family: TransducerFamily, folder: Path, facts: dict[str, Any]) -> Bundle:
+        bundle = assemble(family, lambda: (), "model")
+        buffers = bundle.model.state_dict().keys() & facts.keys()
+        bundle.model.load_state_dict({name: torch.tensor(facts[name]) for name in buffers}, strict=False)
+        return bundle
+
+    def apply_memory_options(self, bundle: Bundle) -> None:
+        set_memory_options(bundle, (bundle.model.recogniser.encoder,))
+
+    def trained_modules(self, model: Any) -> set[str]:
+        trained = (n for n, p in model.named_parameters() if p.requires_grad and not is_adapter(n))
+        return {name.rpartition(".")[0] for name in trained}
+
+    def left_to_base(self, bundle: Bundle) -> bool:
+        """See `PretrainedBuilder.left_to_base`. An encoder that is trained without adapters has parameters beside
+        modules, which PEFT cannot keep."""
+        trained = self.trained_modules(bundle.model.recogniser)
+        return super().left_to_base(bundle) and not any(path.startswith("encoder.") for path in trained)
+
+    def write_configs(self, bundle: Bundle, folder: Path) -> None:
+        bundle.model.recogniser.generation_config.save_pretrained(folder)
+        super().write_configs(bundle, folder)
+
+    def facts(self, bundle: Bundle, to_base: bool) -> dict[str, Any]:
+        section = bundle.family.model_dump(mode="json", by_alias=True)
+        of_base = {"family": section, "commit": bundle.origin.commit} if to_base else {}
+        return of_base | super().facts(bundle, to_base)
 
 
 def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
@@ -79,7 +107,7 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         hf = _new_processor(kind, config, hf, new_tokenizer(family.tokenizer or TokenizerSection(), texts()))
         config.vocab_size, config.pad_token_id = len(hf.tokenizer), hf.tokenizer.pad_token_id
         config.blank_token_id = hf.tokenizer.convert_tokens_to_ids(BLANK)
-    before = quiet(config)
+    before = quiet(config.encoder_config)
     auto = getattr(transformers, f"AutoModelFor{kind.head}")
     if family.source is None:
         recogniser = auto.from_config(config, trust_remote_code=False, dtype=torch.float32)
@@ -88,9 +116,8 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         recogniser = reach(
             family, where, lambda name, at: auto.from_pretrained(name, trust_remote_code=False, **options, **at)
         )
-    if (
-        fresh
-    ):  # transformers' generate takes the best of all logits: those of durations, on their own scale, must be low
+    if fresh:
+        # transformers' generate takes the best of all logits: those of durations, on their own scale, must be low.
         recogniser.joint.head.bias.data[config.vocab_size :] -= DURATION_SHIFT
     recogniser.generation_config.decoder_start_token_id = config.blank_token_id
     check_streaming(family.streaming, config.encoder_config, f"{where}.streaming")
@@ -104,7 +131,7 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         model.shape = processor.shape = replace(shape, log_mel="fixed")
     elif kind.causal and not processor.prompts:
         processor.streaming = _known_chunks(hf, config.encoder_config, model.frame_seconds)
-    origin = Origin() if fresh else Origin(set(recogniser.state_dict()), getattr(config, "_commit_hash", None))
+    origin = Origin() if fresh else Origin(set(recogniser.state_dict()), vars(config).get("_commit_hash"))
     return CTCBundle(model, processor, family, origin=origin)
 
 
@@ -120,14 +147,14 @@ def new_tokenizer(section: TokenizerSection, texts: Any) -> Any:
     return tokenizer
 
 
-def _pretrained_processor(family: TransducerFamily, kind: Kind, where: str) -> Any:
+def _pretrained_processor(family: TransducerFamily, kind: TransducerKind, where: str) -> Any:
     import transformers
 
     processor_class = getattr(transformers, f"{kind.processor}Processor")
     return reach(family, where, lambda name, at: processor_class.from_pretrained(name, trust_remote_code=False, **at))
 
 
-def _new_processor(kind: Kind, config: Any, base: Any, tokenizer: Any) -> Any:
+def _new_processor(kind: TransducerKind, config: Any, base: Any, tokenizer: Any) -> Any:
     """A processor with this tokenizer and the extractor of `base`, a new one without."""
     import transformers
 
@@ -144,7 +171,7 @@ def _known_chunks(hf: Any, config: Any, frame_seconds: float) -> KnownChunks:
     return KnownChunks(seconds[1:], seconds[0], (config.sliding_window - 1) * frame_seconds)
 
 
-def _geometry(config: Any, kind: Kind) -> Geometry:
+def _geometry(config: Any, kind: TransducerKind) -> Geometry:
     kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
     # A causal convolution, padded with kernel - 1 frames before and stride - 1 after, gives as many frames as this one.
     conv = (stride, stride, stride - 1) if kind.causal else (kernel, stride, (kernel - 1) // 2)

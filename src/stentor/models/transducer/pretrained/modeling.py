@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from stentor.models.decoding.transducer import State
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import mask
+from stentor.models.transducer.config import TransducerKind
 from stentor.models.transducer.modeling import TransducerModel
-from stentor.models.transducer.pretrained.kinds import Kind
 
 
 class PretrainedTransducer(TransducerModel):
@@ -22,15 +22,16 @@ class PretrainedTransducer(TransducerModel):
     shape: Any = None
     """The geometry of an encoder that hears chunk by chunk."""
 
-    def __init__(self, recogniser: Any, kind: Kind, frame_seconds: float):
+    def __init__(self, recogniser: Any, kind: TransducerKind, frame_seconds: float):
         super().__init__()
         config = recogniser.config
         self.recogniser, self.term, self.frame_seconds = recogniser, kind.term, frame_seconds
         self.blank, self.max_symbols = int(config.blank_token_id), int(config.max_symbols_per_step)
         self.durations = tuple(config.durations) if kind.head == "TDT" else None
-        lookahead = getattr(config.encoder_config, "default_num_lookahead_tokens", None)
+        lookahead = config.encoder_config.to_dict().get("default_num_lookahead_tokens")
         self.context = {} if lookahead is None else {"num_lookahead_tokens": lookahead}
         self.register_buffer("calibration", torch.tensor([1.0, 0.0, 0.0]))
+        self.register_buffer("delays", None)
 
     @property
     def encoder(self) -> nn.Module:  # type: ignore[override]

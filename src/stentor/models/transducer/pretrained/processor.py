@@ -14,7 +14,7 @@ from stentor.errors import DataError
 from stentor.models.collate import encoder_inputs
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.text.spelling import Pieces
-from stentor.models.transducer.pretrained.kinds import Kind
+from stentor.models.transducer.config import TransducerKind
 from stentor.models.transducer.processor import TransducerProcessor
 
 BLANK = "<blank>"
@@ -25,13 +25,13 @@ AUTO = "auto"
 class PretrainedProcessor(TransducerProcessor):
     """`hf` is transformers' processor of the model: its extractor and tokenizer make what the model was trained on."""
 
-    def __init__(self, hf: Any, shape: Geometry, kind: Kind):
+    def __init__(self, hf: Any, shape: Geometry, kind: TransducerKind):
         super().__init__(hf.tokenizer, shape)
         self.trained_speech = None  # type: ignore[assignment]  # pretrained on clips of all kinds, as exports are read
         self.hf, self.term = hf, kind.term
         self.eos_id = int(hf.tokenizer.convert_tokens_to_ids(BLANK))  # texts have no end token
         self.spelling = Pieces(hf.tokenizer)
-        prompts = getattr(hf, "prompt_dictionary", None) or {}
+        prompts = vars(hf).get("prompt_dictionary") or {}
         self.prompts = {name.lower(): i for name, i in prompts.items()}
         """Prompts of the languages that the model can be told, by code."""
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.models.tts.processor import IGNORED, Prompt, Sample, TTSProcessor, delayed, filled
-from stentor.models.tts.processor_files import message
+from stentor.models.tts.processor import IGNORED, Prompt, Sample, TTSProcessor, delayed, filled, message
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
-from stentor.models.tts.processor import Prompt, Sample, TTSProcessor, filled
-from stentor.models.tts.processor_files import message
+from stentor.models.tts.processor import Prompt, Sample, TTSProcessor, filled, message
 
 if TYPE_CHECKING:
     import numpy as np

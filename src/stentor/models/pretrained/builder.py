@@ -1,4 +1,5 @@
-"""Export folders of models that transformers has as one class: what it and PEFT load by themselves, and `stentor.json`.
+"""Models that transformers has as one class: built from a section, saved and loaded. Export folders are what it and
+PEFT load by themselves, and `stentor.json`.
 
 config.json, generation_config.json                        as transformers writes them
 model.safetensors                                          the whole model, sharded above 5 GB, or
@@ -7,7 +8,7 @@ adapter_config.json, adapter_model.safetensors             in its place: LoRA ad
 tokenizer.json, processor_config.json ...                  the processor
 stentor.json                                               what only Stentor knows, such as the family's section
 
-`state` and `names` below are those of the part of our model that is transformers' (`PretrainedExporter.inside`).
+`state` and `names` below are those of the part of our model that is transformers' (`PretrainedBuilder.inside`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.models.base import Bundle
+from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.pretrained.lora import ADAPTER, adapt, adapt_only, base_name, freeze_parameters, is_adapter
 from stentor.models.pretrained.quantize import quantize
 from stentor.models.pretrained.weights import (
@@ -31,6 +32,7 @@ from stentor.models.pretrained.weights import (
     cpu_state,
     exported_names,
     fold_state,
+    load_adapters,
     read_section,
     read_weights,
     standalone,
@@ -42,9 +44,9 @@ from stentor.models.pretrained.weights import (
 )
 
 
-class PretrainedExporter(ABC):
-    """Saving and loading for one family. A subclass says how its models are opened and what is written beside their
-    weights; `save`, `save_merged`, `load` and `exported_tensor_names` are what `Family` calls."""
+class PretrainedBuilder(ABC):
+    """Building, saving and loading for one family. A subclass says how its models are made and what is written beside
+    their weights; `build`, `save`, `save_merged`, `load` and `exported_tensor_names` are what `Family` calls."""
 
     inside: str = ""
     """Attribute of our model that is transformers' model. Empty: our model has the weights itself."""
@@ -52,9 +54,22 @@ class PretrainedExporter(ABC):
     # What a family says
 
     @abstractmethod
+    def new(self, family: Any, requirements: TaskRequirements) -> Bundle:
+        """The model of a section, without adapters and freezing. Raises ConfigError, also for loss terms that it has
+        not."""
+
+    def initialise(self, bundle: Bundle, folder: Path) -> dict[str, Tensor]:
+        """Start from the weights of the export `init`, where `new` did not. Returns the adapters that continue."""
+        return {}
+
+    @abstractmethod
     def open(self, family: Any, folder: Path, facts: dict[str, Any]) -> Bundle:
         """The model of a folder of whole weights or, for a folder of adapters, their base; `facts`: its stentor.json.
         Without adapters and freezing."""
+
+    def lora(self, bundle: Bundle) -> Any:
+        """The section of adapters, for transformers' model. Raises ConfigError for layers that can have none."""
+        return bundle.family.lora
 
     @abstractmethod
     def apply_memory_options(self, bundle: Bundle) -> object:
@@ -90,6 +105,24 @@ class PretrainedExporter(ABC):
         return name
 
     # What follows from it
+
+    def build(self, family: Any, requirements: TaskRequirements) -> Bundle:
+        """A model ready to train: weights loaded, `init` applied, adapters added, parameters frozen."""
+        bundle = self.new(family, requirements)
+        adapters = self.initialise(bundle, Path(family.init)) if family.init else {}
+        model = self._adapt(bundle)
+        if adapters:
+            load_adapters(model, adapters)
+        quantize(model, family.quantize)
+        self.apply_memory_options(bundle)
+        return bundle
+
+    def _adapt(self, bundle: Bundle) -> nn.Module:
+        """Freeze and add new adapters, as the family says; transformers' model."""
+        inner, family = self._inner(bundle), bundle.family
+        add = adapt_only if family.adapters_alone else adapt
+        add(inner.model, self.lora(inner), family.freeze)
+        return inner.model  # type: ignore[no-any-return]
 
     def left_to_base(self, bundle: Bundle) -> bool:
         """Whether only adapters and `trained_modules` are exported: all other weights are as `from` has them."""
@@ -152,7 +185,7 @@ class PretrainedExporter(ABC):
             small = any(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
             add_trained(inner, tensors, folder, apart=trainable or small)
         elif trainable:  # new adapters: those of the export are folded in
-            (adapt_only if family.adapters_alone else adapt)(model, family.lora, family.freeze)
+            self._adapt(bundle)
         if trainable:
             quantize(model, family.quantize)
         else:

@@ -170,22 +170,6 @@ def test_no_recogniser(tmp_path, whisper):
         evaluate_clips(evaluator_for(str(tmp_path), "text"), [noise(1)], 16000)
 
 
-def test_an_x_vector_model(tmp_path):
-    from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2ForXVector
-
-    torch.manual_seed(0)
-    config = Wav2Vec2Config(**WAVE, tdnn_dim=[32, 32, 32, 32, 96], xvector_output_dim=24)
-    model = Wav2Vec2ForXVector(config).eval()
-    model.save_pretrained(tmp_path)
-    extractor = Wav2Vec2FeatureExtractor()
-    extractor.save_pretrained(tmp_path)
-    clip = noise(1.5)
-    [vector] = evaluate_clips(evaluator_for(str(tmp_path), "voice"), [clip], 16000)
-    with torch.no_grad():
-        expected = model(**extractor(clip, sampling_rate=16000, return_tensors="pt")).embeddings[0].numpy()
-    assert vector.shape == (24,) and vector @ expected / np.linalg.norm(expected) == pytest.approx(1, abs=1e-5)
-
-
 def test_no_x_vector_model(tmp_path):
     with pytest.raises(ConfigError, match=r"xvector\.from: the folder .* does not exist"):
         evaluate_clips(evaluator_for(str(tmp_path / "none"), "voice"), [noise(1)], 16000)

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 import stentor.models.transformer.ssl as ssl
 from stentor.errors import ConfigError
-from stentor.models.transformer.frontend import SSL
+from stentor.models.transformer.config import SSL
 from stentor.models.transformer.ssl import front_end, geometry_of
 
 WHISPER = {
@@ -29,13 +29,13 @@ def made(folder, seed=0, mix=False, subsample=1, **options):
 @pytest.fixture
 def encoded(monkeypatch):
     """How many clips each call of the encoder gets."""
-    calls, encode = [], ssl.encode
+    calls, encode = [], ssl.encode_states
 
     def counted(encoder, shape, audio, lengths, **options):
         calls.append(len(lengths))
         return encode(encoder, shape, audio, lengths, **options)
 
-    monkeypatch.setattr(ssl, "encode", counted)
+    monkeypatch.setattr(ssl, "encode_states", counted)
     return calls
 
 

@@ -138,18 +138,14 @@ def test_the_language_model_is_that_of_transformers(published):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_the_special_tokens_are_the_published_ones(published):
+def test_special_tokens_are_the_published_ones_in_their_order(published):
     built = build().processor.tokenizer
     assert built.convert_ids_to_tokens(range(len(built) - 7, len(built))) == SPECIAL.split()
     for tokenizer in (built, of(published).processor.tokenizer):
         ids = tokenizer("<|text_start|>one<|text_end|>", add_special_tokens=False)["input_ids"]
         assert tokenizer.convert_ids_to_tokens(ids) == ["<|text_start|>", *"one", "<|text_end|>"]
-
-
-def test_style_and_text_are_told_in_order(published):
-    processor = of(published).processor
-    tokens = processor.tokenizer.convert_ids_to_tokens(processor.text_ids("one", "en", None, denoise=True))
-    assert "".join(tokens) == (
+    ids = of(published).processor.text_ids("one", "en", None, denoise=True)
+    assert "".join(tokenizer.convert_ids_to_tokens(ids)) == (
         "<|denoise|><|lang_start|>en<|lang_end|><|instruct_start|>None<|instruct_end|><|text_start|>one<|text_end|>"
     )
 
@@ -163,11 +159,8 @@ def test_a_model_from_scratch_is_the_same_when_it_was_saved(tmp_path, codec):
     assert again.processor.codec.codebooks == BOOKS and again.processor.vocabulary == ENTRIES
     config = json.loads((folder / "config.json").read_text())
     assert config["audio_codebook_weights"] == [8, 6, 4, 2] and config["audio_vocab_size"] == ENTRIES + 1
-
-
-def test_weights_of_the_loss_are_named_in_the_config(published, tmp_path):
-    folder = saved(of(published, weights=[4.0, 3.0, 2.0, 1.0]), tmp_path / "export")
-    assert json.loads((folder / "config.json").read_text())["audio_codebook_weights"] == [4.0, 3.0, 2.0, 1.0]
+    other = saved(of(folder, weights=[4.0, 3.0, 2.0, 1.0]), tmp_path / "other")
+    assert json.loads((other / "config.json").read_text())["audio_codebook_weights"] == [4.0, 3.0, 2.0, 1.0]
 
 
 # Adapters
@@ -184,6 +177,8 @@ def trained(bundle: Bundle) -> Bundle:
 
 
 def test_adapters_are_exported_alone_with_what_is_trained_whole(published, tmp_path):
+    from peft import PeftModel
+
     bundle = of(published, lora=LORA)
     names = {n for n, p in bundle.model.named_parameters() if p.requires_grad}
     assert {n for n in names if ".lora_" not in n} == {"audio_embeddings.weight", "audio_heads.weight"}
@@ -197,8 +192,12 @@ def test_adapters_are_exported_alone_with_what_is_trained_whole(published, tmp_p
     assert peft["modules_to_save"] == ["audio_embeddings", "audio_heads"] and peft["r"] == 2
     assert "base_model.model.audio_heads.weight" in adapters
     assert "base_model.model.llm.layers.0.self_attn.q_proj.lora_A.weight" in adapters
-    for again in (OmniVoice.load(folder), OmniVoice.load(folder, trainable=True), of(folder)):
-        assert loss(again) == pytest.approx(loss(bundle), rel=1e-5)
+    plain = OmniVoice.load(published)
+    before = loss(plain)
+    plain.model = PeftModel.from_pretrained(plain.model, folder).eval()  # names and targets are PEFT's own
+    for again in (OmniVoice.load(folder), OmniVoice.load(folder, trainable=True), of(folder), plain):
+        assert loss(again) == pytest.approx(loss(bundle), rel=1e-5) != before
+    assert peft["base_model_name_or_path"] == str(published)
     bundle.family.save_merged(bundle, tmp_path / "merged")
     assert not (tmp_path / "merged" / "adapter_model.safetensors").exists()
     assert loss(OmniVoice.load(tmp_path / "merged")) == pytest.approx(loss(bundle), rel=1e-5)
@@ -297,8 +296,8 @@ def test_what_is_wrong_with_a_folder_is_said(published, tmp_path, codec):
     (broken / "config.json").write_text(json.dumps({**facts, "num_audio_codebook": 2}))
     with pytest.raises(ConfigError, match=r"has 4 codebooks of 12 entries, the model 2 of 12: they do not fit"):
         of(broken)
-    with pytest.raises(ConfigError, match=f"model.init: {tmp_path / 'none'} is not an export folder"):
-        of(published, init=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="trained with one loss term named `codes`, not text"):
+        build(terms=("codes", "text"))
 
 
 @pytest.mark.parametrize(
@@ -350,23 +349,3 @@ def test_frozen_weights_may_be_kept_in_bfloat16(published, tmp_path):
     assert {p.dtype for p in bundle.model.parameters() if p.requires_grad} == {torch.float32}
     again = OmniVoice.load(saved(bundle, tmp_path / "export"))
     assert loss(again) == pytest.approx(loss(bundle), rel=2e-2)
-
-
-def test_a_term_of_another_kind_is_refused():
-    with pytest.raises(ConfigError, match="trained with one loss term named `codes`, not text"):
-        build(terms=("codes", "text"))
-
-
-def test_peft_itself_reads_the_adapters(published, tmp_path):
-    """Names, targets and `modules_to_save` are PEFT's: it puts an export onto the published model."""
-    from peft import PeftModel
-
-    bundle = trained(of(published, lora=LORA))
-    folder = saved(bundle, tmp_path / "export")
-    plain = OmniVoice.load(published)
-    before = loss(plain)
-    plain.model = PeftModel.from_pretrained(plain.model, folder).eval()
-    assert loss(plain) == pytest.approx(loss(bundle), rel=1e-5)
-    assert loss(plain) != pytest.approx(before, rel=1e-3)
-    settings = json.loads((folder / "adapter_config.json").read_text())
-    assert settings["base_model_name_or_path"] == str(published)

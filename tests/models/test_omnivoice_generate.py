@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stentor.models.omnivoice.generate import generate, schedule, speak
-from stentor.models.omnivoice.prompt import Prompt
+from stentor.models.omnivoice.generate import Prompt, generate, schedule, speak
 
 C, ENTRIES, MASK, WIDTH = 3, 20, 20, 16
 

@@ -1,16 +1,14 @@
 """The model against the formulas of OmniVoice in plain torch; packed, padded and alone; flex and SDPA."""
 
-import numpy as np
 import pytest
 import torch
 from tiny_omnivoice import BOOKS, ENTRIES, LLMS, build, examples, sums
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import create_block_mask
 
 from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
 from stentor.models.packing import flex
-from stentor.models.packing.flex import block_mask, tables
+from stentor.models.packing.flex import block_mask
 from stentor.models.packing.items import one_by_one, side_by_side, table
 from stentor.tasks.speak.task import Speak
 
@@ -159,20 +157,6 @@ def test_every_position_of_an_item_sees_all_of_it():
 # flex_attention
 
 
-@pytest.mark.parametrize("lengths", [[128], [100, 28], [384], [300, 5, 200, 7, 128], [1, 127, 128, 256, 255, 1]])
-def test_block_tables_are_those_of_the_evaluated_mask(lengths):
-    ours = block_mask(**tables(lengths, causal=False), causal=False)
-    documents = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths))
-
-    def mask(batch, head, query, key):
-        return documents[query] == documents[key]
-
-    theirs = create_block_mask(mask, None, None, sum(lengths), sum(lengths), device="cpu")
-    assert ours.shape == theirs.shape
-    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "q_indices"):
-        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("llm", ["qwen3", "llama"])
 def test_the_forward_pass_of_flex_is_that_of_sdpa(llm, monkeypatch):
@@ -270,36 +254,24 @@ def test_a_decoder_that_looks_back_only_is_refused(attention):
 # Layout
 
 
+SPEAK = ("speak", {"type": "omnivoice", "from": "k2-fsa/OmniVoice"}, {"type": "shards", "path": "tokens"})
+OTHER = ("transcribe", {"type": "seq2seq", "from": "openai/whisper-tiny"}, {"type": "jsonl", "path": "a.jsonl"})
+
+
 @pytest.mark.parametrize(
-    "model, configured, layout",
+    "setting, model, configured, layout",
     [
-        ({"attention": "flex"}, None, "packed"),
-        ({"attention": "sdpa"}, None, "padded"),
-        ({"attention": "flex"}, "padded", "padded"),
-        ({"attention": "sdpa"}, "packed", "packed"),
+        (SPEAK, {"attention": "flex"}, None, "packed"),
+        (SPEAK, {"attention": "sdpa"}, None, "padded"),
+        (SPEAK, {"attention": "flex"}, "padded", "padded"),
+        (SPEAK, {"attention": "sdpa"}, "packed", "packed"),
+        (OTHER, {}, None, "padded"),
     ],
 )
-def test_attention_chooses_the_layout_unless_the_config_does(model, configured, layout):
+def test_attention_chooses_the_layout_unless_the_config_does(setting, model, configured, layout):
     from stentor.config.schema import Config
 
-    config = Config.model_validate(
-        {
-            "task": "speak",
-            "model": {"type": "omnivoice", "from": "k2-fsa/OmniVoice", **model},
-            "data": {"train": [{"type": "shards", "path": "tokens"}], **({"layout": configured} if configured else {})},
-        }
-    )
+    task, section, source = setting
+    data = {"train": [source], "layout": configured}
+    config = Config.model_validate({"task": task, "model": {**section, **model}, "data": data})
     assert config.data.layout == config.plain()["data"]["layout"] == layout
-
-
-def test_other_families_pad():
-    from stentor.config.schema import Config
-
-    config = Config.model_validate(
-        {
-            "task": "transcribe",
-            "model": {"type": "seq2seq", "from": "openai/whisper-tiny"},
-            "data": {"train": [{"type": "jsonl", "path": "a.jsonl"}], "layout": None},
-        }
-    )
-    assert config.data.layout == "padded"

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import tiny_speech_llm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +18,7 @@ from stentor.models.base import Family, TaskRequirements
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.features import Features, fixed_whisper_mel
 from stentor.models.encoders.streaming.chunks import Streaming, chunk_mask
-from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
-from stentor.models.encoders.streaming.feature_stream import FeatureStream
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, FeatureStream, encode_chunks
 from stentor.models.transformer.build import assemble, finish, processor_for
 from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.processor import TransformerProcessor
@@ -26,26 +26,14 @@ from stentor.models.transformer.processor import TransformerProcessor
 LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True, "qk_norm": True}
 FEATURES = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
 PARAKEET = {
-    "model_type": "parakeet_encoder",
+    **tiny_speech_llm.ENCODERS["parakeet"],
     "num_mel_bins": 40,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "subsampling_factor": 4,
     "subsampling_conv_channels": 4,
     "conv_kernel_size": 5,
     "layerdrop": 0.0,
 }
-WHISPER = {
-    "model_type": "whisper",
-    "num_mel_bins": 40,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "max_source_positions": 50,
-}
+WHISPER = {**tiny_speech_llm.ENCODERS["whisper"], "num_mel_bins": 40, "max_source_positions": 50}
 ENCODERS = ("transformer", "transducer", "ctc", "whisper")
 
 
@@ -64,11 +52,7 @@ def build(kind="transformer", **streaming):
         section = {"type": "transducer", "encoder": encoder, "predictor": {"hidden": 16}}
         bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("rnnt",), lambda: ["abc "]))
     elif kind == "speech_llm":
-        qwen = {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-        llm = {**qwen, "num_attention_heads": 2, "num_key_value_heads": 2}
-        section = {"type": kind, "encoder": {"config": PARAKEET, "streaming": streaming}, "llm": {"config": llm}}
-        section |= {"tokenizer": {"type": "characters"}, "prompt": {"instruction": None}}
-        bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("text",), lambda: ["abc "]))
+        bundle = tiny_speech_llm.build({"config": PARAKEET, "streaming": streaming})
     else:
         config = {"model_type": "parakeet_ctc", "encoder_config": PARAKEET}
         family = Family.model_validate({"type": kind, "config": config, "streaming": streaming})

@@ -5,8 +5,7 @@ import torch
 from test_transducer_pretrained import KINDS, build, checkpoints, examples  # noqa: F401  (a fixture)
 
 from stentor.losses.base import Loss
-from stentor.models.decoding.transducer import greedy
-from stentor.models.decoding.transducer_beam import Item, search
+from stentor.models.decoding.transducer import Item, greedy, search
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)

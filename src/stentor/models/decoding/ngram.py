@@ -189,7 +189,7 @@ def _learned(processor: Any, path: Path, version: tuple[int, int] | None) -> Lan
             f"{path}: {len(lines) - len(texts):,} of {len(lines):,} lines have letters that the model cannot write; "
             "the language model is made of the others. Write them as they are spoken."
         )
-    return LanguageModel(texts, 1.0, getattr(processor, "eos_id", None))
+    return LanguageModel(texts, 1.0, processor.eos_id)
 
 
 def _written(processor: Any, line: str) -> list[int] | None:

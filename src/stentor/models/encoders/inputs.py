@@ -37,11 +37,13 @@ class EncoderInputs(Processor):
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text."""
+        from transformers import PreTrainedTokenizerFast
+
         if not text:
             return []
         # What transformers does around it takes as long again, and a plan comes past every text.
-        if (backend := getattr(self.tokenizer, "backend_tokenizer", None)) is not None:
-            return backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+        if isinstance(self.tokenizer, PreTrainedTokenizerFast):
+            return self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
 
     def unknown_letters(self, text: str) -> str:

@@ -12,11 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from stentor.losses.token import CrossEntropy
-from stentor.models.omnivoice.prompt import Prompt
+from stentor.models.omnivoice.generate import Prompt, speak
 from stentor.models.packing.flex import block_mask
 from stentor.models.packing.items import table
 
 log = logging.getLogger("stentor")
+
+
+def initial_std(config: Any) -> float:
+    """Standard deviation of new weights beside a backbone with this config of transformers."""
+    return float(config.get_text_config().to_dict().get("initializer_range", 0.02))
 
 
 class OmniVoiceModel(nn.Module):
@@ -37,7 +42,7 @@ class OmniVoiceModel(nn.Module):
         self.audio_embeddings = nn.EmbeddingBag(codebooks * vocabulary, width, mode="sum")
         self.audio_heads = nn.Linear(width, codebooks * vocabulary, bias=False)
         self.register_buffer("codebook_layer_offsets", torch.arange(codebooks) * vocabulary)
-        std = getattr(llm.config.get_text_config(), "initializer_range", 0.02)
+        std = initial_std(llm.config)
         for part in (self.audio_embeddings, self.audio_heads):
             nn.init.normal_(part.weight, std=std)
         self.weights: list[float] | None = None
@@ -147,6 +152,4 @@ class OmniVoiceModel(nn.Module):
     def speak(self, prompts: Sequence[Prompt], **generation: Any) -> list[np.ndarray]:
         """The codes of each prompt's frames, integers [C, frames]; see `stentor.models.omnivoice.generate.speak`. Each
         is a function of its prompt and its one of `seeds` alone."""
-        from stentor.models.omnivoice.generate import speak
-
         return speak(self, prompts, **generation)

@@ -95,7 +95,7 @@ def check(config: Any, key: str) -> None:
     flex attention."""
     if partial(config):
         raise ConfigError(f"{key}: {config.model_type} has sliding-window layers; take `sdpa`.")
-    if getattr(config, "attention_dropout", 0.0) > 0:
+    if config.to_dict().get("attention_dropout", 0.0) > 0:
         raise ConfigError(f"{key}: flex has no attention dropout; set it to 0 or take `sdpa`.")
 
 
@@ -103,7 +103,7 @@ def partial(config: Any) -> str | None:
     """The kind of those layers of a language model that do not attend to the whole sequence; None where all do."""
     layers = getattr(config, "layer_types", None)
     if layers is None:
-        return "sliding_attention" if getattr(config, "sliding_window", None) else None
+        return "sliding_attention" if config.to_dict().get("sliding_window") else None
     return next((kind for kind in layers if kind != "full_attention"), None)
 
 

@@ -139,6 +139,6 @@ class CTCHeadSection(Section):
     """What it spells: the characters of the training transcripts."""
 
 
-def made_tokenizer(section: TokenizerSection, lines: Iterable[str]) -> Any:
-    """The tokenizer of the section, made from texts."""
+def made_tokenizer(section: Any, lines: Iterable[str]) -> Any:
+    """The tokenizer of a section with a `type` and a `size`, as `TokenizerSection` has them, made from texts."""
     return characters(lines) if section.type == "characters" else bpe(lines, section.size)

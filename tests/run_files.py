@@ -13,11 +13,11 @@ RUN: dict[str, dict[str, Any]] = {
 """Sections of every run."""
 
 
-def write_run_file(folder: Path, name: str, train: Path, dev: Path, limit: int | None = None, **sections: Any) -> Path:
-    """The run file NAME.json in a folder, whose runs are written to its `runs`, for the records of the manifest `train`
-    and the first (all) of `dev`. Keys of `sections` come on top of those of `RUN`; a section of None is left out."""
+def write_run_file(folder: Path, name: str, records: Path, dev: Path, limit: int | None = None, **sections) -> Path:
+    """The run file NAME.json in a folder, whose runs are written to its `runs`, for all records of a manifest and the
+    first ones of `dev`. Keys of `sections` come on top of those of `RUN`; a section of None is left out."""
     scored = {"type": "jsonl", "path": str(dev)} | ({"limit": limit} if limit else {})
-    sources = {"train": [{"type": "jsonl", "path": str(train)}], "eval": {"dev": scored}}
+    sources = {"train": [{"type": "jsonl", "path": str(records)}], "eval": {"dev": scored}}
     config: dict[str, Any] = {"name": name, "output": str(folder / "runs"), **RUN, "data": RUN["data"] | sources}
     for section, keys in sections.items():
         config[section] = config[section] | keys if section in RUN else keys

@@ -12,7 +12,6 @@ from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.base import TaskRequirements
-from stentor.models.encoders.geometry import mask
 from stentor.models.speech_llm.aligner import inverse, pick, uneven
 from stentor.models.speech_llm.boundaries import LOW, Scores, decode, increasing, refine, repair
 from stentor.models.speech_llm.config import AlignerSection
@@ -284,18 +283,6 @@ def test_refusals():
         family().build(TaskRequirements("words", ("text", "alignment"), lambda: iter(TEXTS)))
     with pytest.raises(ValueError, match="must be a multiple"):
         AlignerSection(width=10, heads=4)
-
-
-def test_padding_is_never_heard():
-    assert mask(torch.tensor([2, 0]), 3).tolist() == [[True, True, False], [False] * 3]
-    bundle = aligned()
-    batch = bundle.processor.collate(timed(examples(seconds=(1.3, 0.5, 0.4))))
-    keys, valid = bundle.model.aligner.audio_keys(
-        batch.inputs["features"],
-        batch.inputs["feature_lengths"],
-        bundle.model.frames(batch.inputs["features"], batch.inputs["feature_lengths"])[0],
-    )
-    assert keys[~valid].abs().sum() == 0 and valid.sum(1).tolist() == [131, 51, 41]
 
 
 @pytest.mark.parametrize("limits", [[7, 3, 5], [0, 4, 9]])

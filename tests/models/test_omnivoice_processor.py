@@ -1,7 +1,6 @@
 """From records to batches: what is hidden, what an item costs, which codes are refused."""
 
 import copy
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -171,13 +170,6 @@ def test_targets_stand_where_rows_point(processor):
 )
 def test_packed_lengths_for_flex_are_few(total, length):
     assert rounded(total) == length and length % 128 == 0
-
-
-def test_it_can_be_sent_to_loader_workers(hearing):
-    again = pickle.loads(pickle.dumps(hearing))
-    audio = np.random.default_rng(0).standard_normal(8000).astype(np.float32)
-    one, other = (p.codes(Example("x", audio=audio)) for p in (hearing, again))
-    assert np.array_equal(one, other)
 
 
 # Codes

@@ -23,7 +23,7 @@ from stentor.models.transformer.layers import Convolution, Dropout, FeedForward,
 from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.stack import Stack
 from stentor.tasks.base import Task
-from tiny_configs import WAVE
+from tiny_configs import WAVE, WHISPER
 
 torch.set_num_threads(1)
 
@@ -223,24 +223,14 @@ def test_ssl_front_end(tmp_path):
     assert not model.frontend.encoder.training and model.encoder.training
     model.eval()
     batch = processor.collate(clips(1.0, 0.6), labels=False)
-    together = model.label_frames(**batch.inputs)
-    assert together.lengths.tolist() == [processor.frames(16000), processor.frames(9600)]
-    alone = model.label_frames(**processor.collate(clips(1.0, 0.6)[1:], labels=False).inputs)
-    torch.testing.assert_close(together.logits[1, : alone.lengths[0]], alone.logits[0], atol=1e-5, rtol=1e-4)
     bundle.family.save(bundle, model.state_dict(), tmp_path)
-    again = Transformer.load(tmp_path)
-    assert torch.equal(again.model.label_frames(**batch.inputs).logits, together.logits)
+    one, again = (m.label_frames(**batch.inputs) for m in (model, Transformer.load(tmp_path).model))
+    assert torch.equal(again.logits, one.logits)
+    assert one.lengths.tolist() == [processor.frames(16000), processor.frames(9600)]
 
 
 def test_words_are_written_from_a_frozen_whisper(tmp_path):
-    whisper = {
-        "model_type": "whisper",
-        "num_mel_bins": 80,
-        "d_model": 16,
-        "encoder_layers": 1,
-        "max_source_positions": 60,
-    }
-    config = whisper | {"encoder_attention_heads": 2, "encoder_ffn_dim": 16}
+    config = {**WHISPER, "max_source_positions": 60}
     section = {"type": "transformer", "kind": "encoder", "shared": SMALL, "text": {"type": "words"}}
     texts = ["two one", "one one two"]
     needs = TaskRequirements("transcribe", ("ctc",), lambda: iter(texts))
@@ -256,9 +246,7 @@ def test_words_are_written_from_a_frozen_whisper(tmp_path):
     model.eval()
     inputs = processor.collate(clips(1.0, 0.6), labels=False).inputs
     hidden, frames = model.encode(**inputs)
-    alone, _ = model.encode(**processor.collate(clips(1.0, 0.6)[1:], labels=False).inputs)
     assert frames.tolist() == [50, 30]
-    torch.testing.assert_close(hidden[1, :30], alone[0], atol=1e-5, rtol=1e-4)
     Loss.model_validate("ctc").sum(**model(**batch.inputs)["ctc"]).backward()
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
     bundle.family.save(bundle, model.state_dict(), tmp_path)
@@ -305,37 +293,6 @@ def test_decoding_step_by_step_is_the_whole_pass(task, settings):
     torch.testing.assert_close(log_probs[valid_targets], expected[valid_targets], atol=1e-4, rtol=1e-4)
 
 
-def test_a_batch_writes_what_its_clips_write_alone():
-    bundle = build("transcribe", ("text", "ctc"))
-    examples = clips(1.2, 0.5, 0.8)
-    how = {"eos_ids": {bundle.processor.eos_id}}
-    batch = bundle.processor.collate(examples, labels=False)
-    for beams in (1, 3):
-        together = bundle.model.generate(batch.inputs, max_new_tokens=[9, 4, 6], beams=beams, **how)
-        for example, limit, (ids, log_probs, *_) in zip(examples, (9, 4, 6), together):
-            inputs = bundle.processor.collate([example], labels=False).inputs
-            (alone,) = bundle.model.generate(inputs, max_new_tokens=[limit], beams=beams, **how)
-            assert alone[0] == ids and len(ids) <= limit
-            assert alone[1] == pytest.approx(log_probs, abs=1e-4)
-    classes = bundle.model.ctc_classes(**batch.inputs)
-    assert [len(row) for row in classes] == batch.inputs["lengths"].tolist()
-
-
-def test_the_log_probabilities_of_an_answer_are_the_models():
-    bundle = build("transcribe")
-    (example,) = clips(1.0)
-    how = {"eos_ids": {bundle.processor.eos_id}, "max_new_tokens": 12}
-    inputs = bundle.processor.collate([example], labels=False).inputs
-    for options in ({}, {"beams": 4}, {"temperature": 1.0, "generators": [torch.Generator().manual_seed(0)]}):
-        ((ids, log_probs, *_),) = bundle.model.generate(inputs, **how, **options)
-        tokens = torch.tensor([[bundle.processor.bos_id, *ids]])
-        with torch.no_grad():
-            text = bundle.model(**inputs, tokens=tokens, targets=tokens)["text"]
-            table = F.linear(text["hidden"], text["weight"], text["bias"]).log_softmax(-1)
-        assert log_probs == pytest.approx([float(table[i, token]) for i, token in enumerate(ids)], abs=1e-4)
-        assert ids
-
-
 def test_a_language_model_goes_on_with_a_text():
     bundle = build("language", decoder={"positions": "learned", "max_positions": 12})
     start = torch.tensor([[bundle.processor.bos_id, 5, 6], [bundle.processor.bos_id, 7, 8]])
@@ -352,6 +309,8 @@ def test_an_encoder_spells_by_ctc():
     assert batch.counts == {"ctc": len(TEXTS[0]) + len(TEXTS[1])} and "tokens" not in batch.inputs
     outputs = model(**batch.inputs)
     assert set(outputs) == {"ctc"} and Loss.model_validate("ctc").sum(**outputs["ctc"]) > 0
+    classes = model.ctc_classes(batch.inputs["features"], batch.inputs["lengths"])
+    assert [len(row) for row in classes] == batch.inputs["lengths"].tolist()
     table = torch.full((1, 9, len(processor.ctc)), -5.0)
     table[0, range(9), [0, 1, 1, 0, 1, 2, 2, 0, 3]] = -0.1
     model.ctc_log_probs = lambda hidden: table
@@ -453,12 +412,8 @@ def test_terms_that_nothing_is_there_for():
 
 
 def test_an_export_that_does_not_fit_its_config_is_refused(tmp_path):
-    bundle = build(embedding=4, encoder={"attention": "linear"})
+    bundle = build()
     bundle.family.save_merged(bundle, tmp_path)
-    examples = clips(0.5, 0.4)
-    bundles = (bundle, Transformer.load(tmp_path))
-    one, other = (b.model.label_frames(**b.processor.collate(examples, labels=False).inputs) for b in bundles)
-    assert torch.equal(one.logits, other.logits) and torch.equal(one.embeddings, other.embeddings)
     facts = json.loads((tmp_path / "config.json").read_text())
     other = {**facts["family"], "shared": {**facts["family"]["shared"], "layers": 1}, "encoder": None, "decoder": None}
     (tmp_path / "config.json").write_text(json.dumps(facts | {"family": other}))
@@ -529,16 +484,16 @@ def test_muon_takes_the_hidden_matrices():
 
 
 def test_redrawn_features_travel_with_the_export(tmp_path):
-    bundle = build(encoder={"attention": "linear"}, fixed_projection=True)
+    bundle = build(embedding=4, encoder={"attention": "linear"}, fixed_projection=True)
     for layer in bundle.model.encoder.layers:
         assert layer.attention.inner.favor.fixed
         layer.attention.inner.favor.redraw(torch.Generator().manual_seed(5))
     bundle.family.save(bundle, bundle.model.state_dict(), tmp_path)
     names = [name for name in load_file(tmp_path / "model.safetensors") if name.endswith("favor.projection")]
     assert len(names) == 2
-    again = Transformer.load(tmp_path)
     inputs = bundle.processor.collate(clips(0.5), labels=False).inputs
-    assert torch.equal(again.model.label_frames(**inputs).logits, bundle.model.label_frames(**inputs).logits)
+    one, other = (model.label_frames(**inputs) for model in (bundle.model, Transformer.load(tmp_path).model))
+    assert torch.equal(one.logits, other.logits) and torch.equal(one.embeddings, other.embeddings)
 
 
 def test_half_precision_stays_close():

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from stentor.losses.token import CrossEntropy
 from stentor.models.omnivoice.generate import Prompt, speak
-from stentor.models.packing.flex import block_mask
-from stentor.models.packing.items import table
+from stentor.models.packing import block_mask, item_table
 
 log = logging.getLogger("stentor")
 
@@ -71,7 +70,7 @@ class OmniVoiceModel(nn.Module):
 
         Padded: `lengths` [B] are the numbers of valid positions of each row (None: all). Packed: B is 1,
         `position_ids` [1, L] restart in each item, `documents` int32 [L] number the items, and `tables` are those of
-        `stentor.models.packing.flex`; without them, and on devices that flex_attention is not for, the items go through
+        `stentor.models.packing`; without them, and on devices that flex_attention is not for, the items go through
         SDPA one beside the other.
         """
         if documents is not None:
@@ -99,7 +98,7 @@ class OmniVoiceModel(nn.Module):
                 "model.attention: flex_attention trains on CUDA GPUs only; here packed batches go through SDPA item by "
                 "item, which gives the same numbers."
             )
-        return table(documents)
+        return item_table(documents)
 
     def forward(
         self,

@@ -107,10 +107,10 @@ def assemble(
         processor = DelayedSpeechProcessor.of(processor, family.stream)
     attention: str | None = family.llm.attention
     if attention == "flex":
-        from stentor.models.packing import flex
+        from stentor.models import packing
 
-        flex.check(llm_config, "model.llm.attention")
-        attention, processor.flex = flex.NAME, True
+        packing.check(llm_config, "model.llm.attention")
+        attention, processor.flex = packing.NAME, True
 
     def new_llm() -> nn.Module:
         try:

@@ -181,7 +181,7 @@ def test_recordings_together_are_as_alone(kind):
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS[:2], "whisper"])
-def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute(kind):
+def test_a_recording_holds_no_more_however_long_it_is(kind):
     bundle = build(kind)
     recording = AudioStream(chunks(bundle, 4, 8))
 
@@ -191,12 +191,12 @@ def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute(kind):
         )
 
     sizes = []
-    for second in range(60):
+    for second in range(24):
         recording.add(noise(16_000, second))
         while recording.ready:
             encode_chunks([recording])
         sizes.append(held())
-    assert max(sizes[30:]) == max(sizes[:30])
+    assert max(sizes[12:]) == max(sizes[:12])
 
 
 def test_whispers_encoder_hears_as_pretrained_but_one_step_later():
@@ -240,40 +240,30 @@ def test_what_is_drawn():
     assert all(64 <= reach <= 256 for _, reach, _ in drawn - {(0, 0, 0)})
 
 
+TRANSFORMER = {"type": "transformer", "streaming": {}, "features": FEATURES, "encoder": LAYERS}
+
+
 @pytest.mark.parametrize(
-    ("changes", "place"),
+    ("section", "changes", "place"),
     [
-        ({"kind": "encoder_decoder"}, "kind"),
-        ({"features": {**FEATURES, "normalize": "global"}}, "features.normalize"),
-        ({"features": {**FEATURES, "dither": 1e-3}}, "features.dither"),
-        ({"encoder": {**LAYERS, "attention": "linear"}}, "encoder.attention"),
-        ({"encoder": {**LAYERS, "positions": "learned"}}, "encoder.positions"),
+        (TRANSFORMER, {"kind": "encoder_decoder"}, "kind"),
+        (TRANSFORMER, {"features": {**FEATURES, "normalize": "global"}}, "features.normalize"),
+        (TRANSFORMER, {"features": {**FEATURES, "dither": 1e-3}}, "features.dither"),
+        (TRANSFORMER, {"encoder": {**LAYERS, "attention": "linear"}}, "encoder.attention"),
+        (TRANSFORMER, {"encoder": {**LAYERS, "positions": "learned"}}, "encoder.positions"),
+        ("transducer", {"config": PARAKEET, "log_mel": "whisper"}, "log_mel"),
+        ("transducer", {"config": {"model_type": "whisper"}, "window": "30s"}, "window"),
+        ("transducer", {"config": {"model_type": "wavlm"}}, "streaming"),
+        ("ctc", {"config": {"model_type": "parakeet_ctc"}, "streaming": {"lookahead": 1}}, "streaming.lookahead"),
     ],
 )
-def test_what_cannot_stream(changes, place):
-    section = {"type": "transformer", "streaming": {}, "features": FEATURES, "encoder": LAYERS, **changes}
+def test_what_cannot_stream(section, changes, place):
+    if section == "transducer":
+        section, changes = {"type": section}, {"encoder": {"streaming": {}, **changes}}
     with pytest.raises(ValidationError) as error:
-        Family.model_validate(section)
+        Family.model_validate({**(section if isinstance(section, dict) else {"type": section}), **changes})
     conflict = error.value.errors()[0]["ctx"]["error"]
-    assert conflict.key == place and "while they come" in str(conflict)
-
-
-@pytest.mark.parametrize(
-    ("section", "place"),
-    [
-        ({"encoder": {"config": PARAKEET, "streaming": {}, "log_mel": "whisper"}}, "log_mel"),
-        ({"encoder": {"config": {"model_type": "whisper"}, "streaming": {}, "window": "30s"}}, "window"),
-        ({"encoder": {"config": {"model_type": "wavlm"}, "streaming": {}}}, "streaming"),
-        (
-            {"type": "ctc", "config": {"model_type": "parakeet_ctc"}, "streaming": {"lookahead": 1}},
-            "streaming.lookahead",
-        ),
-    ],
-)
-def test_encoders_that_cannot_stream(section, place):
-    with pytest.raises(ValidationError) as error:
-        Family.model_validate({"type": "transducer", **section})
-    assert error.value.errors()[0]["ctx"]["error"].key == place
+    assert conflict.key == place and (section is not TRANSFORMER or "while they come" in str(conflict))
 
 
 WIDE = {"model_type": "parakeet_ctc", "encoder_config": {**PARAKEET, "subsampling_conv_kernel_size": 5}}

@@ -222,12 +222,10 @@ def test_packed_batches_are_refused():
 # Self-supervised encoders
 
 
-@pytest.mark.parametrize("kind", ["wavlm", "hubert", "wav2vec2"])
 @pytest.mark.parametrize("norm", ["group", "layer"])
-def test_padding_never_changes_what_an_ssl_encoder_hears(kind, norm, tmp_path):
-    section = SSL(
-        config={"model_type": kind, "feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer", **TINY}
-    )
+def test_padding_never_changes_what_an_ssl_encoder_hears(norm, tmp_path):
+    norms = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
+    section = SSL(config={"model_type": "wavlm", **norms, **TINY})
     shape = geometry_of(section)
     processor = TransformerProcessor(shape=shape)
     torch.manual_seed(0)

@@ -11,16 +11,7 @@ import torch
 from stentor.errors import ConfigError
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
 from stentor.tasks.speak.evaluator_scores import evaluate_items, scores, table
-
-WAVE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "conv_dim": [32] * 7,
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 2,
-}
+from tiny_configs import WAVE
 
 
 def noise(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray:

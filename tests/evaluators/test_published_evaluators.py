@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from stentor.errors import ConfigError
 from stentor.metrics.speech import similarity
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
+from tiny_configs import WAVE
 
 LAYOUTS = json.loads((Path(__file__).parent / "upstream_layouts.json").read_text("utf-8"))
 
@@ -114,18 +115,8 @@ def test_an_x_vector_cosine_is_that_of_transformers(tmp_path):
     from transformers import Wav2Vec2FeatureExtractor, WavLMConfig, WavLMForXVector
 
     torch.manual_seed(0)
-    config = WavLMConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        conv_dim=[32] * 7,
-        num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=2,
-        tdnn_dim=[32, 32, 32, 32, 96],
-        xvector_output_dim=24,
-        use_weighted_layer_sum=True,
-    )
+    head = {"tdnn_dim": [32, 32, 32, 32, 96], "xvector_output_dim": 24, "use_weighted_layer_sum": True}
+    config = WavLMConfig(**WAVE, **head)
     model = WavLMForXVector(config).eval()
     model.save_pretrained(tmp_path)
     extractor = Wav2Vec2FeatureExtractor(do_normalize=False)

@@ -39,25 +39,13 @@ def bases(tmp_path):
 
     torch.manual_seed(1)
     tokenizer = characters(["abcdefghijklmnopqrstuvwxyz \n.:ABCDEFGHIJKLMNOPQRSTUVWXYZ"])
-    qwen = dict(LLMS["qwen2"])
-    config = AutoConfig.for_model(
-        qwen.pop("model_type"), **qwen, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, pad_token_id=0
-    )
+    ids = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    config = AutoConfig.for_model(**LLMS["qwen2"], **ids)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "llm")
     tokenizer.save_pretrained(tmp_path / "llm")
-    whisper = dict(ENCODERS["whisper"])
-    config = AutoConfig.for_model(
-        whisper.pop("model_type"),
-        **whisper,
-        decoder_layers=1,
-        decoder_attention_heads=2,
-        decoder_ffn_dim=8,
-        vocab_size=60,
-        pad_token_id=0,
-        bos_token_id=0,
-        eos_token_id=0,
-        decoder_start_token_id=0,
-    )
+    ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0)
+    sizes = {"decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 8, "vocab_size": 60}
+    config = AutoConfig.for_model(**ENCODERS["whisper"], **sizes, **ids)
     WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "whisper")
     return {
         "encoder": {"from": str(tmp_path / "whisper")},

@@ -386,18 +386,8 @@ def test_settings_that_do_not_go_together(task, model, message, tmp_path):
 
 def test_terms_that_nothing_is_there_for():
     for task, terms, keys, message in (
-        (
-            "transcribe",
-            ("ctc",),
-            {},
-            r"encoder_decoder is trained by the term `text` and, if wanted, `ctc`, not by ctc",
-        ),
-        (
-            "transcribe",
-            ("text",),
-            {"kind": "encoder"},
-            r"encoder is trained by the term `ctc`, not by text: .*{ctc: ctc}",
-        ),
+        ("transcribe", ("ctc",), {}, "encoder_decoder is trained by the term `text` and, if wanted, `ctc`, not by ctc"),
+        ("transcribe", ("text",), {"kind": "encoder"}, "is trained by the term `ctc`, not by text: .*{ctc: ctc}"),
         ("language", ("text", "ctc"), {}, "decoder is trained by the term `text`, not by ctc, text"),
         ("transcribe", ("text", "words"), {}, "not by text, words"),
     ):

@@ -1,6 +1,8 @@
 """Model folders of OmniVoice: published checkpoints, exports, adapters, stages."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
 from stentor.models.omnivoice.config import OmniVoice
+from stentor.models.text.tokenizers import characters
 
 torch.set_num_threads(1)
 PUBLISHED = {
@@ -44,8 +47,6 @@ def codec(tmp_path_factory) -> Path:
 def published(tmp_path_factory, codec) -> Path:
     """A checkpoint as k2-fsa publishes it, written without any of our code: a Qwen3 under `llm.`, the tables, the
     tokenizer's files with the special tokens, and the codec."""
-    import shutil
-
     from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3Model
 
@@ -120,22 +121,6 @@ def test_a_published_checkpoint_loads_and_exports_to_the_same(published, tmp_pat
     # and the export is a checkpoint again, without what is ours
     (folder / "stentor.json").unlink()
     assert loss(of(folder)) == loss(bundle) == loss(OmniVoice.load(published))
-
-
-def test_the_language_model_is_that_of_transformers(published):
-    """What is under `llm.` loads into the transformers class, and gives the states that the model computes with."""
-    from transformers import Qwen3Config, Qwen3Model
-
-    facts = json.loads((published / "config.json").read_text())["llm_config"]
-    llm = Qwen3Model._from_config(Qwen3Config(**facts), attn_implementation="eager").eval()
-    tensors = load_file(published / "model.safetensors")
-    llm.load_state_dict({n.removeprefix("llm."): t for n, t in tensors.items() if n.startswith("llm.")})
-    model = of(published).model.eval()
-    ids = torch.arange(1, 9)[None]
-    with torch.no_grad():
-        ours = model.hidden(ids[:, None].expand(1, BOOKS, 8), torch.zeros(1, 8, dtype=torch.bool))
-        theirs = llm(input_ids=ids, attention_mask=torch.zeros(1, 1, 8, 8)).last_hidden_state  # nothing is hidden
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_special_tokens_are_the_published_ones_in_their_order(published):
@@ -255,49 +240,53 @@ def test_init_goes_on_with_the_same_adapters_and_folds_others(published, tmp_pat
 # What is wrong
 
 
-def test_what_is_wrong_with_a_folder_is_said(published, tmp_path, codec):
-    import shutil
+def without_norm(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("llm.norm.weight")
+    save_file(tensors, folder / "model.safetensors")
 
-    def copy(name: str) -> Path:
-        return Path(shutil.copytree(published, tmp_path / name))
 
+def with_two_codebooks(folder: Path) -> None:
+    facts = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**facts, "num_audio_codebook": 2}))
+
+
+MANY = ["".join(map(chr, range(65, 200)))]
+WRONG = {
+    "holds no model: it has no config.json": lambda folder: (folder / "config.json").unlink(),
+    r"1 weights of .* do not fit its config.json, for example llm.norm.weight": without_norm,
+    r"\(\*.safetensors\) cannot be read: a file is damaged or cut short": lambda folder: os.truncate(
+        folder / "model.safetensors", 5000
+    ),
+    "audio_tokenizer holds no codec": lambda folder: (folder / "audio_tokenizer" / "config.json").unlink(),
+    r"has \d+ tokens and the model \d+ text embeddings": lambda folder: build(
+        texts=MANY
+    ).processor.tokenizer.save_pretrained(folder),
+    r"has no <\|denoise\|>: it is not that of an OmniVoice model": lambda folder: characters(["abc"]).save_pretrained(
+        folder
+    ),
+    "has 4 codebooks of 12 entries, the model 2 of 12: they do not fit": with_two_codebooks,
+}
+
+
+@pytest.mark.parametrize(("message", "change"), WRONG.items())
+def test_what_is_wrong_with_a_folder_is_said(message, change, published, tmp_path):
+    folder = Path(shutil.copytree(published, tmp_path / "copy"))
+    change(folder)
+    with pytest.raises(ConfigError, match=message):
+        of(folder)
+
+
+def test_what_is_no_model_is_said(published, tmp_path, codec):
     with pytest.raises(ConfigError, match=r"the folder .*nowhere does not exist"):
         of(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"holds no model: it has no config.json"):
-        of(tmp_path)
     with pytest.raises(ConfigError, match="of the type mel_rvq, not omnivoice"):
         of(codec)
-    broken = copy("broken")
-    tensors = load_file(broken / "model.safetensors")
-    tensors.pop("llm.norm.weight")
-    save_file(tensors, broken / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"1 weights of .* do not fit its config.json, for example llm.norm.weight"):
-        of(broken)
-    cut = copy("cut")
-    (cut / "model.safetensors").write_bytes((published / "model.safetensors").read_bytes()[:5000])
-    with pytest.raises(ConfigError, match=r"\(\*.safetensors\) cannot be read: a file is damaged or cut short"):
-        of(cut)
-    nothing = copy("nothing")
-    shutil.rmtree(nothing / "audio_tokenizer")
-    assert of(nothing).processor.codec is None  # enough for token shards
-    (copy("empty") / "audio_tokenizer" / "config.json").unlink()
-    with pytest.raises(ConfigError, match="audio_tokenizer holds no codec"):
-        of(tmp_path / "empty")
-    other = copy("other")
-    build(texts=["".join(map(chr, range(65, 200)))]).processor.tokenizer.save_pretrained(other)
-    with pytest.raises(ConfigError, match=r"has \d+ tokens and the model \d+ text embeddings"):
-        of(other)
-    from stentor.models.text.tokenizers import characters
-
-    characters(["abc"]).save_pretrained(other)
-    with pytest.raises(ConfigError, match=r"has no <\|denoise\|>: it is not that of an OmniVoice model"):
-        of(other)
-    facts = json.loads((broken / "config.json").read_text())
-    (broken / "config.json").write_text(json.dumps({**facts, "num_audio_codebook": 2}))
-    with pytest.raises(ConfigError, match=r"has 4 codebooks of 12 entries, the model 2 of 12: they do not fit"):
-        of(broken)
     with pytest.raises(ConfigError, match="trained with one loss term named `codes`, not text"):
         build(terms=("codes", "text"))
+    bare = Path(shutil.copytree(published, tmp_path / "bare"))
+    shutil.rmtree(bare / "audio_tokenizer")
+    assert of(bare).processor.codec is None  # enough for token shards
 
 
 @pytest.mark.parametrize(
@@ -329,8 +318,6 @@ def test_a_codec_that_does_not_fit_is_refused(published, tmp_path):
 
 def test_a_codec_is_not_fitted_anew_for_a_model_that_has_one(published, tmp_path):
     """Its codes would mean something else."""
-    import shutil
-
     bundle = of(published, codec={"type": "mel_rvq"})
     assert bundle.processor.codec.vocabulary == ENTRIES
     bare = Path(shutil.copytree(published, tmp_path / "bare"))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_seq2seq
 import torch
+from tiny_families import save
 
 from stentor.errors import ConfigError
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
@@ -20,9 +21,7 @@ def noise(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray:
 
 def plain(kind: str, folder: Path) -> Path:
     """A recogniser as plain transformers writes it."""
-    bundle = tiny_seq2seq.build(kind)
-    state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
+    save(tiny_seq2seq.build(kind), folder)
     (folder / "stentor.json").unlink()
     return folder
 

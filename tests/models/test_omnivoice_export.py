@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_families import save
 from tiny_omnivoice import BOOKS, ENTRIES, LLMS, TEXTS, build, enlarge, examples, sums
 
 from stentor.errors import ConfigError
@@ -89,12 +90,6 @@ def of(source: Path | str, **keys) -> Bundle:
     return OmniVoice.model_validate({"type": "omnivoice", "from": str(source), **keys}).build(needs)
 
 
-def saved(bundle: Bundle, folder: Path) -> Path:
-    state = {n: t.detach().clone() for n, t in bundle.model.state_dict().items()}
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, folder)
-    return folder
-
-
 @torch.no_grad()
 def loss(bundle: Bundle) -> list[float]:
     bundle.model.eval()
@@ -105,7 +100,7 @@ def test_a_published_checkpoint_loads_and_exports_to_the_same(published, tmp_pat
     bundle = of(published)
     assert bundle.codebooks == BOOKS and bundle.model.mask_id == ENTRIES
     assert bundle.processor.codec.type == "mel_rvq"
-    folder = saved(bundle, tmp_path / "export")
+    folder = save(bundle, tmp_path / "export")
     before, after = load_file(published / "model.safetensors"), load_file(folder / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -135,16 +130,16 @@ def test_special_tokens_are_the_published_ones_in_their_order(published):
     )
 
 
-def test_a_model_from_scratch_is_the_same_when_it_was_saved(tmp_path, codec):
+def test_a_model_from_scratch_is_the_same_when_it_was_save(tmp_path, codec):
     bundle = build(codec={"type": "mel_rvq", "from": str(codec)}, codebooks=None, entries=None)
-    folder = saved(bundle, tmp_path / "export")
+    folder = save(bundle, tmp_path / "export")
     again = Family.choices()["omnivoice"].load(folder)
     assert loss(again) == loss(bundle)
     assert not any(p.requires_grad for p in again.model.parameters())
     assert again.processor.codec.codebooks == BOOKS and again.processor.vocabulary == ENTRIES
     config = json.loads((folder / "config.json").read_text())
     assert config["audio_codebook_weights"] == [8, 6, 4, 2] and config["audio_vocab_size"] == ENTRIES + 1
-    other = saved(of(folder, weights=[4.0, 3.0, 2.0, 1.0]), tmp_path / "other")
+    other = save(of(folder, weights=[4.0, 3.0, 2.0, 1.0]), tmp_path / "other")
     assert json.loads((other / "config.json").read_text())["audio_codebook_weights"] == [4.0, 3.0, 2.0, 1.0]
 
 
@@ -170,7 +165,7 @@ def test_adapters_are_exported_alone_with_what_is_trained_whole(published, tmp_p
     projections = {n.split(".lora_")[0].rpartition(".")[2] for n in names if ".lora_" in n}
     assert projections == {f"{p}_proj" for p in ("q", "k", "v", "o", "gate", "up", "down")}
     trained(bundle)
-    folder = saved(bundle, tmp_path / "export")
+    folder = save(bundle, tmp_path / "export")
     assert not (folder / "model.safetensors").exists()
     adapters = load_file(folder / "adapter_model.safetensors")
     peft = json.loads((folder / "adapter_config.json").read_text())
@@ -191,7 +186,7 @@ def test_adapters_are_exported_alone_with_what_is_trained_whole(published, tmp_p
 
 def test_an_untrained_backbone_is_written_beside_its_adapters(tmp_path):
     bundle = trained(build(lora=LORA))
-    folder = saved(bundle, tmp_path / "export")
+    folder = save(bundle, tmp_path / "export")
     assert all(name.startswith(("llm.", "codebook")) for name in load_file(folder / "model.safetensors"))
     assert loss(OmniVoice.load(folder)) == pytest.approx(loss(bundle), rel=1e-5)
 
@@ -210,10 +205,10 @@ def test_a_language_model_is_the_base_of_adapters(published, tmp_path):
     plain = build(**keys)
     assert len(plain.model.llm.embed_tokens.weight) == len(plain.processor.tokenizer) == len(tokenizer)
     bundle = trained(build(**keys, lora=LORA))
-    folder = saved(bundle, tmp_path / "export")
+    folder = save(bundle, tmp_path / "export")
     assert not (folder / "model.safetensors").exists()
     assert loss(OmniVoice.load(folder)) == pytest.approx(loss(bundle), rel=1e-5)
-    full = saved(trained(plain), tmp_path / "whole")
+    full = save(trained(plain), tmp_path / "whole")
     assert "llm.embed_tokens.weight" in load_file(full / "model.safetensors")
     assert loss(OmniVoice.load(full)) == loss(plain)
 
@@ -223,7 +218,7 @@ def test_a_language_model_is_the_base_of_adapters(published, tmp_path):
 
 def test_init_goes_on_with_the_same_adapters_and_folds_others(published, tmp_path):
     first = trained(of(published, lora=LORA))
-    folder = saved(first, tmp_path / "first")
+    folder = save(first, tmp_path / "first")
     same = of(published, lora=LORA, init=str(folder))
     for name, tensor in first.model.state_dict().items():
         assert torch.equal(same.model.state_dict()[name], tensor), name
@@ -233,7 +228,7 @@ def test_init_goes_on_with_the_same_adapters_and_folds_others(published, tmp_pat
     for bundle in (other, plain):
         assert loss(bundle) == pytest.approx(loss(first), rel=1e-5)
     # What was folded in is no longer the base's: the next export must hold it.
-    again = saved(trained(other), tmp_path / "second")
+    again = save(trained(other), tmp_path / "second")
     assert loss(OmniVoice.load(again)) == pytest.approx(loss(other), rel=1e-5)
 
 
@@ -324,7 +319,7 @@ def test_a_codec_is_not_fitted_anew_for_a_model_that_has_one(published, tmp_path
     shutil.rmtree(bare / "audio_tokenizer")
     with pytest.raises(ConfigError, match=r"would give codes that the model of `from` was not trained on"):
         of(bare, codec={"type": "mel_rvq"})
-    first = saved(build(), tmp_path / "first")
+    first = save(build(), tmp_path / "first")
     with pytest.raises(ConfigError, match=r"first has no audio_tokenizer folder"):
         build(codec={"type": "mel_rvq"}, init=str(first))
 
@@ -334,5 +329,5 @@ def test_frozen_weights_may_be_kept_in_bfloat16(published, tmp_path):
     kinds = {p.dtype for n, p in bundle.model.named_parameters() if n.startswith("llm.") and ".lora_" not in n}
     assert kinds == {torch.bfloat16}
     assert {p.dtype for p in bundle.model.parameters() if p.requires_grad} == {torch.float32}
-    again = OmniVoice.load(saved(bundle, tmp_path / "export"))
+    again = OmniVoice.load(save(bundle, tmp_path / "export"))
     assert loss(again) == pytest.approx(loss(bundle), rel=2e-2)

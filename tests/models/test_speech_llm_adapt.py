@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiny_families import trainable
 from tiny_speech_llm import ENCODERS, build, examples, gradients
 
 from stentor.errors import ConfigError
@@ -11,10 +12,6 @@ from stentor.models.pretrained.lora import adapt, matching
 torch.set_num_threads(1)
 
 LLM_LORA = {"rank": 2, "alpha": 4, "targets": ["llm.*.q_proj", "llm.*.v_proj"]}
-
-
-def trainable(bundle):
-    return {name for name, p in bundle.model.named_parameters() if p.requires_grad}
 
 
 def table(bundle):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_families import shake, trainable
+from tiny_families import save, shake, trainable
 from tiny_speech_llm import ENCODERS, LLMS, TEXTS, build, examples, sums
 
 from stentor.errors import ConfigError
@@ -24,11 +24,6 @@ WEIGHTS = Path(__file__).parents[3] / "shared" / "data" / "weights" / "whisper-t
 def logits(bundle):
     head = bundle.model(**bundle.processor.collate(examples()).inputs)["text"]
     return torch.nn.functional.linear(head["hidden"], head["weight"], head["bias"]).detach()
-
-
-def save(bundle, folder):
-    bundle.family.save(bundle, bundle.model.state_dict(), folder)
-    return folder
 
 
 @pytest.fixture

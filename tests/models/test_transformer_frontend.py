@@ -77,10 +77,8 @@ def test_frames_agree_with_the_batch(settings):
         frames = processor.frames(n)
         assert frames >= 1 and not row[frames:].any()
         assert torch.equal(row[:frames], processor.collate([example(n)]).inputs["features"][0])
-    assert (
-        batch.tokens == sum(map(processor.frames, lengths))
-        and batch.num_positions == features.shape[0] * features.shape[1]
-    )
+    assert batch.tokens == sum(map(processor.frames, lengths))
+    assert batch.num_positions == features.shape[0] * features.shape[1]
     assert batch.seconds == pytest.approx(sum(lengths) / processor.sample_rate) and batch.counts == {}
 
 
@@ -147,9 +145,8 @@ def test_spec_augment_before_joining():
         return processor.collate([example(3 * RATE, rng=rng, extra=extra)]).inputs["features"][0]
 
     plain, masked = batch(1), batch(1, spec_augment=settings)
-    assert torch.equal(masked, batch(1, spec_augment=settings)) and torch.equal(
-        plain, batch(None, spec_augment=settings)
-    )
+    assert torch.equal(masked, batch(1, spec_augment=settings))
+    assert torch.equal(plain, batch(None, spec_augment=settings))
     changed = (plain != masked).reshape(300, 20)
     stripes = SpecAugment(**settings).stripes(300, 20, np.random.default_rng(1))
     expected = np.zeros((300, 20), bool)

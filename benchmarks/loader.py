@@ -212,7 +212,7 @@ def _mask_time(corpus: Corpus, budget: int, rounds: int) -> Row:
     """Milliseconds for the mask of one pack, the median; the two are compared before."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    from stentor.models.packing.flex import BLOCK, block_mask, tables
+    from stentor.models.packing import BLOCK, block_mask, tables
 
     budget -= budget % BLOCK
     pack = next(iter(ours(corpus, "packed", budget)))
@@ -261,7 +261,7 @@ def _speak_batches(corpus: Corpus, layout: str, budget: int) -> tuple[torch.nn.M
     """A model, and all items of a corpus as its batches."""
     from benchmarks.speak import BACKBONE, CODEBOOKS, ENTRIES, build_omnivoice
     from stentor.data.conditions import Conditions
-    from stentor.models.omnivoice.sample import build
+    from stentor.models.omnivoice.processor import training_sample
 
     bundle, rng = build_omnivoice(BACKBONE), np.random.default_rng(0)
     conditions = Conditions(False, 0.0, None, None, "", False, None, 0.5)
@@ -269,7 +269,7 @@ def _speak_batches(corpus: Corpus, layout: str, budget: int) -> tuple[torch.nn.M
     for costs in ours(corpus, layout, budget):
         texts = [[1] * min(40, cost // 2) for cost in costs]
         samples = [
-            build(conditions, rng.integers(0, ENTRIES, (CODEBOOKS, cost - len(text))), text, ENTRIES, rng)
+            training_sample(conditions, rng.integers(0, ENTRIES, (CODEBOOKS, cost - len(text))), text, ENTRIES, rng)
             for cost, text in zip(costs, texts)
         ]
         batches.append({"packed": bundle.processor.packed, "padded": bundle.processor.padded}[layout](samples))

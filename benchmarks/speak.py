@@ -28,8 +28,7 @@ from stentor.inference.speak.utterance import Utterance
 from stentor.metrics.wer import word_errors
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
-from stentor.models.omnivoice.generate import generate
-from stentor.models.omnivoice.prompt import Prompt
+from stentor.models.omnivoice.generate import Prompt, generate
 from stentor.sources.phrases import command, digit_string
 
 CODEBOOKS, ENTRIES = 8, 1024

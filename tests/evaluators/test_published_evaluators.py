@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from stentor.errors import ConfigError
 from stentor.metrics.speech import similarity
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
+from tiny_configs import WAVE
 
 LAYOUTS = json.loads((Path(__file__).parent / "upstream_layouts.json").read_text("utf-8"))
 
@@ -114,18 +115,8 @@ def test_an_x_vector_cosine_is_that_of_transformers(tmp_path):
     from transformers import Wav2Vec2FeatureExtractor, WavLMConfig, WavLMForXVector
 
     torch.manual_seed(0)
-    config = WavLMConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        conv_dim=[32] * 7,
-        num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=2,
-        tdnn_dim=[32, 32, 32, 32, 96],
-        xvector_output_dim=24,
-        use_weighted_layer_sum=True,
-    )
+    head = {"tdnn_dim": [32, 32, 32, 32, 96], "xvector_output_dim": 24, "use_weighted_layer_sum": True}
+    config = WavLMConfig(**WAVE, **head)
     model = WavLMForXVector(config).eval()
     model.save_pretrained(tmp_path)
     extractor = Wav2Vec2FeatureExtractor(do_normalize=False)
@@ -143,23 +134,22 @@ def test_an_x_vector_cosine_is_that_of_transformers(tmp_path):
 
 
 def test_weights_that_are_not_those(published, tmp_path):
-    pickle = tmp_path / "wavlm_large_finetune.pth"
+    pickle, bare, text = (tmp_path / name for name in ("finetune.pth", "bare.safetensors", "text.safetensors"))
     pickle.write_bytes(b"\x80")
-    with pytest.raises(ConfigError, match=r"may hold code, which is never loaded; docs/speak\.md"):
-        evaluate_clips(evaluator("wavlm_ecapa", pickle), clips(), 16000)
-    with pytest.raises(ConfigError, match="there is no file"):
-        evaluate_clips(evaluator("utmos", tmp_path / "gone.safetensors"), clips(), 16000)
-    with pytest.raises(ConfigError, match=r"utmos: .* has no file \.safetensors or \.onnx|has no file"):
-        evaluate_clips(evaluator("utmos", tmp_path), clips(), 16000)
-    with pytest.raises(ConfigError, match="is missing"):
-        evaluate_clips(evaluator("wavlm_ecapa", published["utmos"]), clips(), 16000)
-    bare = {n: t for n, t in random_weights("utmos").items() if n.startswith("wav2vec2.")}
-    save_file(bare, tmp_path / "bare.safetensors")
-    with pytest.raises(ConfigError, match="no strong learner of UTMOS"):
-        evaluate_clips(evaluator("utmos", tmp_path / "bare.safetensors"), clips(), 16000)
-    (tmp_path / "text.safetensors").write_text("no tensors")
-    with pytest.raises(ConfigError, match="cannot be read as safetensors"):
-        evaluate_clips(evaluator("utmos", tmp_path / "text.safetensors"), clips(), 16000)
+    text.write_text("no tensors")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    save_file({n: t for n, t in random_weights("utmos").items() if n.startswith("wav2vec2.")}, bare)
+    for kind, source, message in (
+        ("wavlm_ecapa", pickle, r"may hold code, which is never loaded; docs/speak\.md"),
+        ("utmos", tmp_path / "gone.safetensors", "there is no file"),
+        ("utmos", empty, "has no file"),
+        ("wavlm_ecapa", published["utmos"], "is missing"),
+        ("utmos", bare, "no strong learner of UTMOS"),
+        ("utmos", text, "cannot be read as safetensors"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            evaluate_clips(evaluator(kind, source), clips(), 16000)
 
 
 def test_the_line_that_converts_a_file_of_torch(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from tiny_runs import from_scratch
 
 import stentor
+from run_files import write_run_file
 from tiny_configs import QUIET_WAVE, WHISPER
 
 STEPS = 20
@@ -83,7 +84,7 @@ class Runs:
 
         code = main(["train", str(self.write(name, case, device, **train))])
         assert code == 0, f"{case}: exit {code}"
-        return self.folder / name
+        return self.folder / "runs" / name
 
     def write(self, name: str, case: str, device: str | None = None, **train) -> Path:
         settings = CASES[case]
@@ -93,38 +94,27 @@ class Runs:
         data = self.meetings if settings.get("task", {}).get("type") == "diarize" else self.corpus
         device = device or self.device
         model = model | (settings.get("cuda", {}) if device == "cuda" else {})
-        config = {
-            "name": name,
-            "output": str(self.folder),
-            "task": settings.get("task", {"type": "transcribe", "normalizer": "none"}),
-            "model": model,
-            "data": {
-                "train": [{"type": "jsonl", "path": str(data / "train.jsonl")}],
-                "eval": {"dev": {"type": "jsonl", "path": str(data / "dev.jsonl"), "limit": 2}},
-                "batch_tokens": 4000,
-                "max_items": 4,
-                "workers": 0,
-                **settings.get("data", {}),
-            },
-            "losses": settings.get("losses", {"text": "cross_entropy"}),
-            "optim": {"type": "adamw", "lr": settings.get("lr", 3e-3), "weight_decay": 0.0},
-            "schedule": {"type": "constant", "warmup_steps": 0},
-            "train": {
+        return write_run_file(
+            self.folder,
+            name,
+            data / "train.jsonl",
+            data / "dev.jsonl",
+            2,
+            task=settings.get("task", {"type": "transcribe", "normalizer": "none"}),
+            model=model,
+            data={"batch_tokens": 4000, **settings.get("data", {})},
+            losses=settings.get("losses", {"text": "cross_entropy"}),
+            optim={"lr": settings.get("lr", 3e-3), "weight_decay": 0.0},
+            train={
                 "steps": STEPS,
-                "log_every": 1,
                 "eval_every": 1000,
                 "save_every": 1000,
-                "use": "last",
                 "device": device,
                 "precision": "fp32" if device == "cpu" else "bf16",
                 **settings.get("train", {}),
                 **train,
             },
-        }
-        config = {key: value for key, value in config.items() if value is not None}
-        path = self.folder / f"{name}.json"
-        path.write_text(json.dumps(config))
-        return path
+        )
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +182,7 @@ def test_a_batch_that_does_not_fit_is_told_before_step_1(runs, device, capsys, m
             torch.cuda.set_per_process_memory_fraction(1.0)
     error = capsys.readouterr().err
     assert "does not fit in memory" in error and "data.batch_tokens" in error
-    assert not (runs.folder / "oom" / "metrics.jsonl").exists() or not losses_of(runs.folder / "oom")
+    assert not (runs.folder / "runs" / "oom" / "metrics.jsonl").exists() or not losses_of(runs.folder / "runs" / "oom")
 
 
 @pytest.mark.parametrize("case", ["speech_llm words", "whisper", "ctc"])
@@ -261,4 +251,4 @@ def test_compiled_layers_in_shards(runs, device, cli):
     path = runs.write("compiled-shards", "whisper", compile=True, shard=True, steps=4)
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29571"}
     cli("train", path, **ranks)
-    assert "layers sharded" in (runs.folder / "compiled-shards" / "log.txt").read_text()
+    assert "layers sharded" in (runs.folder / "runs" / "compiled-shards" / "log.txt").read_text()

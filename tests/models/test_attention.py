@@ -9,8 +9,7 @@ from torch import Tensor
 from stentor.models.transformer import favor as favor_module
 from stentor.models.transformer.attention import Attention, softmax
 from stentor.models.transformer.favor import Favor, orthogonal
-from stentor.models.transformer.layers import Positions
-from stentor.models.transformer.positions import Rotary
+from stentor.models.transformer.layers import Positions, Rotary
 
 KINDS = ("softmax", "linear", "causal_linear")
 
@@ -56,6 +55,11 @@ def dense(favor: Favor, query: Tensor, key: Tensor, value: Tensor, seen: Tensor)
     return answer
 
 
+def with_eps(favor: Favor, eps: float) -> Favor:
+    favor.eps = eps
+    return favor
+
+
 def everything(batch: int, queries: int, keys: int) -> Tensor:
     return torch.ones(batch, queries, keys, dtype=torch.bool)
 
@@ -77,16 +81,6 @@ def test_lengths_of_rows():
     many = torch.cat([orthogonal(64, 16, seeded(i)) for i in range(200)]).norm(dim=1)
     # The chi distribution with 16 degrees of freedom: mean 3.938, variance 16 - mean^2.
     assert many.mean() == pytest.approx(3.938, abs=0.03) and many.var() == pytest.approx(0.491, abs=0.03)
-    torch.testing.assert_close(orthogonal(20, 16, seeded(), "sqrt").norm(dim=1), torch.full((20,), 4.0))
-
-
-def test_rows_point_everywhere_alike():
-    directions = torch.cat([orthogonal(4, 4, seeded(i)) for i in range(4000)])
-    directions = directions / directions.norm(dim=1, keepdim=True)
-    assert directions.mean(0).abs().max() < 0.02
-    # An axis in which the QR fixed the sign would show here.
-    first = torch.stack([orthogonal(4, 4, seeded(i))[0] for i in range(2000)])
-    assert (first > 0).float().mean(0).sub(0.5).abs().max() < 0.05
 
 
 def test_number_of_features():
@@ -116,7 +110,7 @@ def test_attention_approaches_softmax(causal):
     exact = softmax(query, key, value, causal=causal)
 
     def answers(features: int) -> Tensor:
-        favor = Favor(8, features, eps=1e-8)
+        favor = Favor(8, features)
         outputs = []
         for i in range(60):
             favor.redraw(seeded(i))
@@ -143,12 +137,11 @@ def test_redrawn_and_fixed():
 # Linear attention beside the plain computation ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scaling", ["chi", "sqrt"])
 @pytest.mark.parametrize("eps", [1e-4, 1e-2])
 @pytest.mark.parametrize("queries, lengths", [(37, (37, 20)), (5, (11, 11)), (9, (1, 30))])
-def test_linear_equals_the_dense_computation(scaling, eps, queries, lengths):
+def test_linear_equals_the_dense_computation(eps, queries, lengths):
     query, key, value = inputs(queries=queries, keys=max(lengths), scale=1.5)
-    favor, mask = Favor(8, scaling=scaling, eps=eps), valid(*lengths)
+    favor, mask = with_eps(Favor(8), eps), valid(*lengths)
     expected = dense(favor, query, key, value, everything(2, queries, max(lengths)) & mask[:, None])
     torch.testing.assert_close(favor(query, key, value, mask).double(), expected, atol=1e-5, rtol=1e-5)
 
@@ -156,7 +149,7 @@ def test_linear_equals_the_dense_computation(scaling, eps, queries, lengths):
 def test_eps_weighs_alike_beside_short_and_long_queries():
     """Unlike in the paper's code, whose stabiliser leaves |q|^2 out: there a long query sees little but eps."""
     query, key, value = inputs(batch=1, heads=1, queries=6, keys=9)
-    favor = Favor(8, eps=1e-3)
+    favor = with_eps(Favor(8), 1e-3)
     direction = favor.projection[0] / favor.projection[0].norm()
     query = direction * torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])[:, None].expand(6, 8)
     answers = favor(query[None, None], key, value)[0, 0]
@@ -206,7 +199,7 @@ def test_keys_of_very_different_lengths(causal, order):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_equal_those_of_the_dense_computation(causal):
-    favor, mask = Favor(4, eps=1e-3).double(), valid(9, 6)
+    favor, mask = with_eps(Favor(4), 1e-3).double(), valid(9, 6)
     ours = [x.requires_grad_() for x in inputs(heads=2, queries=9, keys=9, dim=4, dtype=torch.float64)]
     theirs = [x.detach().clone().requires_grad_() for x in ours]
     seen = everything(2, 9, 9) & mask[:, None]
@@ -221,7 +214,7 @@ def test_gradients_equal_those_of_the_dense_computation(causal):
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_are_those_of_the_function(causal):
     """Without eps the stabiliser cancels, and finite differences agree with gradients that do not go through it."""
-    favor, mask = Favor(4, eps=0.0).double(), valid(7, 4)
+    favor, mask = with_eps(Favor(4), 0.0).double(), valid(7, 4)
     arguments = [x.requires_grad_() for x in inputs(heads=1, queries=7, keys=7, dim=4, dtype=torch.float64)]
     attend = (lambda q, k, v: favor.causal(q, k, v, mask, chunk=3)) if causal else lambda q, k, v: favor(q, k, v, mask)
     assert torch.autograd.gradcheck(attend, arguments)
@@ -305,14 +298,17 @@ def sequence(batch: int = 3, length: int = 90, dim: int = 24, seed: int = 4) -> 
 @pytest.mark.parametrize("rope", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_never_changes_valid_answers(kind, causal, rope):
+def test_padding_changes_no_valid_answer_and_gets_no_gradient(kind, causal, rope):
     model, x, lengths = attention(kind, causal, rope), sequence(), (90, 64, 7)
-    x = x.masked_fill(~valid(*lengths)[..., None], 50.0)
-    padded = model(x, mask=valid(*lengths))
+    mask = valid(*lengths)
+    x = x.masked_fill(~mask[..., None], 50.0).requires_grad_()
+    padded = model(x, mask=mask)
     assert padded.isfinite().all()
     for row, length in enumerate(lengths):
         alone = model(x[row : row + 1, :length])
         torch.testing.assert_close(padded[row : row + 1, :length], alone, atol=1e-5, rtol=1e-5)
+    (padded * mask[..., None]).square().sum().backward()
+    assert x.grad[~mask].abs().max() == 0 and x.grad[mask].abs().min() > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -344,14 +340,6 @@ def test_normed_queries_and_keys(kind):
     with torch.no_grad():
         model.k_norm.weight *= 3.0
     assert not torch.allclose(model(x), answer, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_padding_gets_no_gradient(kind):
-    model, x = attention(kind, causal=True), sequence().requires_grad_()
-    mask = valid(90, 64, 7)
-    (model(x, mask=mask) * mask[..., None]).square().sum().backward()
-    assert x.grad[~mask].abs().max() == 0 and x.grad[mask].abs().min() > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stentor.errors import ConfigError
-from stentor.models.decoding import transducer_beam as beam
+from stentor.models.decoding import transducer
 from stentor.models.decoding.bias import START, biasing
 from stentor.models.decoding.ctc import BIASED, decode, merge
 from stentor.models.decoding.search import search
@@ -216,7 +216,7 @@ def test_transducers_write_the_listed_word_and_a_batch_is_its_items():
 
     def texts(bias, rows=slice(None)):
         states, counts, limits = table[rows], frames[rows], [20] * len(frames[rows])
-        paths = [answers[0] for answers in beam.search(Echo(), states, counts, limits, 4, bias)]
+        paths = [answers[0] for answers in transducer.search(Echo(), states, counts, limits, 4, bias)]
         return [Letters().decode(path.ids) for path in paths]
 
     assert texts(None) == ["a babis", "bab", "a cab is"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny_frame_grid
 import torch
+from tiny_families import save
 from tiny_frame_grid import ITEMS, REALTIME, item, write_kyutai, write_tekken
 
 from stentor.errors import ConfigError
@@ -206,9 +207,7 @@ def test_the_delay_may_be_another(kind, origins, bundle, tmp_path):
     ours = build(origins[kind], delay_seconds=0.96)
     longer = ours.processor.positions(16000) - bundle.processor.positions(16000)
     assert longer == 6
-    state = ours.model.state_dict()
-    ours.family.save(ours, {n: state[n] for n in ours.family.exported_tensor_names(ours)}, tmp_path)
-    again = Family.choices()["audio_llm"].load(tmp_path)
+    again = Family.choices()["audio_llm"].load(save(ours, tmp_path))
     assert again.processor.positions(16000) == ours.processor.positions(16000)
     assert summed(again.model, again.processor.collate(ITEMS)) == pytest.approx(
         summed(ours.model, ours.processor.collate(ITEMS)), rel=1e-5

@@ -1,17 +1,14 @@
 """The model against the formulas of OmniVoice in plain torch; packed, padded and alone; flex and SDPA."""
 
-import numpy as np
 import pytest
 import torch
 from tiny_omnivoice import BOOKS, ENTRIES, LLMS, build, examples, sums
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import create_block_mask
 
 from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
-from stentor.models.packing import flex
-from stentor.models.packing.flex import block_mask, tables
-from stentor.models.packing.items import one_by_one, side_by_side, table
+from stentor.models import packing
+from stentor.models.packing import block_mask, item_table, one_by_one, side_by_side
 from stentor.tasks.speak.task import Speak
 
 torch.set_num_threads(1)
@@ -116,17 +113,6 @@ def test_packed_is_padded_is_one_by_one(llm):
             torch.testing.assert_close(value, together[term], rtol=1e-5, atol=0, msg=f"{term}, packed={packed}")
 
 
-def test_gradients_of_packed_and_padded_are_the_same():
-    gradients = []
-    for packed in (False, True):
-        bundle = build()
-        sum(sums(bundle, examples(), packed).values()).backward()
-        gradients.append({n: p.grad for n, p in bundle.model.named_parameters()})
-    for name, gradient in gradients[0].items():
-        assert gradient.abs().max() > 0, name
-        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-5, msg=name)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("attention", ["sdpa", "flex"])
 def test_a_neighbour_in_the_pack_changes_nothing(attention):
@@ -159,20 +145,6 @@ def test_every_position_of_an_item_sees_all_of_it():
 # flex_attention
 
 
-@pytest.mark.parametrize("lengths", [[128], [100, 28], [384], [300, 5, 200, 7, 128], [1, 127, 128, 256, 255, 1]])
-def test_block_tables_are_those_of_the_evaluated_mask(lengths):
-    ours = block_mask(**tables(lengths, causal=False), causal=False)
-    documents = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths))
-
-    def mask(batch, head, query, key):
-        return documents[query] == documents[key]
-
-    theirs = create_block_mask(mask, None, None, sum(lengths), sum(lengths), device="cpu")
-    assert ours.shape == theirs.shape
-    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "q_indices"):
-        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("llm", ["qwen3", "llama"])
 def test_the_forward_pass_of_flex_is_that_of_sdpa(llm, monkeypatch):
@@ -193,7 +165,7 @@ def test_the_forward_pass_of_flex_is_that_of_sdpa(llm, monkeypatch):
 
 @pytest.mark.parametrize("way", [one_by_one, side_by_side])
 def test_item_by_item_is_sdpa_with_a_mask_of_the_documents(way, monkeypatch):
-    monkeypatch.setattr("stentor.models.packing.items.one_by_one", way)  # which is the CPU's
+    monkeypatch.setattr("stentor.models.packing.one_by_one", way)  # which is the CPU's
     lengths = [7, 1, 30, 12]
     documents = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths)).int()
     torch.manual_seed(0)
@@ -201,8 +173,8 @@ def test_item_by_item_is_sdpa_with_a_mask_of_the_documents(way, monkeypatch):
     mask = (documents[:, None] == documents)[None, None]
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
     module = torch.nn.Module()
-    places = table(documents)
-    ours, _ = flex.attention(module, query, key, value, places, scaling=8**-0.5)
+    places = item_table(documents)
+    ours, _ = packing.attention(module, query, key, value, places, scaling=8**-0.5)
     torch.testing.assert_close(ours, expected)
     weight = torch.randn_like(expected)
     gradients = [torch.autograd.grad((out * weight).sum(), (query, key, value)) for out in (ours, expected)]
@@ -270,36 +242,24 @@ def test_a_decoder_that_looks_back_only_is_refused(attention):
 # Layout
 
 
+SPEAK = ("speak", {"type": "omnivoice", "from": "k2-fsa/OmniVoice"}, {"type": "shards", "path": "tokens"})
+OTHER = ("transcribe", {"type": "seq2seq", "from": "openai/whisper-tiny"}, {"type": "jsonl", "path": "a.jsonl"})
+
+
 @pytest.mark.parametrize(
-    "model, configured, layout",
+    "setting, model, configured, layout",
     [
-        ({"attention": "flex"}, None, "packed"),
-        ({"attention": "sdpa"}, None, "padded"),
-        ({"attention": "flex"}, "padded", "padded"),
-        ({"attention": "sdpa"}, "packed", "packed"),
+        (SPEAK, {"attention": "flex"}, None, "packed"),
+        (SPEAK, {"attention": "sdpa"}, None, "padded"),
+        (SPEAK, {"attention": "flex"}, "padded", "padded"),
+        (SPEAK, {"attention": "sdpa"}, "packed", "packed"),
+        (OTHER, {}, None, "padded"),
     ],
 )
-def test_attention_chooses_the_layout_unless_the_config_does(model, configured, layout):
+def test_attention_chooses_the_layout_unless_the_config_does(setting, model, configured, layout):
     from stentor.config.schema import Config
 
-    config = Config.model_validate(
-        {
-            "task": "speak",
-            "model": {"type": "omnivoice", "from": "k2-fsa/OmniVoice", **model},
-            "data": {"train": [{"type": "shards", "path": "tokens"}], **({"layout": configured} if configured else {})},
-        }
-    )
+    task, section, source = setting
+    data = {"train": [source], "layout": configured}
+    config = Config.model_validate({"task": task, "model": {**section, **model}, "data": data})
     assert config.data.layout == config.plain()["data"]["layout"] == layout
-
-
-def test_other_families_pad():
-    from stentor.config.schema import Config
-
-    config = Config.model_validate(
-        {
-            "task": "transcribe",
-            "model": {"type": "seq2seq", "from": "openai/whisper-tiny"},
-            "data": {"train": [{"type": "jsonl", "path": "a.jsonl"}], "layout": None},
-        }
-    )
-    assert config.data.layout == "padded"

@@ -6,11 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-import tiny_qwen3_asr
-import tiny_seq2seq
-import tiny_speech_llm
-import tiny_transducers
 import torch
+from tiny_families import KINDS
 
 from stentor.data.batch import Example
 from stentor.losses.ctc import CTCLoss
@@ -20,56 +17,32 @@ from stentor.losses.rnnt import RNNTLoss
 from stentor.losses.tdt import TDTLoss
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.wer import align
-from stentor.models.base import Family, TaskRequirements
 from stentor.tasks.hypotheses.texts import item_seed
 from stentor.tasks.transcribe import Transcribe
-from tiny_configs import QUIET_WAVE
 
-LAYERS = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64, "dropout": 0.0}
-FEATURES = {"num_mel_bins": 20, "stack": 4, "subsample": 4, "normalize": "fixed"}
+OWN = {
+    "shared": {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64, "dropout": 0.0},
+    "features": {"num_mel_bins": 20, "stack": 4, "subsample": 4, "normalize": "fixed"},
+}
+KEYS = {
+    "whisper": {"full_window": 0.0},
+    "transformer": OWN,
+    "transformer_encoder": OWN,
+    "transducer": {"ctc": None, "times": False},
+}
+HEARD = ("whisper", "transformer", "transformer_encoder", "speech_llm", "qwen3_asr", "ctc_wav2vec2", "transducer")
+TERMS = {"transformer": ("text",), "transducer": ("rnnt",)}
 
 
 def written(folder, kind, **keys):
-    """A bundle of a section."""
-    section = {
-        "whisper": lambda: {"type": "seq2seq", "config": tiny_seq2seq.CONFIGS["whisper"], "full_window": 0.0},
-        "transformer": lambda: {
-            "type": "transformer",
-            "kind": "encoder_decoder",
-            "features": FEATURES,
-            "shared": LAYERS,
-        },
-        "encoder": lambda: {"type": "transformer", "kind": "encoder", "features": FEATURES, "shared": LAYERS},
-        "speech_llm": lambda: tiny_speech_llm.family(ctc={"units": "characters"}).model_dump(by_alias=True),
-        "qwen3_asr": lambda: {
-            "type": "audio_llm",
-            "config": tiny_qwen3_asr.CONFIG,
-            "tokenizer": str(tiny_qwen3_asr.write_processor(folder)),
-        },
-        "ctc": lambda: {"type": "ctc", "config": QUIET_WAVE, "alphabet": "transcripts"},
-        "transducer": lambda: {
-            "type": "transducer",
-            "encoder": {"config": tiny_speech_llm.ENCODERS["whisper"]},
-            "predictor": {"hidden": 16},
-        },
-        "tdt": lambda: {"type": "transducer", "from": str(tiny_transducers.write("parakeet_tdt", folder))},
-    }[kind]()
-    torch.manual_seed(0)
-    terms = {
-        "encoder": ("ctc",),
-        "ctc": ("ctc",),
-        "transducer": ("rnnt",),
-        "tdt": ("tdt",),
-        "speech_llm": ("text", "ctc"),
-    }
-    bundle = Family.model_validate({**section, **keys}).build(
-        TaskRequirements("transcribe", terms.get(kind, ("text",)), lambda: iter(["ab", "b a"]))
-    )
+    """A bundle of a kind."""
+    entry = KINDS[kind]
+    entry = dataclasses.replace(entry, terms=TERMS.get(kind, entry.terms))
+    bundle = entry.build(folder, texts=("ab", "b a"), **{**KEYS.get(kind, {}), **keys})
     torch.manual_seed(1)
     for parameter in bundle.model.parameters():  # so that not all texts are nearly equally likely
         if parameter.requires_grad:
             parameter.data.add_(0.05 * torch.randn_like(parameter))
-    bundle.model.eval()
     return bundle
 
 
@@ -97,7 +70,7 @@ def searched(bundle, loss, examples, most=None):
 def texts(bundle, batch):
     """(clip, tokens without the end token) of the hypotheses, and whether they came to their end."""
     hypotheses = batch.inputs["hypotheses"]
-    end = bundle.processor.eos_id if getattr(bundle.model, "writes_end", True) else None
+    end = bundle.processor.eos_id if bundle.capabilities.ends_text else None
     for clip, row in zip(hypotheses["clips"].tolist(), hypotheses["targets"].tolist()):
         ids = [i for i in row if i >= 0]
         ended = end is not None and ids[-1:] == [end]
@@ -146,9 +119,7 @@ def same_gradients(bundle, value, expected):
             assert not any(g is not None and g.any() for g in (gradient, ours[name])), name
 
 
-@pytest.mark.parametrize(
-    "kind", ["whisper", "transformer", "encoder", "speech_llm", "qwen3_asr", "ctc", "transducer", "tdt"]
-)
+@pytest.mark.parametrize("kind", [*HEARD, "parakeet_tdt"])
 def test_loss_and_gradient_are_those_of_the_texts_scored_one_by_one(kind, tmp_path, monkeypatch):
     bundle = written(tmp_path, kind)
     examples = clips()
@@ -172,7 +143,7 @@ def test_loss_and_gradient_are_those_of_the_texts_scored_one_by_one(kind, tmp_pa
 
 def test_copies_of_a_record_are_items_of_their_own(tmp_path):
     """Of two, as `repeat` makes them, one is too short for its text when it is played faster."""
-    bundle = written(tmp_path, "ctc")
+    bundle = written(tmp_path, "ctc_wav2vec2")
     short, long = (dataclasses.replace(clip, id="same", text="abababab") for clip in clips([0.06, 1.0]))
     seed = item_seed(long)
     batch = searched(bundle, MWER(hypotheses=3), [short, long])
@@ -215,7 +186,7 @@ def test_gradient_is_that_of_the_expected_errors_over_all_texts(kind, tmp_path, 
 
 
 def test_gradient_of_ctc_is_that_of_the_expected_errors_over_all_paths(tmp_path):
-    bundle = written(tmp_path, "encoder")
+    bundle = written(tmp_path, "transformer_encoder")
     example = clips([0.2])[0]
     loss = MWER(hypotheses=200, units="characters")
     batch = searched(bundle, loss, [example])

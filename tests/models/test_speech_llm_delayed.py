@@ -8,6 +8,7 @@ import tiny_speech_llm as tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_families import save
 
 from stentor.audio.synth import say
 from stentor.data.batch import Example
@@ -120,9 +121,7 @@ def test_events_do_not_depend_on_the_pieces(bundle, data):
 
 
 def test_it_goes_through_an_export(bundle, tmp_path):
-    state = bundle.model.state_dict()
-    bundle.family.save(bundle, {n: state[n] for n in bundle.family.exported_tensor_names(bundle)}, tmp_path)
-    again = Family.choices()["speech_llm"].load(tmp_path)
+    again = Family.choices()["speech_llm"].load(save(bundle, tmp_path))
     assert again.processor.delays == (2, 10) and again.model.window == 20
     assert summed(again.model, again.processor.collate(ITEMS)) == summed(bundle.model, bundle.processor.collate(ITEMS))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_families import shake
+from tiny_families import save, shake, trainable
 from tiny_speech_llm import ENCODERS, LLMS, TEXTS, build, examples, sums
 
 from stentor.errors import ConfigError
@@ -26,11 +26,6 @@ def logits(bundle):
     return torch.nn.functional.linear(head["hidden"], head["weight"], head["bias"]).detach()
 
 
-def save(bundle, folder):
-    bundle.family.save(bundle, bundle.model.state_dict(), folder)
-    return folder
-
-
 @pytest.fixture
 def bases(tmp_path):
     """Folders of a pretrained Whisper and Qwen2 with a tokenizer, as a user has them."""
@@ -39,25 +34,13 @@ def bases(tmp_path):
 
     torch.manual_seed(1)
     tokenizer = characters(["abcdefghijklmnopqrstuvwxyz \n.:ABCDEFGHIJKLMNOPQRSTUVWXYZ"])
-    qwen = dict(LLMS["qwen2"])
-    config = AutoConfig.for_model(
-        qwen.pop("model_type"), **qwen, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, pad_token_id=0
-    )
+    ids = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    config = AutoConfig.for_model(**LLMS["qwen2"], **ids)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "llm")
     tokenizer.save_pretrained(tmp_path / "llm")
-    whisper = dict(ENCODERS["whisper"])
-    config = AutoConfig.for_model(
-        whisper.pop("model_type"),
-        **whisper,
-        decoder_layers=1,
-        decoder_attention_heads=2,
-        decoder_ffn_dim=8,
-        vocab_size=60,
-        pad_token_id=0,
-        bos_token_id=0,
-        eos_token_id=0,
-        decoder_start_token_id=0,
-    )
+    ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0)
+    sizes = {"decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 8, "vocab_size": 60}
+    config = AutoConfig.for_model(**ENCODERS["whisper"], **sizes, **ids)
     WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "whisper")
     return {
         "encoder": {"from": str(tmp_path / "whisper")},
@@ -82,26 +65,15 @@ def test_a_model_from_configs_is_saved_whole(encoder, tmp_path):
     assert not any(p.requires_grad for p in again.model.parameters()) and not again.model.training
     facts = json.loads((tmp_path / "config.json").read_text())
     assert facts["model_type"] == "speech_llm" and facts["ctc_alphabet"] == "".join(sorted(set("".join(TEXTS))))
-    trainable = SpeechLLM.load(tmp_path, trainable=True)
-    assert {n for n, p in trainable.model.named_parameters() if p.requires_grad} == {
-        n for n, p in bundle.model.named_parameters() if p.requires_grad
-    }
 
 
-def test_frozen_base_weights_are_not_written(bases, tmp_path):
-    bundle = shake(build(**bases, freeze=["encoder.*", "llm.*"]))
-    save(bundle, tmp_path / "export")
-    names = set(load_file(tmp_path / "export" / "model.safetensors"))
-    assert {n.partition(".")[0] for n in names} == {"projector"}
-    torch.testing.assert_close(logits(SpeechLLM.load(tmp_path / "export")), logits(bundle), rtol=0, atol=0)
-
-
-def test_a_partly_frozen_base_is_written_in_part(bases, tmp_path):
-    bundle = shake(build(**bases, freeze=["encoder.layers.0.*", "llm.*"]))
-    save(bundle, tmp_path / "export")
-    names = set(load_file(tmp_path / "export" / "model.safetensors"))
-    assert any(n.startswith("encoder.layers.1.") for n in names)
-    assert not any(n.startswith(("encoder.layers.0.", "llm.")) for n in names)
+@pytest.mark.parametrize("frozen", ["encoder.*", "encoder.layers.0.*"])
+def test_only_what_was_trained_of_a_base_is_written(bases, frozen, tmp_path):
+    bundle = shake(build(**bases, freeze=[frozen, "llm.*"]))
+    names = load_file(save(bundle, tmp_path / "export") / "model.safetensors").keys()
+    assert not any(n.startswith(("llm.", frozen.rstrip("*"))) for n in names)
+    parts = {"projector"} if frozen == "encoder.*" else {"projector", "encoder"}
+    assert {n.partition(".")[0] for n in names} == parts
     torch.testing.assert_close(logits(SpeechLLM.load(tmp_path / "export")), logits(bundle), rtol=0, atol=0)
 
 
@@ -135,48 +107,34 @@ def test_a_missing_base_is_named(bases, tmp_path):
         SpeechLLM.load(tmp_path / "export")
 
 
-def test_adapters_round_trip(bases, tmp_path):
-    bundle = shake(build(**bases, lora=LORA, freeze=["encoder.*"]))
-    save(bundle, tmp_path / "export")
-    names = set(load_file(tmp_path / "export" / "model.safetensors"))
-    assert {n.partition(".")[0] for n in names} == {"projector"}
-    folded = SpeechLLM.load(tmp_path / "export")
-    assert not any("lora_" in n for n in folded.model.state_dict())
-    torch.testing.assert_close(logits(folded), logits(bundle), rtol=1e-4, atol=1e-5)
-    apart = SpeechLLM.load(tmp_path / "export", trainable=True)
-    apart.model.eval()
-    torch.testing.assert_close(logits(apart), logits(bundle), rtol=0, atol=0)
-    assert {n for n, p in apart.model.named_parameters() if p.requires_grad} == {
-        n for n, p in bundle.model.named_parameters() if p.requires_grad
-    }
-    plain = build(**bases)
-    assert not torch.allclose(logits(plain), logits(bundle), atol=1e-3)  # the adapters do something
-
-
-def test_peft_reads_the_adapters(bases, tmp_path):
+def test_adapters_come_back_apart_folded_through_peft_and_merged(bases, tmp_path):
     from peft import PeftModel
 
-    bundle = shake(build(**bases, lora=LORA, freeze=["encoder.*", "projector.*"]))
-    save(bundle, tmp_path / "export")
+    bundle = shake(build(**bases, lora=LORA, freeze=["encoder.*"]))
+    folder = save(bundle, tmp_path / "export")
+    names = set(load_file(folder / "model.safetensors"))
+    assert {n.partition(".")[0] for n in names} == {"projector"}
+    folded, apart = SpeechLLM.load(folder), SpeechLLM.load(folder, trainable=True)
+    assert not any("lora_" in n for n in folded.model.state_dict())
+    torch.testing.assert_close(logits(folded), logits(bundle), rtol=1e-4, atol=1e-5)
+    apart.model.eval()
+    torch.testing.assert_close(logits(apart), logits(bundle), rtol=0, atol=0)
+    assert trainable(apart) == trainable(bundle)
     plain = build(**bases)
     plain.model.projector.load_state_dict(bundle.model.projector.state_dict())
-    loaded = PeftModel.from_pretrained(plain.model, tmp_path / "export").eval()
+    assert not torch.allclose(logits(plain), logits(bundle), atol=1e-3)  # the adapters do something
+    loaded = PeftModel.from_pretrained(plain.model, folder).eval()
     assert loaded.peft_config["default"].r == 2
     inputs = plain.processor.collate(examples()).inputs
-    torch.testing.assert_close(
-        loaded(**inputs)["text"]["hidden"], bundle.model(**inputs)["text"]["hidden"], rtol=1e-5, atol=1e-6
-    )
-
-
-def test_merged_export_is_self_contained(bases, tmp_path):
-    bundle = shake(build(**bases, lora=LORA, freeze=["encoder.*"]))
+    states = [model(**inputs)["text"]["hidden"] for model in (loaded, bundle.model)]
+    torch.testing.assert_close(*states, rtol=1e-5, atol=1e-6)
     save_merged(bundle, tmp_path / "whole")
     assert not (tmp_path / "whole" / "adapter_config.json").exists()
-    for folder in ("llm", "whisper"):
-        (tmp_path / folder).rename(tmp_path / f"{folder}-gone")
-    again = SpeechLLM.load(tmp_path / "whole")
-    torch.testing.assert_close(logits(again), logits(bundle), rtol=1e-4, atol=1e-5)
-    assert merged_state(bundle).keys() == merged_state(again).keys()
+    for base in ("llm", "whisper"):
+        (tmp_path / base).rename(tmp_path / f"{base}-gone")
+    merged = SpeechLLM.load(tmp_path / "whole")
+    torch.testing.assert_close(logits(merged), logits(bundle), rtol=1e-4, atol=1e-5)
+    assert merged_state(bundle).keys() == merged_state(merged).keys()
 
 
 def test_the_next_stage_starts_from_the_export(bases, tmp_path):

@@ -7,18 +7,19 @@ from tiny_speech_llm import LLMS, build, examples, sums
 from torch.nn.attention.flex_attention import create_block_mask
 
 from stentor.errors import ConfigError
-from stentor.models.packing.flex import block_mask, tables
+from stentor.models.packing import block_mask, tables
 
 torch.set_num_threads(1)
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("lengths", [[128], [100, 28], [384], [300, 5, 200, 7, 128], [1, 127, 128, 256, 255, 1]])
-def test_tables_are_those_of_the_evaluated_mask(lengths):
-    ours = block_mask(**tables(lengths))
+def test_tables_are_those_of_the_evaluated_mask(lengths, causal):
+    ours = block_mask(**tables(lengths, causal), causal=causal)
     documents = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths))
 
     def mask(batch, head, query, key):
-        return (query >= key) & (documents[query] == documents[key])
+        return ((query >= key) | (not causal)) & (documents[query] == documents[key])
 
     theirs = create_block_mask(mask, None, None, sum(lengths), sum(lengths), device="cpu")
     assert ours.shape == theirs.shape

@@ -1,7 +1,5 @@
 """Labels, lengths, prompts and tokenizers."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,6 @@ from tiny_speech_llm import ENCODERS, build, examples
 from stentor.data.batch import Example
 from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError, DataError
-from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.text.tokenizers import CTCAlphabet, bpe, characters, ctc_frames, padding_id
 
 torch.set_num_threads(1)
@@ -79,17 +76,6 @@ def test_ctc_leaves_out_what_cannot_be_aligned():
     assert batch.inputs["ctc_rows"].tolist() == [0]
     assert batch.counts["ctc"] == len("one two three") == len(batch.inputs["ctc_targets"])
     assert ctc_frames([1, 1, 2]) == 4
-
-
-def test_the_processor_travels_to_workers_and_to_disk(tmp_path):
-    processor = build(ctc={}).processor
-    first = processor.collate(examples())
-    processor.save(tmp_path)
-    for copy in (pickle.loads(pickle.dumps(processor)), SpeechLLMProcessor.load(tmp_path)):
-        again = copy.collate(examples())
-        assert again.inputs.keys() == first.inputs.keys()
-        assert all(torch.equal(again.inputs[k], first.inputs[k]) for k in first.inputs)
-        assert copy.decode(first.inputs["targets"][:14].tolist()) == "one two three"
 
 
 def test_prompt_has_instruction_language_and_context():

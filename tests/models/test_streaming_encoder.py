@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import tiny_speech_llm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +18,7 @@ from stentor.models.base import Family, TaskRequirements
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.features import Features, fixed_whisper_mel
 from stentor.models.encoders.streaming.chunks import Streaming, chunk_mask
-from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
-from stentor.models.encoders.streaming.feature_stream import FeatureStream
+from stentor.models.encoders.streaming.encoder_stream import AudioStream, FeatureStream, encode_chunks
 from stentor.models.transformer.build import assemble, finish, processor_for
 from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.processor import TransformerProcessor
@@ -26,26 +26,14 @@ from stentor.models.transformer.processor import TransformerProcessor
 LAYERS = {"d_model": 32, "layers": 3, "conv_kernel": 5, "macaron": True, "qk_norm": True}
 FEATURES = {"normalize": "fixed", "stack": 4, "subsample": 4, "num_mel_bins": 40}
 PARAKEET = {
-    "model_type": "parakeet_encoder",
+    **tiny_speech_llm.ENCODERS["parakeet"],
     "num_mel_bins": 40,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "subsampling_factor": 4,
     "subsampling_conv_channels": 4,
     "conv_kernel_size": 5,
     "layerdrop": 0.0,
 }
-WHISPER = {
-    "model_type": "whisper",
-    "num_mel_bins": 40,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "max_source_positions": 50,
-}
+WHISPER = {**tiny_speech_llm.ENCODERS["whisper"], "num_mel_bins": 40, "max_source_positions": 50}
 ENCODERS = ("transformer", "transducer", "ctc", "whisper")
 
 
@@ -64,11 +52,7 @@ def build(kind="transformer", **streaming):
         section = {"type": "transducer", "encoder": encoder, "predictor": {"hidden": 16}}
         bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("rnnt",), lambda: ["abc "]))
     elif kind == "speech_llm":
-        qwen = {"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-        llm = {**qwen, "num_attention_heads": 2, "num_key_value_heads": 2}
-        section = {"type": kind, "encoder": {"config": PARAKEET, "streaming": streaming}, "llm": {"config": llm}}
-        section |= {"tokenizer": {"type": "characters"}, "prompt": {"instruction": None}}
-        bundle = Family.model_validate(section).build(TaskRequirements("transcribe", ("text",), lambda: ["abc "]))
+        bundle = tiny_speech_llm.build({"config": PARAKEET, "streaming": streaming})
     else:
         config = {"model_type": "parakeet_ctc", "encoder_config": PARAKEET}
         family = Family.model_validate({"type": kind, "config": config, "streaming": streaming})
@@ -197,7 +181,7 @@ def test_recordings_together_are_as_alone(kind):
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS[:2], "whisper"])
-def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute(kind):
+def test_a_recording_holds_no_more_however_long_it_is(kind):
     bundle = build(kind)
     recording = AudioStream(chunks(bundle, 4, 8))
 
@@ -207,12 +191,12 @@ def test_a_recording_holds_no_more_after_an_hour_than_after_a_minute(kind):
         )
 
     sizes = []
-    for second in range(60):
+    for second in range(24):
         recording.add(noise(16_000, second))
         while recording.ready:
             encode_chunks([recording])
         sizes.append(held())
-    assert max(sizes[30:]) == max(sizes[:30])
+    assert max(sizes[12:]) == max(sizes[:12])
 
 
 def test_whispers_encoder_hears_as_pretrained_but_one_step_later():
@@ -256,40 +240,30 @@ def test_what_is_drawn():
     assert all(64 <= reach <= 256 for _, reach, _ in drawn - {(0, 0, 0)})
 
 
+TRANSFORMER = {"type": "transformer", "streaming": {}, "features": FEATURES, "encoder": LAYERS}
+
+
 @pytest.mark.parametrize(
-    ("changes", "place"),
+    ("section", "changes", "place"),
     [
-        ({"kind": "encoder_decoder"}, "kind"),
-        ({"features": {**FEATURES, "normalize": "global"}}, "features.normalize"),
-        ({"features": {**FEATURES, "dither": 1e-3}}, "features.dither"),
-        ({"encoder": {**LAYERS, "attention": "linear"}}, "encoder.attention"),
-        ({"encoder": {**LAYERS, "positions": "learned"}}, "encoder.positions"),
+        (TRANSFORMER, {"kind": "encoder_decoder"}, "kind"),
+        (TRANSFORMER, {"features": {**FEATURES, "normalize": "global"}}, "features.normalize"),
+        (TRANSFORMER, {"features": {**FEATURES, "dither": 1e-3}}, "features.dither"),
+        (TRANSFORMER, {"encoder": {**LAYERS, "attention": "linear"}}, "encoder.attention"),
+        (TRANSFORMER, {"encoder": {**LAYERS, "positions": "learned"}}, "encoder.positions"),
+        ("transducer", {"config": PARAKEET, "log_mel": "whisper"}, "log_mel"),
+        ("transducer", {"config": {"model_type": "whisper"}, "window": "30s"}, "window"),
+        ("transducer", {"config": {"model_type": "wavlm"}}, "streaming"),
+        ("ctc", {"config": {"model_type": "parakeet_ctc"}, "streaming": {"lookahead": 1}}, "streaming.lookahead"),
     ],
 )
-def test_what_cannot_stream(changes, place):
-    section = {"type": "transformer", "streaming": {}, "features": FEATURES, "encoder": LAYERS, **changes}
+def test_what_cannot_stream(section, changes, place):
+    if section == "transducer":
+        section, changes = {"type": section}, {"encoder": {"streaming": {}, **changes}}
     with pytest.raises(ValidationError) as error:
-        Family.model_validate(section)
+        Family.model_validate({**(section if isinstance(section, dict) else {"type": section}), **changes})
     conflict = error.value.errors()[0]["ctx"]["error"]
-    assert conflict.key == place and "while they come" in str(conflict)
-
-
-@pytest.mark.parametrize(
-    ("section", "place"),
-    [
-        ({"encoder": {"config": PARAKEET, "streaming": {}, "log_mel": "whisper"}}, "log_mel"),
-        ({"encoder": {"config": {"model_type": "whisper"}, "streaming": {}, "window": "30s"}}, "window"),
-        ({"encoder": {"config": {"model_type": "wavlm"}, "streaming": {}}}, "streaming"),
-        (
-            {"type": "ctc", "config": {"model_type": "parakeet_ctc"}, "streaming": {"lookahead": 1}},
-            "streaming.lookahead",
-        ),
-    ],
-)
-def test_encoders_that_cannot_stream(section, place):
-    with pytest.raises(ValidationError) as error:
-        Family.model_validate({"type": "transducer", **section})
-    assert error.value.errors()[0]["ctx"]["error"].key == place
+    assert conflict.key == place and (section is not TRANSFORMER or "while they come" in str(conflict))
 
 
 WIDE = {"model_type": "parakeet_ctc", "encoder_config": {**PARAKEET, "subsampling_conv_kernel_size": 5}}

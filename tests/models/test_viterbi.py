@@ -140,17 +140,6 @@ def test_just_enough_frames_and_one_too_few():
     assert frames_needed([WILDCARD, WILDCARD]) == 2
 
 
-def test_items_do_not_disturb_each_other():
-    rng = np.random.default_rng(2)
-    rows = [rng.integers(1, 5, size=n).tolist() for n in (3, 9, 1, 6)]
-    emissions = [random_item(rng, n, 5) for n in (30, 20, 7, 40)]
-    together = viterbi(emissions, rows)
-    for e, row, path in zip(emissions, rows, together):
-        (alone,) = viterbi([e], [row])
-        assert path.states.tolist() == alone.states.tolist()
-        assert path.score == pytest.approx(alone.score, abs=1e-4)
-
-
 def test_no_items_and_no_labels():
     assert viterbi([], []) == []
     assert viterbi([torch.zeros(5, 3)], [[]]) == [None]

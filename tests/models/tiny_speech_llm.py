@@ -134,14 +134,15 @@ def own_loss(bundle, items):
     return mean * sequence.counts["text"]
 
 
-def spoken_for(encoder, llm, kind="attention", ctc=None):
-    """A bundle whose language model and aligner are shaken, so that they say something."""
+def spoken_for(encoder="whisper", llm="qwen2", kind="attention", shaken=("aligner", "llm"), rate=100, **sections):
+    """A bundle with an aligner whose parts are shaken, so that they say something."""
     torch.manual_seed(0)
-    section = family(encoder, llm, aligner={"kind": kind, "width": 16, "heads": 2}, ctc=ctc, token_rate=4.0)
-    terms = ("text", "alignment", *(["ctc"] if ctc else []))
+    aligner = {"kind": kind, "width": 16, "heads": 2, "rate": rate}
+    section = family(encoder, llm, aligner=aligner, **{"token_rate": 4.0, **sections})
+    terms = ("text", "alignment", *(["ctc"] if section.ctc else []))
     bundle = section.build(TaskRequirements("words", terms, lambda: iter(TEXTS)))
-    for part in (bundle.model.aligner, bundle.model.llm):
-        for parameter in part.parameters():
+    for part in shaken:
+        for parameter in bundle.model.get_submodule(part).parameters():
             parameter.data.add_(0.2 * torch.randn_like(parameter))
-    bundle.model.requires_grad_(False).eval()
+    bundle.model.eval()
     return bundle

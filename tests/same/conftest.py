@@ -13,6 +13,7 @@ import tiny_transducers
 import tiny_turns
 from tiny_audio_llms import TINY
 
+from run_files import write_run_file
 from tiny_configs import QUIET_WAVE, WHISPER
 
 MOSS = "moss_transcribe_diarize"
@@ -97,36 +98,19 @@ def real_family(tmp_path_factory, corpus):
             section |= {"config": config, "tokenizer": str(write_tokenizer(folder / family))}
         # A third of the languages is known: on some processes all of a batch, on others none. Or all, where needed.
         train, dev = MANIFESTS.get(family, ("train-3", "dev-0"))
-        config = {
-            "name": name,
-            "output": str(folder / "runs"),
-            "task": {"type": "who_said_what" if family == MOSS else "transcribe", "normalizer": "none"},
-            "model": section,
-            "data": {
-                "train": [{"type": "jsonl", "path": str(folder / f"{train}.jsonl")}],
-                "eval": {"dev": {"type": "jsonl", "path": str(folder / f"{dev}.jsonl"), "limit": 2}},
-                "batch_tokens": 100_000,
-                "max_items": 4,
-                "buckets": 1,
-                "workers": 0,
-            },
-            "losses": LOSSES.get(family, {"text": "cross_entropy"}),
-            "optim": {"type": "adamw", "lr": 1e-3, "eps": 1e-4},
-            "schedule": {"type": "constant", "warmup_steps": 0},
-            "train": {
-                "steps": 3,
-                "log_every": 1,
-                "eval_every": 100,
-                "save_every": 100,
-                "dry_run": False,
-                "use": "last",
-                "accumulate": 2,
-                "device": "cpu",
-            },
-        }
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(config))
-        return path
+        return write_run_file(
+            folder,
+            name,
+            folder / f"{train}.jsonl",
+            folder / f"{dev}.jsonl",
+            2,
+            task={"type": "who_said_what" if family == MOSS else "transcribe", "normalizer": "none"},
+            model=section,
+            losses=LOSSES.get(family, {"text": "cross_entropy"}),
+            data={"buckets": 1},
+            optim={"eps": 1e-4},
+            train={"steps": 3, "dry_run": False, "accumulate": 2},
+        )
 
     write.runs = folder / "runs"
     return write
@@ -167,3 +151,17 @@ def same_run():
         assert answers(one) == answers(other)
 
     return compare
+
+
+@pytest.fixture
+def trace(rows):
+    """Everything in the metrics of a run that is not a measured time or memory: these columns of the training rows, and
+    the evaluation rows, which have the key `scored`."""
+
+    def read(folder: Path, kept: tuple[str, ...], scored: str) -> list[dict]:
+        evaluations = [
+            {k: v for k, v in row.items() if k == "step" or k.startswith("eval/")} for row in rows(folder, scored)
+        ]
+        return [{k: row[k] for k in kept} for row in rows(folder)] + evaluations
+
+    return read

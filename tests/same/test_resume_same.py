@@ -13,17 +13,10 @@ from safetensors.torch import load_file
 from run_events import wait_for
 
 KEPT = ("step", "epoch", "train/loss", "train/text", "train/ctc", "grad_norm", "lr", "padding")
+WER = "eval/dev/wer"
 # Dropout, speed perturbation and SpecAugment all draw random numbers that must come again after the resume.
 NOISY = ["data.augment.speed=[0.9, 1.0, 1.1]", "data.augment.spec_augment={time_masks: 1, freq_masks: 1}"]
 LONG = ["train.steps=14", "train.save_every=3", "train.eval_every=7", "train.ema=0.9", "data.workers=1"]
-
-
-def trace(folder: Path, rows) -> list[dict]:
-    """Everything in the metrics that is not a measured time or memory."""
-    evaluations = [
-        {k: v for k, v in row.items() if k == "step" or k.startswith("eval/")} for row in rows(folder, "eval/dev/wer")
-    ]
-    return [{k: row[k] for k in KEPT} for row in rows(folder)] + evaluations
 
 
 def wait_for_step(folder: Path, step: int, process) -> None:
@@ -36,7 +29,7 @@ def wait_for_step(folder: Path, step: int, process) -> None:
     raise AssertionError(f"step {step} never came: {process.communicate()}")
 
 
-def test_killed_and_resumed_is_bit_identical(tiny, cli, start, rows, tmp_path):
+def test_killed_and_resumed_is_bit_identical(tiny, cli, start, trace, tmp_path):
     config = tiny(dropout=0.1)
     cli("train", config, *LONG, *NOISY, "name=straight")
     process = start("train", config, *LONG, *NOISY, "name=killed")
@@ -49,21 +42,21 @@ def test_killed_and_resumed_is_bit_identical(tiny, cli, start, rows, tmp_path):
     cli("train", config, *LONG, *NOISY, "name=killed")
     assert "Going on from step" in (folder / "log.txt").read_text()
     straight = tmp_path / "runs" / "straight"
-    assert trace(folder, rows) == trace(straight, rows)
+    assert trace(folder, KEPT, WER) == trace(straight, KEPT, WER)
     one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, folder))
     assert all(one[name].equal(two[name]) for name in one) and set(one) == set(two)
     results = [json.loads((f / "results.json").read_text()) for f in (straight, folder)]
     assert results[0]["eval"] == results[1]["eval"]
 
 
-def test_two_ranks_then_one(tiny, together, rows, tmp_path):
+def test_two_ranks_then_one(tiny, together, trace, tmp_path):
     """The same batches in the same steps; dropout too is a function of the batch, not of the rank."""
     config = tiny(dropout=0.1)
     settings = [config, *NOISY, "train.eval_every=4", "train.save_every=4", "schedule.type=constant"]
     straight = ["train", *settings, "train.steps=8", "train.accumulate=2", "name=constant"]
     together([["train", *settings, "train.steps=4", "name=moved"]], 2)
     together([["train", *settings, "train.steps=8", "name=moved"], straight], 1)
-    moved, straight = (trace(tmp_path / "runs" / n, rows) for n in ("moved", "constant"))
+    moved, straight = (trace(tmp_path / "runs" / n, KEPT, WER) for n in ("moved", "constant"))
     assert len(moved) == len(straight) == 10
     for a, b in zip(moved, straight):
         assert a == pytest.approx(b, rel=1e-6, abs=1e-6)

@@ -7,6 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from run_files import write_run_file
+
 LLM = {
     "model_type": "qwen3",
     "hidden_size": 32,
@@ -20,6 +22,7 @@ LLM = {
 }
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.0}
 KEPT = ("step", "epoch", "train/loss", *(f"train/codes_{c}" for c in range(3)), "grad_norm", "lr", "padding")
+LOSS = "eval/dev/loss"
 
 
 @pytest.fixture(scope="module")
@@ -29,62 +32,34 @@ def speaking(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("speaking")
 
     def write(name: str, data: dict | None = None, train: dict | None = None, **model) -> Path:
-        config = {
-            "name": name,
-            "output": str(folder / "runs"),
-            "task": {"type": "speak", "samples": 1, "generation": {"steps": 2}},
-            "model": {
+        return write_run_file(
+            folder,
+            name,
+            corpus / "train.jsonl",
+            corpus / "dev.jsonl",
+            task={"type": "speak", "samples": 1, "generation": {"steps": 2}},
+            model={
                 "type": "omnivoice",
                 "codec": {"type": "mel_rvq", "codebooks": 3, "entries": 24, "rounds": 3},
                 **({} if "from" in model else {"llm": {"config": LLM}, "text": {"type": "characters"}}),
                 **model,
             },
-            "data": {
-                "train": [{"type": "jsonl", "path": str(corpus / "train.jsonl")}],
-                "eval": {"dev": {"type": "jsonl", "path": str(corpus / "dev.jsonl")}},
-                "batch_tokens": 100_000,
-                "max_items": 4,
-                "buckets": 1,
-                "workers": 0,
-                **(data or {}),
-            },
-            "optim": {"type": "adamw", "lr": 1e-3, "eps": 1e-4},
-            "schedule": {"type": "constant", "warmup_steps": 0},
-            "train": {
-                "steps": 3,
-                "log_every": 1,
-                "eval_every": 100,
-                "save_every": 100,
-                "dry_run": False,
-                "use": "last",
-                "accumulate": 4,
-                "device": "cpu",
-                **(train or {}),
-            },
-        }
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(config))
-        return path
+            data={"buckets": 1, **(data or {})},
+            optim={"eps": 1e-4},
+            train={"steps": 3, "dry_run": False, "accumulate": 4, **(train or {})},
+        )
 
     write.runs = folder / "runs"
     return write
-
-
-def trace(folder: Path, rows) -> list[dict]:
-    """Everything in the metrics that is not a measured time or memory."""
-    evaluations = [
-        {k: v for k, v in row.items() if k == "step" or k.startswith("eval/")} for row in rows(folder, "eval/dev/loss")
-    ]
-    return [{k: row[k] for k in KEPT} for row in rows(folder)] + evaluations
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {n: t for f in (folder / "export").glob("*.safetensors") for n, t in load_file(f).items()}
 
 
-def same(one: Path, other: Path, rows, atol: float = 1e-6) -> None:
+def same(one: Path, other: Path, trace, atol: float = 1e-6) -> None:
     """Losses, norms, weights and scores are the same; and something was learnt."""
-    traces = [[{k: v for k, v in row.items() if k != "padding"} for row in trace(f, rows)] for f in (one, other)]
+    traces = [[{k: v for k, v in row.items() if k != "padding"} for row in trace(f, KEPT, LOSS)] for f in (one, other)]
     assert len(traces[0]) == len(traces[1]) > 3
     for a, b in zip(*traces):
         assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
@@ -97,17 +72,17 @@ def same(one: Path, other: Path, rows, atol: float = 1e-6) -> None:
     assert min(adapters) > 1e-4 if adapters else losses[-1] < losses[0] - 1e-3
 
 
-def test_packed_is_padded(speaking, here, rows):
+def test_packed_is_padded(speaking, here, trace):
     runs = speaking.runs
     here("train", speaking("padded"))
     here("train", speaking("packed", attention="flex"))
     layouts = [json.loads((runs / n / "export" / "training_config.json").read_text()) for n in ("padded", "packed")]
     assert [config["data"]["layout"] for config in layouts] == ["padded", "packed"]
-    same(runs / "padded", runs / "packed", rows)
+    same(runs / "padded", runs / "packed", trace)
 
 
 @pytest.mark.long
-def test_resumed_is_straight(speaking, here, rows):
+def test_resumed_is_straight(speaking, here, trace):
     """Stopped in the middle of an epoch and gone on with: masks, conditions and the fitted codec come again."""
     settings = {"train": {"accumulate": 3, "save_every": 1, "eval_every": 2}}
     here("train", speaking("straight", **settings), "train.steps=5")
@@ -115,7 +90,7 @@ def test_resumed_is_straight(speaking, here, rows):
     here("train", speaking("resumed", **settings), "train.steps=5")
     straight, resumed = speaking.runs / "straight", speaking.runs / "resumed"
     assert "Going on from step 2" in (resumed / "log.txt").read_text()
-    assert trace(resumed, rows)[:5] == trace(straight, rows)[:5]
+    assert trace(resumed, KEPT, LOSS)[:5] == trace(straight, KEPT, LOSS)[:5]
     one, two = weights(straight), weights(resumed)
     assert all(one[name].equal(two[name]) for name in one) and one.keys() == two.keys()
     results = [json.loads((f / "results.json").read_text())["eval"] for f in (straight, resumed)]
@@ -140,18 +115,18 @@ def test_the_evaluation_is_the_same_each_time(speaking, here):
 
 
 @pytest.mark.slow
-def test_two_ranks_then_one(speaking, together, rows):
+def test_two_ranks_then_one(speaking, together, trace):
     runs = speaking.runs
     settings = {"train": {"accumulate": 2, "save_every": 2, "eval_every": 2}}
     together([["train", speaking("moved", **settings), "train.steps=2"]], processes=2)
     one = {"train": {**settings["train"], "accumulate": 4}}
     goes_on = ["train", speaking("moved", **settings), "train.steps=4"]
     together([goes_on, ["train", speaking("alone", **one), "train.steps=4"]], processes=1)
-    same(runs / "alone", runs / "moved", rows)
+    same(runs / "alone", runs / "moved", trace)
 
 
 @pytest.mark.slow
-def test_one_process_and_two(speaking, together, rows):
+def test_one_process_and_two(speaking, together, trace):
     """Copies (DDP) and shards (FSDP2), with all weights and with adapters, packed and padded."""
     runs = speaking.runs
     kinds = {"full": {}, "lora": {"lora": LORA, "gradient_checkpointing": True}, "packed": {"attention": "flex"}}
@@ -168,4 +143,4 @@ def test_one_process_and_two(speaking, together, rows):
     together([["train", speaking(f"{kind}-one", **keys)] for kind, keys in kinds.items()], processes=1)
     for kind in kinds:
         for way in ways:
-            same(runs / f"{kind}-one", runs / f"{kind}-{way}", rows)
+            same(runs / f"{kind}-one", runs / f"{kind}-{way}", trace)

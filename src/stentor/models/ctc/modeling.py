@@ -9,9 +9,9 @@ from stentor.models.contracts import Capabilities, GenerationOutput, Recognizer
 from stentor.models.decoding.bias import Bias
 from stentor.models.decoding.ctc import decode
 from stentor.models.decoding.rescoring import ctc_log_probs
+from stentor.models.encoders.cache import HearsChunks
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import Geometry
-from stentor.models.encoders.streaming.kinds import HearsChunks
 
 
 class CTCModel(HearsChunks, Recognizer, nn.Module):

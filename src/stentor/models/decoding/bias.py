@@ -185,13 +185,9 @@ def biasing(processor: Any, phrases: tuple[str, ...], strength: float) -> Biasin
 
 
 def _spelled(processor: Any, phrase: str) -> str:
-    return letter_case(processor, phrase)(phrase)
-
-
-def letter_case(processor: Any, phrase: str) -> Callable[[str], str]:
-    """How the model writes what is spelled as this phrase: as it stands, in small letters or in capitals. Raises
-    ConfigError where it has no letters for it."""
-    for variant in (str, str.lower, str.upper):
-        if processor.decode(processor.ids(variant(phrase))).strip().casefold() == phrase.casefold():
+    """The phrase as the model writes it: unchanged, in small letters or in capitals. Raises ConfigError where it has no
+    letters for it."""
+    for variant in (phrase, phrase.lower(), phrase.upper()):
+        if processor.decode(processor.ids(variant)).strip().casefold() == phrase.casefold():
             return variant
     raise ConfigError(f"The model has no letters for '{phrase}': write it as it is spoken, or leave it out.")

@@ -189,13 +189,13 @@ def _learned(processor: Any, path: Path, version: tuple[int, int] | None) -> Lan
             f"{path}: {len(lines) - len(texts):,} of {len(lines):,} lines have letters that the model cannot write; "
             "the language model is made of the others. Write them as they are spoken."
         )
-    return LanguageModel(texts, 1.0, getattr(processor, "eos_id", None))
+    return LanguageModel(texts, 1.0, processor.eos_id)
 
 
 def _written(processor: Any, line: str) -> list[int] | None:
     """How the model writes a line: as it stands, in small letters or in capitals; None where it lacks its letters."""
-    for variant in (str, str.lower, str.upper):
-        ids: list[int] = processor.ids(variant(line))
+    for variant in (line, line.lower(), line.upper()):
+        ids: list[int] = processor.ids(variant)
         if _bare(processor.decode(ids)) == _bare(line):
             return ids
     return None

@@ -1,4 +1,5 @@
-"""Encoder output that is computed once for the text, the CTC classes and the word times of a batch."""
+"""What models share that have an encoder of transformers: its output is computed once for the text, the CTC classes
+and the word times of a batch, and recordings are heard while they come."""
 
 from __future__ import annotations
 
@@ -12,7 +13,28 @@ from torch import Tensor, nn
 from stentor.models.contracts import GenerationOutput, Recognizer
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import Geometry
-from stentor.models.encoders.streaming.kinds import HearsChunks
+from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder
+from stentor.models.encoders.streaming.fastconformer import FastConformerChunks
+from stentor.models.encoders.streaming.nemotron import NemotronChunks
+from stentor.models.encoders.streaming.whisper import WhisperChunks
+
+STREAMING: dict[str, type[FastConformerChunks | WhisperChunks]] = {
+    "whisper": WhisperChunks,
+    "parakeet_encoder": FastConformerChunks,
+    "nemotron_asr_streaming_encoder": NemotronChunks,
+}
+"""Encoders that hear recordings while they come, by `model_type`."""
+
+
+class HearsChunks:
+    """A model with such an `encoder`."""
+
+    encoder: Any
+
+    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
+        """What hears recordings while they come, in chunks and with a reach of so many seconds, for models that can
+        (their processor has `streaming`)."""
+        return STREAMING[self.encoder.config.model_type](self.encoder, processor, seconds)
 
 
 class EncoderCache(HearsChunks, Recognizer, nn.Module):

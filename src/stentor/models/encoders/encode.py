@@ -14,61 +14,58 @@ from torch.nn import functional as F
 
 from stentor.models.encoders.geometry import HOP, SAMPLE_RATE, WAVE, Geometry, mask
 from stentor.models.encoders.streaming.chunks import Streaming, chunk_mask
-from stentor.models.encoders.streaming.layers import CausalConv, Lookahead
+from stentor.models.encoders.streaming.layers import CausalConv, Lookahead, look_ahead
 
 
 def encode(
-    encoder: Any,
-    shape: Geometry,
-    features: Tensor,
-    lengths: Tensor,
-    chunks: Tensor | None = None,
-    states: list[Tensor] | None = None,
+    encoder: Any, shape: Geometry, features: Tensor, lengths: Tensor, chunks: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Encoder frames of a padded batch.
+    """Encoder frames of a padded batch: hidden states [B, frames, width], zero at padding, and their lengths [B].
 
     `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps; `chunks` [B, 3]: what each item's
-    frames see of one another (see `Streaming.draw`), for encoders that `adjust` made to hear chunk by chunk. Returns
-    hidden states [B, frames, width], zero at padding, and their lengths [B]; a list `states` gets those of the layers'
-    input and of each layer but the last, whose are returned after its norm. Wave encoders whose first convolution
-    has a group norm (wav2vec2-base) get the statistics of each clip alone, so they too are independent of the
-    batch; transformers itself lets padding into these statistics.
+    frames see of one another (see `Streaming.draw`), for encoders that `adjust` made to hear chunk by chunk. Wave
+    encoders whose first convolution has a group norm (wav2vec2-base) get the statistics of each clip alone, so they too
+    are independent of the batch; transformers itself lets padding into these statistics.
     """
+    (hidden,), frames = encode_states(encoder, shape, features, lengths, chunks, every=False)
+    return hidden, frames
+
+
+def encode_states(
+    encoder: Any, shape: Geometry, features: Tensor, lengths: Tensor, chunks: Tensor | None = None, every: bool = True
+) -> tuple[list[Tensor], Tensor]:
+    """As `encode`, with hidden states of the layers' input and of each layer, the last behind its norm; without `every`
+    of that alone."""
     frames = shape.frames(lengths)
-    if encoder.config.model_type == "whisper":
-        if shape.window is not None:  # as pretrained: silence is part of the input, only its frames are dropped later
-            hidden = whisper_layers(encoder, F.gelu(encoder.conv2(F.gelu(encoder.conv1(features)))), states=states)
-        else:
-            hidden = _whisper(encoder, features, lengths, frames, chunks, states)
-    elif encoder.config.model_type == "parakeet_encoder":
-        keep = mask(lengths, features.shape[2])
-        features = (features * keep[:, None]).transpose(1, 2)
-        if hasattr(encoder, "lookahead"):
-            hidden = _chunked(encoder, features, keep, frames, chunks)
-        else:
-            hidden = _last(encoder(features, attention_mask=keep, output_hidden_states=states is not None), states)
+    kind, keep = encoder.config.model_type, mask(lengths, features.shape[-1])
+    if kind == "whisper":
+        states = _whisper(encoder, shape, features, keep, frames, chunks, every)
+    elif kind == "parakeet_encoder" and isinstance(encoder.layers[0].conv.depthwise_conv, CausalConv):
+        states = [_chunked(encoder, (features * keep[:, None]).transpose(1, 2), keep, frames, chunks)]
     else:
-        keep = mask(lengths, features.shape[1])
-        hidden = _last(_wave(encoder, features * keep, keep, lengths, states is not None), states)
-    valid = mask(frames, hidden.shape[1])[..., None]
-    if states is not None:
-        states[:] = [state * valid for state in states]
-    return hidden * valid, frames
+        if kind == "parakeet_encoder":
+            inputs, attend = (features * keep[:, None]).transpose(1, 2), keep
+        else:
+            inputs, attend = features * keep, keep.long()
+            first = encoder.feature_extractor.conv_layers[0]
+            if isinstance(norm := _norm(first), ClipNorm):
+                norm.frames = (lengths - first.conv.kernel_size[0]) // first.conv.stride[0] + 1
+        output = encoder(inputs, attention_mask=attend, output_hidden_states=every)
+        states = [*(output.hidden_states[:-1] if every else ()), output.last_hidden_state]
+    valid = mask(frames, states[-1].shape[1])[..., None]
+    return [state * valid for state in states], frames
 
 
-def _last(output: Any, states: list[Tensor] | None) -> Tensor:
-    """The frames in an output of transformers; its other hidden states go into `states`."""
-    if states is not None:
-        states += output.hidden_states[:-1]
-    frames: Tensor = output.last_hidden_state
-    return frames
+def _norm(layer: nn.Module) -> nn.Module | None:
+    """The norm of a convolution of a wave encoder, where it has one."""
+    return dict(layer.named_children()).get("layer_norm")
 
 
 def _chunked(encoder: Any, features: Tensor, keep: Tensor, frames: Tensor, chunks: Tensor | None) -> Tensor:
     """transformers' ParakeetEncoder as it is, but for its lookahead and the mask."""
     x = encoder.subsampling(features, keep) * encoder.input_scale
     valid = mask(frames, x.shape[1])
-    x = x if encoder.lookahead is None else encoder.lookahead(x, valid)
+    x = look_ahead(encoder, x, valid)
     positions = F.dropout(encoder.encode_positions(x), encoder.dropout_positions, encoder.training)
     x = F.dropout(x, encoder.dropout, encoder.training)
     visible = valid[:, None] & valid[:, :, None]
@@ -81,61 +78,50 @@ def _chunked(encoder: Any, features: Tensor, keep: Tensor, frames: Tensor, chunk
 
 
 def _whisper(
-    encoder: Any, features: Tensor, lengths: Tensor, frames: Tensor, chunks: Tensor | None, states: list[Tensor] | None
-) -> Tensor:
+    encoder: Any, shape: Geometry, features: Tensor, keep: Tensor, frames: Tensor, chunks: Tensor | None, every: bool
+) -> list[Tensor]:
     """Whisper's encoder at any length: transformers' own forward insists on 30 s and has no mask."""
-    valid = mask(lengths, features.shape[2])[:, None]
-    hidden = F.gelu(encoder.conv1(features * valid)) * valid
+    if shape.window is not None:  # as pretrained: silence is part of the input, only its frames are dropped later
+        return whisper_layers(encoder, F.gelu(encoder.conv2(F.gelu(encoder.conv1(features)))), every=every)
+    hidden = F.gelu(encoder.conv1(features * keep[:, None])) * keep[:, None]
     hidden = F.gelu(encoder.conv2(hidden))
     valid = mask(frames, hidden.shape[2])
-    if getattr(encoder, "lookahead", None) is not None:
-        hidden = encoder.lookahead(hidden.transpose(1, 2), valid).transpose(1, 2)
+    hidden = look_ahead(encoder, hidden.transpose(1, 2), valid).transpose(1, 2)
     attend, first = valid[:, None, None, :], None
     if chunks is not None:
         itself = torch.eye(hidden.shape[2], dtype=torch.bool, device=hidden.device)  # padding sees something, too
         attend, first = attend & chunk_mask(chunks, hidden.shape[2])[:, None] | itself, chunks[:, 2]
     if encoder.config._attn_implementation == "eager":  # adds the mask to the scores
         attend = torch.zeros_like(attend, dtype=hidden.dtype).masked_fill(~attend, torch.finfo(hidden.dtype).min)
-    return whisper_layers(encoder, hidden, attend, first, states)
+    return whisper_layers(encoder, hidden, attend, first, every)
 
 
 def whisper_layers(
-    encoder: Any,
-    hidden: Tensor,
-    attend: Tensor | None = None,
-    first: Tensor | None = None,
-    states: list[Tensor] | None = None,
-) -> Tensor:
-    """The layers of transformers' WhisperEncoder behind its convolutions [B, width, T], at any length up to 1500; its
-    own forward refuses all but 30 s. `attend`: the attention mask; `first`: the numbers [B] of the first frames, which
-    have position 0 else and again after 1500; `states`: see `encode`."""
+    encoder: Any, hidden: Tensor, attend: Tensor | None = None, first: Tensor | None = None, every: bool = False
+) -> list[Tensor]:
+    """States of the layers of transformers' WhisperEncoder behind its convolutions [B, width, T], at any length up to
+    1500; its own forward refuses all but 30 s. `attend`: the attention mask; `first`: the numbers [B] of the first
+    frames, which have position 0 else and again after 1500; `every`: see `encode_states`."""
     hidden = hidden.transpose(1, 2)
     if first is None:
         hidden = hidden + encoder.embed_positions.weight[: hidden.shape[1]]
     else:
         hidden = hidden + whisper_positions(encoder, first, hidden.shape[1])
     hidden = F.dropout(hidden, encoder.dropout, encoder.training)
+    states = []
     for layer in encoder.layers:
-        if states is not None:
+        if every:
             states.append(hidden)
         if encoder.training and encoder.layerdrop > 0 and torch.rand(()) < encoder.layerdrop:
             continue
         hidden = layer(hidden, attend)
-    return encoder.layer_norm(hidden)
+    return [*states, encoder.layer_norm(hidden)]
 
 
 def whisper_positions(encoder: Any, first: Tensor, frames: int) -> Tensor:
     """Positions [B, frames, width] of frames from the `first` [B] on, which come round every 1500."""
     weight: Tensor = encoder.embed_positions.weight
     return weight[(first[:, None] + torch.arange(frames, device=first.device)) % len(weight)]
-
-
-def _wave(encoder: Any, audio: Tensor, keep: Tensor, lengths: Tensor, states: bool) -> Any:
-    first = encoder.feature_extractor.conv_layers[0]
-    norm = getattr(first, "layer_norm", None)  # layers without a norm have no such attribute
-    if isinstance(norm, ClipNorm):
-        norm.frames = (lengths - first.conv.kernel_size[0]) // first.conv.stride[0] + 1
-    return encoder(audio, attention_mask=keep.long(), output_hidden_states=states)
 
 
 class ClipNorm(nn.GroupNorm):
@@ -179,19 +165,19 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
     look back only.
     """
     config = encoder.config
-    if hasattr(config, "apply_spec_augment"):
-        config.apply_spec_augment = False
     if config.model_type == "whisper":
+        config.apply_spec_augment = False
         encoder.embed_positions.requires_grad_(False)  # fixed sinusoids; loading makes them trainable
         if streaming is not None:
             encoder.conv1 = CausalConv.of(encoder.conv1)  # so it hears 10 ms earlier; the second one looks back anyway
-            encoder.lookahead = _lookahead(streaming, config.d_model, 50)
+            _add_lookahead(encoder, streaming, config.d_model, 50)
     if config.model_type in WAVE:
-        if getattr(encoder, "masked_spec_embed", None) is not None:  # only for masking, so it never gets a gradient
-            encoder.masked_spec_embed.requires_grad_(False)
+        config.apply_spec_augment = False
+        for name, parameter in encoder.named_parameters(recurse=False):
+            if name == "masked_spec_embed":  # only for masking, so it never gets a gradient
+                parameter.requires_grad_(False)
         first = encoder.feature_extractor.conv_layers[0]
-        norm = getattr(first, "layer_norm", None)
-        if isinstance(norm, nn.GroupNorm):
+        if isinstance(norm := _norm(first), nn.GroupNorm):
             first.layer_norm = ClipNorm.of(norm)
     if config.model_type == "parakeet_encoder":
         for layer in encoder.layers:
@@ -202,13 +188,13 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
             if streaming is not None:
                 layer.conv.depthwise_conv = CausalConv.of(layer.conv.depthwise_conv)
         if streaming is not None:
-            encoder.lookahead = _lookahead(streaming, config.hidden_size, SAMPLE_RATE / HOP / config.subsampling_factor)
+            _add_lookahead(encoder, streaming, config.hidden_size, SAMPLE_RATE / HOP / config.subsampling_factor)
     return encoder
 
 
-def _lookahead(streaming: Streaming, width: int, frame_rate: float) -> Lookahead | None:
-    ahead = round(streaming.lookahead * frame_rate)
-    return Lookahead(width, ahead) if ahead else None
+def _add_lookahead(encoder: Any, streaming: Streaming, width: int, frame_rate: float) -> None:
+    if ahead := round(streaming.lookahead * frame_rate):
+        encoder.lookahead = Lookahead(width, ahead)
 
 
 class FrozenBatchNorm(nn.BatchNorm1d):

@@ -108,7 +108,7 @@ def geometry(
         )
     if kind in WAVE:
         convs = tuple((kernel, stride, 0) for kernel, stride in zip(config.conv_kernel, config.conv_stride))
-        layer_norm = getattr(config, "feat_extract_norm", "layer") == "layer"
+        layer_norm = kind == "data2vec-audio" or config.feat_extract_norm == "layer"
         return Geometry("wave", convs, normalize=layer_norm if normalize is None else normalize)
     raise ConfigError(
         f"{where}: {kind} encoders are not supported; known are whisper, parakeet_encoder, {', '.join(WAVE)}."

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stentor.audio.features import WhisperMel
-from stentor.data.batch import Example
+from stentor.data.batch import Batch, Example
 from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, num_samples, pad_shortest
 from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import HOP, SAMPLE_RATE, Geometry
@@ -37,11 +37,13 @@ class EncoderInputs(Processor):
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text."""
+        from transformers import PreTrainedTokenizerFast
+
         if not text:
             return []
         # What transformers does around it takes as long again, and a plan comes past every text.
-        if (backend := getattr(self.tokenizer, "backend_tokenizer", None)) is not None:
-            return backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+        if isinstance(self.tokenizer, PreTrainedTokenizerFast):
+            return self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
 
     def unknown_letters(self, text: str) -> str:
@@ -52,6 +54,11 @@ class EncoderInputs(Processor):
             return ""
         letters = [c for c in sorted(set(text)) if not c.isspace() and unknown in self.ids(c)]
         return " ".join(letters[:10]) or repr(text)
+
+    @property
+    def frame_seconds(self) -> float:
+        """Seconds from one encoder frame to the next."""
+        return 1 / self.shape.frame_rate
 
     def frames(self, samples: int) -> int:
         """Encoder frames of a clip of so many samples, from metadata alone."""
@@ -89,7 +96,14 @@ class EncoderInputs(Processor):
 
     def chunks(self, examples: Sequence[Example], training: bool) -> dict[str, Tensor]:
         """See `drawn_chunks`."""
-        return drawn_chunks(self.streaming, examples, 1 / self.shape.frame_rate, training)
+        return drawn_chunks(self.streaming, examples, self.frame_seconds, training)
+
+    def batch(
+        self, examples: Sequence[Example], usable: list[int], dropped: list[tuple[str, str, str]], **parts: Any
+    ) -> Batch:
+        """The batch of these examples, which are the `usable` ones."""
+        seconds = sum(map(num_samples, examples)) / SAMPLE_RATE
+        return Batch(ids=[e.id for e in examples], usable=usable, seconds=seconds, dropped=dropped, **parts)
 
     def too_long(self, example: Example) -> tuple[str, str] | None:
         """(reason, sentence) for a clip that the encoder has no positions for."""

@@ -42,7 +42,7 @@ def normalizes(part: Any, config: Any) -> bool | None:
     """Whether a pretrained wave encoder wants normalised audio, where its preprocessor_config.json says so."""
     if part.source is None or config.model_type not in WAVE:
         return None
-    from transformers import AutoFeatureExtractor
+    from transformers import AutoFeatureExtractor, Wav2Vec2FeatureExtractor
 
     try:
         extractor = AutoFeatureExtractor.from_pretrained(
@@ -50,7 +50,7 @@ def normalizes(part: Any, config: Any) -> bool | None:
         )
     except (OSError, ValueError):  # no such file: the encoder's config decides
         return None
-    return getattr(extractor, "do_normalize", None)
+    return extractor.do_normalize if isinstance(extractor, Wav2Vec2FeatureExtractor) else None
 
 
 def new_encoder(config: Any) -> nn.Module:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 from stentor.audio.synth import phonemes
 from stentor.data.codec_tokens import has_codes
@@ -18,33 +17,43 @@ from stentor.data.cut import field_of
 from stentor.data.load_audio import load_audio
 from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
+from stentor.models import packing
 from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.codec_processor import check_codec, check_terms
 from stentor.models.codecs.base import INSIDE, AudioCodec, at_peak, open_codec
-from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
 from stentor.models.omnivoice.config import OmniVoice
+from stentor.models.omnivoice.export import initialise, read
 from stentor.models.omnivoice.modeling import OmniVoiceModel
+from stentor.models.omnivoice.parts import (
+    CODEBOOKS,
+    ENTRIES,
+    backbone,
+    backbone_config,
+    base,
+    base_model,
+    bundle_of,
+    download,
+    finish,
+    make_bidirectional,
+    resize,
+    tokenizer_of,
+)
 from stentor.models.omnivoice.processor import OmniVoiceProcessor
 from stentor.models.omnivoice.text import ABSENT, add_special
-from stentor.models.packing import flex, items
-from stentor.models.pretrained.load import part_config, reach, set_memory_options
-from stentor.models.pretrained.lora import adapt, is_adapter
-from stentor.models.pretrained.weights import SECTION_FILE, check_weights, export_folder, load_adapters, read_json
-from stentor.models.text.tokenizers import bpe, characters
+from stentor.models.pretrained.load import part_config
+from stentor.models.pretrained.lora import adapt
+from stentor.models.pretrained.weights import SECTION_FILE, export_folder, load_adapters, read_json
+from stentor.models.text.tokenizers import made_tokenizer
 
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
 MOST_INSTRUCTS = 1000
 """That are written down."""
-CODEBOOKS, ENTRIES = 8, 1024
-"""Of OmniVoice's codec."""
 
 
 def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
     frozen."""
-    from stentor.models.omnivoice.export import initialise, read
-
     check_terms(family.type, requirements, "codebook")
     before = export_folder(family.init) if family.init else None
     if family.source is not None:
@@ -60,8 +69,7 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     require_codec(processor, requirements)
     if family.source is None and requirements.cuts is not None:
         processor.pace = fit_speaking_rate(requirements.cuts())
-    processor.letters = learned_letters(family, processor, requirements, before)
-    processor.instructs = learned_instructs(family, processor, requirements, before)
+    note_training(family, processor, requirements, before)
     adapters = initialise(bundle, before) if before else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:
@@ -70,39 +78,30 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     return bundle
 
 
-def learned_letters(
+def note_training(
     family: OmniVoice, processor: OmniVoiceProcessor, requirements: TaskRequirements, before: Path | None
-) -> str | None:
-    """Letters, digits and full stops of the training texts and of those that the model `before`, or of `from`, was
-    trained on. None where that is not known, and for phonemes."""
-    if processor.phonemes:
-        return None
-    known = _known_before("letters", family, processor, before)
-    if known is None or requirements.cuts is None or not requirements.complete:
-        return None
-    keys = ("text", "text_pinyin")
-    texts = (str(value) for cut in requirements.cuts() for key in keys if (value := field_of(cut, key)))
-    return "".join(sorted({c for text in texts for c in text if c.isalnum() or c in ".。"}.union(known)))
-
-
-def learned_instructs(
-    family: OmniVoice, processor: OmniVoiceProcessor, requirements: TaskRequirements, before: Path | None
-) -> list[str] | None:
-    """The same of what the records have as `instruct`; None also for more than `MOST_INSTRUCTS`."""
-    known = _known_before("instructs", family, processor, before)
-    if known is None or requirements.cuts is None or not requirements.complete:
-        return None
-    keys = [key for key in ("instruct", requirements.instruct_from) if key]
-    values = (next(filter(None, (field_of(cut, key) for key in keys)), None) for cut in requirements.cuts())
-    instructs = {str(value) for value in values if value is not None}.union(known)
-    return sorted(instructs) if len(instructs) <= MOST_INSTRUCTS else None
-
-
-def _known_before(key: str, family: OmniVoice, processor: OmniVoiceProcessor, before: Path | None) -> Any:
-    """What is known of the training of the model that this one begins from; empty where there is none."""
-    if before is None:
-        return getattr(processor, key) if family.source is not None else ()
-    return read_json(before / SECTION_FILE).get(key) if (before / SECTION_FILE).is_file() else None
+) -> None:
+    """Set the processor's `letters` (letters, digits and full stops; None for phonemes) and `instructs` (None for more
+    than `MOST_INSTRUCTS`) to those of the training records and of those that the model `before`, or of `from`, was
+    trained on. None where these are not known."""
+    facts: dict[str, Any] = {"letters": "", "instructs": ()}
+    if before is not None:
+        facts = read_json(before / SECTION_FILE) if (before / SECTION_FILE).is_file() else {}
+    elif family.source is not None:
+        facts = {"letters": processor.letters, "instructs": processor.instructs}
+    processor.letters = processor.instructs = None
+    if requirements.cuts is None or not requirements.complete:
+        return
+    if (letters := facts.get("letters")) is not None and not processor.phonemes:
+        keys = ("text", "text_pinyin")
+        texts = (str(value) for cut in requirements.cuts() for key in keys if (value := field_of(cut, key)))
+        known = {c for text in texts for c in text if c.isalnum() or c in ".。"}.union(letters)
+        processor.letters = "".join(sorted(known))
+    if (instructs := facts.get("instructs")) is not None:
+        fields = [key for key in ("instruct", requirements.instruct_from) if key]
+        values = (next(filter(None, (field_of(cut, key) for key in fields)), None) for cut in requirements.cuts())
+        told = {str(value) for value in values if value is not None}.union(instructs)
+        processor.instructs = sorted(told) if len(told) <= MOST_INSTRUCTS else None
 
 
 def require_codec(processor: OmniVoiceProcessor, requirements: TaskRequirements) -> None:
@@ -116,32 +115,13 @@ def require_codec(processor: OmniVoiceProcessor, requirements: TaskRequirements)
         raise ConfigError(f"model.codec: the training data is audio, and {missing}")
 
 
-# Parts
-
-
-def download(family: OmniVoice) -> Path:
-    """The folder of `from`, downloaded when it is a Hub id."""
-    from huggingface_hub import snapshot_download
-
-    def load(name: str, options: dict[str, Any]) -> Path:
-        if Path(name).is_dir():
-            return Path(name)
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"], **options))
-
-    return reach(family, "model", load)  # type: ignore[no-any-return]
-
-
 def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) -> Bundle:
     """A model with the backbone of `llm` and untrained audio embeddings and heads."""
     assert family.llm is not None
     part = family.llm
     config = backbone_config(part_config(part, "model.llm"), family, "model.llm")
     if family.text is None:
-        tokenizer = reach(
-            part,
-            "model.llm",
-            lambda name, options: AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options),
-        )
+        tokenizer = base(part, AutoTokenizer)
     elif before is not None:  # the weights have a row for each of its tokens
         tokenizer = tokenizer_of(before, config)
     else:
@@ -157,13 +137,7 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     if part.source is None:
         llm = backbone(config, "model.llm")
     else:
-        load_options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
-        load_options["attn_implementation"] = flex.NAME
-        llm = reach(
-            part,
-            "model.llm",
-            lambda name, options: AutoModel.from_pretrained(name, trust_remote_code=False, **load_options, **options),
-        )
+        llm = base_model(part, config=config, attn_implementation=packing.NAME)
     make_bidirectional(llm, "model.llm")
     model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
     bundle = bundle_of(family, model, tokenizer, codec)
@@ -171,95 +145,9 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
         bundle.processor.phonemes = family.text.phonemes  # type: ignore[attr-defined]
     if part.source is not None:
         names = {n for n in model.state_dict() if n.startswith("llm.")}
-        bundle.origin = Origin(names, getattr(config, "_commit_hash", None))
+        bundle.origin = Origin(names, vars(config).get("_commit_hash"))
         resize(bundle)
     return bundle
-
-
-def tokenizer_of(folder: Path, config: Any) -> Any:
-    """The tokenizer of a model's folder; `config` is that of its backbone, as transformers knows no type omnivoice."""
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, config=config)
-
-
-def bundle_of(family: OmniVoice, model: OmniVoiceModel, tokenizer: Any, codec: AudioCodec | None) -> Bundle:
-    """The model with its processor."""
-    processor: Any = OmniVoiceProcessor(tokenizer, model.codebooks, model.vocabulary - 1, model.mask_id, codec)
-    processor.flex = family.attention == "flex"
-    return Bundle(model, processor, family, codebooks=model.codebooks)
-
-
-def resize(bundle: Bundle) -> None:
-    """Give the text embeddings a row for each token, as OmniVoice does: rows that no token has are dropped, new ones
-    start at random."""
-    model: Any = bundle.model
-    table = model.llm.get_input_embeddings()
-    rows, size = len(table.weight), len(bundle.processor.tokenizer)  # type: ignore[attr-defined]
-    if rows == size:
-        return
-    model.llm.resize_token_embeddings(size, mean_resizing=False)
-    if size > rows:
-        table = model.llm.get_input_embeddings()
-        nn.init.normal_(table.weight.data[rows:], std=getattr(model.llm.config, "initializer_range", 0.02))
-        bundle.origin.from_base.discard("llm.embed_tokens.weight")
-
-
-def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
-    """A backbone's config without its causal mask. Raises ConfigError for backbones that cannot do without."""
-    config = config.get_text_config()
-    if kind := flex.partial(config):
-        raise ConfigError(
-            f"{key}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: take "
-            "a backbone whose layers all have full attention, such as qwen3, llama or gemma."
-        )
-    if family.attention == "flex":
-        flex.check(config, "model.attention")
-    return config
-
-
-def backbone(config: Any, key: str) -> nn.Module:
-    """An untrained backbone."""
-    try:
-        return AutoModel.from_config(
-            config, trust_remote_code=False, attn_implementation=flex.NAME, dtype=torch.float32
-        )
-    except ValueError as error:  # sizes that do not go together, no such attention
-        raise ConfigError(f"{key}: {' '.join(str(error).split()).partition('. ')[0]}.") from error
-
-
-@torch.no_grad()
-def make_bidirectional(llm: Any, key: str) -> None:
-    """Take the causal mask from a decoder, and try on two short items that each position then sees all of its item and
-    nothing of the other. Raises ConfigError for a decoder that cannot."""
-    check_weights(llm.named_parameters(), key)
-    config = llm.config
-    config.is_causal = False
-    for module in llm.modules():
-        if hasattr(module, "is_causal"):
-            module.is_causal = False
-    training = llm.training
-    llm.eval()
-    rows = llm.get_input_embeddings().weight
-    embeds = torch.randn(1, 6, rows.shape[1], generator=torch.Generator().manual_seed(0)).to(rows)
-    two_items = items.table(torch.tensor([0, 0, 0, 1, 1, 1]))
-    layout = {"attention_mask": two_items, "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
-    changed = embeds.clone()
-    changed[0, 2] = -embeds[0, 2]
-
-    def outputs(embeds: torch.Tensor, **layout: Any) -> torch.Tensor:
-        try:
-            return llm(inputs_embeds=embeds, use_cache=False, **layout).last_hidden_state[0].float()
-        except (TypeError, ValueError, RuntimeError, AttributeError, KeyError):
-            return embeds.new_zeros(6, 1).float()  # takes no such mask: changes nothing below
-
-    packed = (outputs(embeds, **layout) - outputs(changed, **layout)).abs().amax(-1)
-    alone = (outputs(embeds[:, :3]) - outputs(changed[:, :3])).abs().amax(-1)
-    llm.train(training)
-    tolerance = 1e-4 * packed.max()  # experts, for one, round a little differently with other items beside them
-    if not (packed[0] > tolerance and packed[3:].max() < tolerance and alone[0] > tolerance):
-        raise ConfigError(
-            f"{key}: the attention of {config.model_type} cannot be made bidirectional (its layers only look back, "
-            "or take no mask): take a decoder with plain attention, such as qwen3, llama or gemma."
-        )
 
 
 # Tokenizer and codec, from the training data
@@ -278,7 +166,7 @@ def train_tokenizer(family: OmniVoice, requirements: TaskRequirements) -> Any:
             yield string.ascii_letters + string.digits
         yield from styles(requirements)
 
-    return characters(lines()) if family.text.type == "characters" else bpe(lines(), family.text.size)
+    return made_tokenizer(family.text, lines())
 
 
 def styles(requirements: TaskRequirements) -> Iterator[str]:
@@ -304,24 +192,9 @@ def codec_of(family: Any, requirements: TaskRequirements, before: Path | None) -
                 f"model.codec: {before} has no {INSIDE} folder, and a new {section.type} would give codes that it was "
                 "not trained on: give the folder of its codec as `from`."
             )
-        if family._codec is None:
-            with one_thread():  # sums in one order: the same codec on each process, and when the run is resumed
-                family._codec = section.fit(training_audio(section.type, section.rate, requirements))
-        return family._codec
+        with one_thread():  # sums in one order: the same codec on each process, and when the run is resumed
+            return section.fit(training_audio(section.type, section.rate, requirements))  # type: ignore[no-any-return]
     return section.open()
-
-
-def usual_codec(bundle: Bundle, folder: Path) -> None:
-    """Give a checkpoint that OmniVoice's own training wrote, which has no codec beside it, the published one, as
-    OmniVoice does. Where that cannot be had, the processor's `codec_missing` says why."""
-    processor: Any = bundle.processor
-    if (folder / SECTION_FILE).is_file() or (processor.codebooks, processor.vocabulary) != (CODEBOOKS, ENTRIES):
-        return
-    try:
-        processor.codec = HiggsAudioV2().open()
-    except ConfigError as error:
-        reason = str(error).partition(": ")[2]
-        processor.codec_missing = f"{folder / INSIDE} is not there, and {reason}"
 
 
 @contextlib.contextmanager
@@ -378,14 +251,3 @@ def training_audio(codec: str, rate: int, requirements: TaskRequirements) -> Ite
             f"model.codec: {codec} is fitted on training audio, and there is none: give `from`, the folder of a "
             "codec made by `stentor prepare codec DATA --to FOLDER`."
         )
-
-
-def finish(bundle: Bundle) -> None:
-    """Storage and memory options, after adapters and freezing."""
-    family: Any = bundle.family
-    model: Any = bundle.model
-    backbone = {n: p for n, p in model.llm.named_parameters() if not is_adapter(n)}
-    if family.dtype == "bfloat16" and not any(p.requires_grad for p in backbone.values()) and bundle.origin.from_base:
-        for parameter in backbone.values():
-            parameter.data = parameter.data.to(torch.bfloat16)
-    set_memory_options(bundle, (model.llm,))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from stentor.errors import ConfigError
 from stentor.models.codecs.base import Codec
@@ -94,9 +94,6 @@ class OmniVoice(PretrainedFamily):
     hypotheses: ClassVar[tuple[str, ...]] = ("sampled",)
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "llm"),)
     implementation: ClassVar[str | None] = __package__
-
-    _codec: Any = PrivateAttr(default=None)
-    """The codec that was fitted for this run."""
 
     @model_validator(mode="after")
     def _consistent(self) -> OmniVoice:

@@ -14,9 +14,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 from transformers.initialization import no_init_weights
 
 from stentor.data.speaking_rate import SpeakingRate
@@ -25,9 +24,12 @@ from stentor.losses.codebook import default_weights
 from stentor.models.base import Bundle
 from stentor.models.codec_processor import check_codec
 from stentor.models.codecs.base import INSIDE, open_codec
-from stentor.models.omnivoice.build import (
+from stentor.models.omnivoice.config import OmniVoice
+from stentor.models.omnivoice.modeling import OmniVoiceModel
+from stentor.models.omnivoice.parts import (
     backbone,
     backbone_config,
+    base_model,
     bundle_of,
     download,
     finish,
@@ -36,10 +38,7 @@ from stentor.models.omnivoice.build import (
     tokenizer_of,
     usual_codec,
 )
-from stentor.models.omnivoice.config import LLM, OmniVoice
-from stentor.models.omnivoice.modeling import OmniVoiceModel
 from stentor.models.omnivoice.text import SPECIAL
-from stentor.models.pretrained.load import reach
 from stentor.models.pretrained.lora import ADAPTER, base_name, freeze_parameters, is_adapter
 from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
@@ -100,8 +99,8 @@ def save_merged(bundle: Bundle, folder: Path) -> None:
 
 
 def _write_configs(bundle: Bundle, folder: Path) -> None:
-    family: Any = bundle.family
     model: Any = bundle.model
+    processor: Any = bundle.processor
     llm = json.loads(model.llm.config.to_json_string(use_diff=False))
     llm = {k: v for k, v in llm.items() if k not in ("is_causal", "_attn_implementation", "dtype")}
     config = {
@@ -117,12 +116,12 @@ def _write_configs(bundle: Bundle, folder: Path) -> None:
     write_json(folder / "config.json", config)
     facts = {
         "stentor_version": __version__,
-        "family": family.model_dump(mode="json", by_alias=True),
+        "family": bundle.family.model_dump(mode="json", by_alias=True),
         "commit": bundle.origin.commit,
-        "pace": bundle.processor.pace,  # type: ignore[attr-defined]
-        "letters": bundle.processor.letters,  # type: ignore[attr-defined]
-        "instructs": bundle.processor.instructs,  # type: ignore[attr-defined]
-        "phonemes": bundle.processor.phonemes,  # type: ignore[attr-defined]
+        "pace": processor.pace,
+        "letters": processor.letters,
+        "instructs": processor.instructs,
+        "phonemes": processor.phonemes,
     }
     write_json(folder / SECTION_FILE, facts)
 
@@ -157,12 +156,10 @@ def _read(family: OmniVoice, folder: Path, key: str) -> tuple[Bundle, dict[str, 
     if codec is None and family.codec is None:
         usual_codec(bundle, folder)
     if (folder / SECTION_FILE).is_file():
-        facts = read_json(folder / SECTION_FILE)
-        bundle.processor.letters = facts.get("letters")  # type: ignore[attr-defined]
-        bundle.processor.instructs = facts.get("instructs")  # type: ignore[attr-defined]
-        bundle.processor.phonemes = facts.get("phonemes")  # type: ignore[attr-defined]
-        if pace := facts.get("pace"):
-            bundle.processor.pace = SpeakingRate(*pace)  # type: ignore[attr-defined]
+        facts, processor = read_json(folder / SECTION_FILE), bundle.processor
+        processor.letters, processor.instructs = facts.get("letters"), facts.get("instructs")
+        processor.phonemes = facts.get("phonemes")
+        processor.pace = SpeakingRate(*facts["pace"]) if facts.get("pace") else None
     try:
         weights, adapters = read_weights(folder)
     except SafetensorError:
@@ -240,27 +237,16 @@ def _base_of(folder: Path) -> dict[str, Tensor]:
             f"{folder}: the export holds adapters alone and does not say of what (it has no {SECTION_FILE})."
         )
     facts = read_json(path)
-    family = OmniVoice.model_validate(facts["family"])
-    origin: Any = family if family.source is not None else family.llm
-    if facts["commit"] and not Path(origin.source or "").is_dir():
-        origin.revision = facts["commit"]
+    section = facts["family"]
+    part = section if section.get("from") is not None else section["llm"]
+    if facts["commit"] and not Path(part["from"] or "").is_dir():
+        part["revision"] = facts["commit"]
+    family = OmniVoice.model_validate(section)
     if family.source is not None:
         base = read(family.model_copy(update={"lora": None}), download(family), "model.from")
         return base.model.state_dict()
-    return _plain_backbone(family, folder)
-
-
-def _plain_backbone(family: OmniVoice, folder: Path) -> dict[str, Tensor]:
-    """Weights of a pretrained language model, resized for the tokenizer of an export, under our names."""
-    section = family.llm
-    assert isinstance(section, LLM)
-    llm = reach(
-        section,
-        "model.llm",
-        lambda name, options: AutoModel.from_pretrained(
-            name, trust_remote_code=False, dtype=torch.float32, use_safetensors=True, **options
-        ),
-    )
+    # A pretrained language model, resized for the tokenizer of the export, under our names.
+    llm = base_model(family.llm)
     model = OmniVoiceModel(llm, 1, 2, 1)
     resize(bundle_of(family, model, tokenizer_of(folder, llm.config), None))
     return {n: t for n, t in model.state_dict().items() if n.startswith("llm.")}

@@ -19,12 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stentor.models.omnivoice.prompt import Prompt
-
 CLASS_SHARE = 0.1
 """Share of the codes of a cell, the likeliest, that are drawn from with `class_temperature`."""
 MULTIPLE = 64
 """Compiled, lengths are rounded up to these, so that few of them are ever seen."""
+
+
+@dataclass
+class Prompt:
+    """One utterance to speak: style and text, the reference's codes where there is one, and how long it shall be.
+
+    The frames to speak follow it, at first all MASK; they are not among `ids`.
+    """
+
+    ids: Tensor
+    """int64 [C, S]: a text token is repeated in every row, a reference frame has its codes. S may be 0."""
+    audio_mask: Tensor
+    """bool [S]: which positions are frames of the reference."""
+    frames: int
+    """Frames to speak, at least 1."""
 
 
 def schedule(cells: int, steps: int, t_shift: float) -> list[int]:

@@ -12,11 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from stentor.losses.token import CrossEntropy
-from stentor.models.omnivoice.prompt import Prompt
-from stentor.models.packing.flex import block_mask
-from stentor.models.packing.items import table
+from stentor.models.omnivoice.generate import Prompt, speak
+from stentor.models.packing import block_mask, item_table
 
 log = logging.getLogger("stentor")
+
+
+def initial_std(config: Any) -> float:
+    """Standard deviation of new weights beside a backbone with this config of transformers."""
+    return float(config.get_text_config().to_dict().get("initializer_range", 0.02))
 
 
 class OmniVoiceModel(nn.Module):
@@ -37,7 +41,7 @@ class OmniVoiceModel(nn.Module):
         self.audio_embeddings = nn.EmbeddingBag(codebooks * vocabulary, width, mode="sum")
         self.audio_heads = nn.Linear(width, codebooks * vocabulary, bias=False)
         self.register_buffer("codebook_layer_offsets", torch.arange(codebooks) * vocabulary)
-        std = getattr(llm.config.get_text_config(), "initializer_range", 0.02)
+        std = initial_std(llm.config)
         for part in (self.audio_embeddings, self.audio_heads):
             nn.init.normal_(part.weight, std=std)
         self.weights: list[float] | None = None
@@ -66,7 +70,7 @@ class OmniVoiceModel(nn.Module):
 
         Padded: `lengths` [B] are the numbers of valid positions of each row (None: all). Packed: B is 1,
         `position_ids` [1, L] restart in each item, `documents` int32 [L] number the items, and `tables` are those of
-        `stentor.models.packing.flex`; without them, and on devices that flex_attention is not for, the items go through
+        `stentor.models.packing`; without them, and on devices that flex_attention is not for, the items go through
         SDPA one beside the other.
         """
         if documents is not None:
@@ -94,7 +98,7 @@ class OmniVoiceModel(nn.Module):
                 "model.attention: flex_attention trains on CUDA GPUs only; here packed batches go through SDPA item by "
                 "item, which gives the same numbers."
             )
-        return table(documents)
+        return item_table(documents)
 
     def forward(
         self,
@@ -147,6 +151,4 @@ class OmniVoiceModel(nn.Module):
     def speak(self, prompts: Sequence[Prompt], **generation: Any) -> list[np.ndarray]:
         """The codes of each prompt's frames, integers [C, frames]; see `stentor.models.omnivoice.generate.speak`. Each
         is a function of its prompt and its one of `seeds` alone."""
-        from stentor.models.omnivoice.generate import speak
-
         return speak(self, prompts, **generation)

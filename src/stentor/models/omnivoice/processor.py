@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,56 @@ from lhotse.cut import Cut
 
 from stentor.audio.synth import phonemes
 from stentor.data.batch import Batch, Example
+from stentor.data.conditions import Conditions
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.models.codec_processor import CodecProcessor
 from stentor.models.codecs.base import INSIDE, AudioCodec
-from stentor.models.omnivoice.prompt import Prompt
-from stentor.models.omnivoice.sample import IGNORED, Sample, build
+from stentor.models.omnivoice.generate import Prompt
 from stentor.models.omnivoice.text import ABSENT, NONVERBAL, cleaned, spoken, style, style_language
-from stentor.models.packing.flex import BLOCK, tables
+from stentor.models.packing import BLOCK, tables
 from stentor.models.text.tokenizers import padding_id
 
+IGNORED = -100
 STYLES = 10_000
 """Languages and instructs whose lengths are remembered."""
+
+
+@dataclass
+class Sample:
+    """Input ids and labels of one item."""
+
+    ids: np.ndarray
+    """int64 [C, L]: text tokens, repeated in every row, then codes, MASK where they are hidden."""
+    labels: np.ndarray
+    """int64 [C, L]: the code of each hidden cell, -100 elsewhere."""
+    text: int
+    """Positions of style and text; the frames follow."""
+
+    @property
+    def length(self) -> int:
+        return self.ids.shape[1]
+
+
+def training_sample(
+    conditions: Conditions, codes: np.ndarray, text: list[int], mask_id: int, rng: np.random.Generator
+) -> Sample:
+    """The sample of codes [C, T] behind `text`, the ids of style and text: none where it is unconditional.
+
+    Each cell (codebook, frame) behind the prompt is hidden by itself with the probability `conditions.mask_ratio`
+    (`rng`), and only hidden cells are learned.
+    """
+    books, frames = codes.shape
+    prompt = conditions.prompt_frames(frames)
+    target = codes[:, prompt:].astype(np.int64)
+    hidden = rng.random(target.shape) < conditions.mask_ratio
+    before = len(text) + prompt
+    ids = np.empty((books, len(text) + frames), np.int64)
+    ids[:, : len(text)] = text
+    ids[:, len(text) : before] = codes[:, :prompt]
+    ids[:, before:] = np.where(hidden, mask_id, target)
+    labels = np.full_like(ids, IGNORED)
+    labels[:, before:] = np.where(hidden, target, IGNORED)
+    return Sample(ids, labels, len(text))
 
 
 class OmniVoiceProcessor(CodecProcessor):
@@ -102,7 +142,7 @@ class OmniVoiceProcessor(CodecProcessor):
             text = self.text_ids(conditions.text, conditions.language, conditions.instruct, conditions.denoise)
         assert example.rng is not None
         # A copy: the same example gives the same sample each time.
-        return build(conditions, codes, text, self.mask_id, copy.deepcopy(example.rng))
+        return training_sample(conditions, codes, text, self.mask_id, copy.deepcopy(example.rng))
 
     def padded(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
         """Inputs of the model's forward, samples padded at the right to the longest."""

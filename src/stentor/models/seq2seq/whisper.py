@@ -240,7 +240,7 @@ class Model(Seq2SeqModel):
         encoder = self.model.encoder
         if features.shape[2] < 2 * self.config.max_source_positions:
             hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features))))
-            return whisper_layers(encoder, hidden), None
+            return whisper_layers(encoder, hidden)[0], None
         return encoder(features).last_hidden_state, None
 
     def prompted(

@@ -94,23 +94,28 @@ class WordAligner(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Audio keys on the grid [B, T, width], zero at padding, and their mask [B, T]. `moved` [B, T] says where each
         grid point goes (see `uneven`); None: nowhere."""
-        points = self.points(lengths)
-        size = int(points.max())
-        keep = mask(points, size)
-        frames = self.from_audio(self.norm_audio(hidden.to(self.from_audio.weight.dtype)))
-        frames = frames * mask(self.shape.frames(lengths), frames.shape[1])[..., None]
-        per_point = self.shape.frame_rate * self.step
-        keys = stretch(frames, per_point, size)
-        if self.from_mel is not None:
-            steps = min(features.shape[2], int(lengths.max()))
-            mel = features[:, :, :steps] * mask(lengths, steps)[:, None]
-            keys = keys + self.from_mel(mel.to(keys.dtype), lengths, size)
+        keys, keep = self.on_grid(features, lengths, hidden)
         if moved is not None:
             keys = pick(keys, inverse(moved))
         keys = keys + self.place(places(keep).to(keys.dtype))
         for layer in self.listen:
             keys = layer(keys, keep)
         return self.norm_keys(keys) * keep[..., None], keep
+
+    def on_grid(self, features: Tensor, lengths: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Audio on the grid [B, T, width], frames and log-mel joined, and its mask [B, T]."""
+        points = self.points(lengths)
+        size = int(points.max())
+        frames = self.from_audio(self.norm_audio(hidden.to(self.from_audio.weight.dtype)))
+        frames = frames * mask(self.shape.frames(lengths), frames.shape[1])[..., None]
+        per_point = self.shape.frame_rate * self.step
+        needed = int((size - 1) * per_point) + 3
+        keys = stretch(F.pad(frames, (0, 0, 0, max(0, needed - frames.shape[1]))), per_point, size)
+        if self.from_mel is not None:
+            steps = min(features.shape[2], int(lengths.max()))
+            mel = features[:, :, :steps] * mask(lengths, steps)[:, None]
+            keys = keys + self.from_mel(mel.to(keys.dtype), lengths, size)
+        return keys, mask(points, size)
 
     def forward(
         self, features: Tensor, lengths: Tensor, hidden: Tensor, text: AlignedText, moved: Tensor | None = None
@@ -180,11 +185,11 @@ def places(keep: Tensor) -> Tensor:
 
 
 def stretch(frames: Tensor, per_point: float, size: int) -> Tensor:
-    """Frames [B, T, C] on a grid of `size` points, `per_point` frames from point to point, linear between frames."""
+    """Frames [B, T, C], which go beyond the last point, on a grid of `size` points, `per_point` frames from point to
+    point, linear between frames."""
     at = torch.arange(size, device=frames.device) * per_point
     low = at.floor().long()
     part = (at - low).to(frames.dtype)[:, None]
-    frames = F.pad(frames, (0, 0, 0, max(0, int(low[-1]) + 2 - frames.shape[1])))
     return frames[:, low] * (1 - part) + frames[:, low + 1] * part
 
 

@@ -19,9 +19,8 @@ from stentor.models.pretrained.weights import export_folder, load_adapters
 from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.delayed import DelayedSpeechLLM
 from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
-from stentor.models.speech_llm.modeling import SpeechLLMModel
+from stentor.models.speech_llm.modeling import Projector, SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
-from stentor.models.speech_llm.projector import Projector, factor
 from stentor.models.text.tokenizers import alphabet, made_tokenizer
 
 
@@ -39,7 +38,7 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     if family.ctc:
         ctc = before.ctc.units if before and before.ctc else alphabet(texts())
     shape = encoder_geometry(family.encoder, encoder_config)
-    stride = factor(shape.frame_rate, family.projector.rate)
+    stride = frames_per_position(shape.frame_rate, family.projector.rate)
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
     if before is not None:
         processor.trained_speech = before.trained_speech
@@ -51,6 +50,18 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     quantize(bundle.model, family.quantize)
     apply_memory_options(bundle)
     return bundle
+
+
+def frames_per_position(frame_rate: float, rate: float) -> int:
+    """Encoder frames per position. Raises ConfigError when the frame rate is no multiple of the rate."""
+    ratio = frame_rate / rate
+    if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
+        fits = ", ".join(f"{frame_rate / n:g}" for n in (1, 2, 4, 5, 8))
+        raise ConfigError(
+            f"model.projector.rate: the encoder has {frame_rate:g} frames a second, which is no multiple of {rate:g}: "
+            f"take {fits} or another whole fraction."
+        )
+    return round(ratio)
 
 
 def _check_terms(family: SpeechLLM, requirements: TaskRequirements) -> None:
@@ -96,10 +107,10 @@ def assemble(
         processor = DelayedSpeechProcessor.of(processor, family.stream)
     attention: str | None = family.llm.attention
     if attention == "flex":
-        from stentor.models.packing import flex
+        from stentor.models import packing
 
-        flex.check(llm_config, "model.llm.attention")
-        attention, processor.flex = flex.NAME, True
+        packing.check(llm_config, "model.llm.attention")
+        attention, processor.flex = packing.NAME, True
 
     def new_llm() -> nn.Module:
         try:
@@ -159,7 +170,7 @@ def assemble(
 
 def _check_grid(config: Any, tokens: int) -> None:
     """Raise ConfigError for language models that cannot go on and on, or have no room for the tokens of a stream."""
-    if getattr(config, "rope_parameters", None) is None or config._attn_implementation != "sdpa":
+    if config.to_dict().get("rope_parameters") is None or config._attn_implementation != "sdpa":
         raise ConfigError(
             f"model.llm: `stream` needs a language model with rotary positions and the attention sdpa; a "
             f"{config.model_type} has not both."

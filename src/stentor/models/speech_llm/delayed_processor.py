@@ -108,16 +108,8 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
             counts["text"] = len(inputs["targets"])
             if self.ctc is not None:
                 counts["ctc"] = self.ctc_targets(examples, lengths, inputs)
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(num_samples(e) for e in examples) / SAMPLE_RATE,
-            tokens=sum(map(len, rows)),
-            num_positions=inputs["input_ids"].numel(),
-            dropped=dropped,
-        )
+        sizes = {"tokens": sum(map(len, rows)), "num_positions": inputs["input_ids"].numel()}
+        return self.batch(examples, usable, dropped, inputs=inputs, counts=counts, **sizes)
 
     def _read(self, example: Example, tokens: list[int]) -> list[int]:
         """What is read of the tokens that were written: some are pauses in training."""

@@ -1,20 +1,44 @@
-"""Export folders of the speech LLM; see `stentor.models.pretrained.parts`."""
+"""Export folders of the speech LLM, of torch (see `stentor.models.pretrained.parts`) or ONNX."""
 
+import json
 from pathlib import Path
 
-from stentor.models.base import Bundle
+from stentor.errors import ConfigError
+from stentor.models.base import ONNX_CONFIG, Bundle
 from stentor.models.pretrained.parts import exported_tensor_names, load_parts, save, save_merged
 from stentor.models.speech_llm.build import apply_memory_options, assemble
 from stentor.models.speech_llm.config import SpeechLLM
-from stentor.models.speech_llm.onnx_model import is_onnx, load_onnx
+from stentor.models.speech_llm.onnx import FORMAT
+from stentor.models.speech_llm.onnx_model import OnnxModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
 __all__ = ["exported_tensor_names", "load", "save", "save_merged"]
 
 
 def load(family_class: type[SpeechLLM], folder: Path, trainable: bool = False) -> Bundle:
-    """The bundle of an export folder, of torch or ONNX; see `Family.load`. Without `trainable` adapters are folded
-    in."""
-    if is_onnx(folder):
+    """The bundle of an export folder; see `Family.load`. Without `trainable` adapters are folded in."""
+    if (folder / ONNX_CONFIG).is_file():
         return load_onnx(folder, trainable)
     return load_parts(family_class, folder, SpeechLLMProcessor, assemble, apply_memory_options, trainable)
+
+
+def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
+    """The bundle of an ONNX folder. Raises ConfigError when onnxruntime is missing or a file is damaged, and when it is
+    to be `trainable`, which graphs are not."""
+    if trainable:
+        raise ConfigError(f"{folder} is an ONNX export, which cannot be trained: give the export it was made from.")
+    try:
+        facts = json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(
+            f"{folder / ONNX_CONFIG} cannot be read as JSON ({error}): export the model again."
+        ) from error
+    if facts["format"] != FORMAT:
+        raise ConfigError(
+            f"{folder / ONNX_CONFIG} has layout {facts['format']}, written by Stentor {facts['stentor_version']}; this "
+            f"version reads layout {FORMAT}: export the model again."
+        )
+    processor = SpeechLLMProcessor.load(folder)
+    family = SpeechLLM.model_validate(json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"])
+    model = OnnxModel(folder, facts, processor.shape).eval()
+    return Bundle(model, processor, family, model.cache_encoder)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from stentor.models.contracts import Capabilities, GenerationOutput
 from stentor.models.decoding.rescoring import prompted_states, text_log_probs
@@ -16,7 +17,6 @@ from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner
 from stentor.models.speech_llm.config import AlignerSection
-from stentor.models.speech_llm.projector import Projector
 
 FLEX_TABLES = ("documents", "partial_count", "partial_index", "full_count", "full_index")
 """Inputs of a packed batch for flex_attention."""
@@ -30,6 +30,32 @@ def lowest_of_words(log_probs: Tensor, word_tokens: Tensor) -> Tensor:
     token = torch.arange(log_probs.shape[1], device=log_probs.device)
     in_word = (token >= word_tokens[..., :1]) & (token <= word_tokens[..., 1:])
     return log_probs[:, None].masked_fill(~in_word, 0.0).amin(-1)
+
+
+class Projector(nn.Module):
+    """Joins `factor` frames and maps them to the language model's width.
+
+    [B, T, width] (zero at padding) -> [B, ceil(T / factor), out]. `mlp` stacks the frames (SLAM-ASR, Ma et al. 2024);
+    `conv` is a convolution of that stride which also sees half a stride on either side.
+    """
+
+    def __init__(self, kind: str, factor: int, width: int, out: int, hidden: int | None = None, dropout: float = 0.0):
+        super().__init__()
+        self.factor = factor
+        hidden = hidden or out
+        self.conv = nn.Conv1d(width, hidden, factor + 2 * (factor // 2), factor) if kind == "conv" else None
+        self.linear1: Any = nn.Linear(factor * width, hidden) if kind == "mlp" else None
+        self.dropout = nn.Dropout(dropout)
+        self.linear2 = nn.Linear(hidden, out)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        frames = F.pad(frames, (0, 0, 0, -frames.shape[1] % self.factor))
+        if self.conv is not None:
+            side = self.factor // 2
+            hidden = self.conv(F.pad(frames.transpose(1, 2), (side, side))).transpose(1, 2)
+        else:
+            hidden = self.linear1(frames.reshape(frames.shape[0], -1, self.factor * frames.shape[2]))
+        return self.linear2(self.dropout(F.gelu(hidden)))
 
 
 class SpeechLLMModel(EncoderCache):
@@ -60,6 +86,9 @@ class SpeechLLMModel(EncoderCache):
         text = llm.get_input_embeddings().weight.shape[1]
         self.aligner = WordAligner(aligner, text, width, shape) if aligner else None
         self.shape = shape
+        config = llm.config.get_text_config().to_dict()
+        self.factor, self.divisor = config.get("logit_scale"), config.get("logits_scaling")  # of Cohere, of Granite
+        self.cap = config.get("final_logit_softcapping")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -89,15 +118,11 @@ class SpeechLLMModel(EncoderCache):
         `hidden` with `weight` [V, width] and `bias`, so that the loss may compute logits in chunks; `logits` [N, V]
         where the model caps its logits (Gemma 2) or the layer carries an adapter.
         """
-        config = self.llm.config.get_text_config()
-        if scale := getattr(config, "logit_scale", None):  # Cohere
-            hidden = hidden * scale
-        if scale := getattr(config, "logits_scaling", None):  # Granite
-            hidden = hidden / scale
+        hidden = hidden * self.factor if self.factor else hidden
+        hidden = hidden / self.divisor if self.divisor else hidden
         layer = self.llm.get_output_embeddings()
-        cap = getattr(config, "final_logit_softcapping", None)
-        if cap:
-            return {"logits": torch.tanh(layer(hidden) / cap) * cap}
+        if self.cap:
+            return {"logits": torch.tanh(layer(hidden) / self.cap) * self.cap}
         if type(layer) is not nn.Linear:
             return {"logits": layer(hidden)}
         return {"hidden": hidden, "weight": layer.weight, "bias": layer.bias}
@@ -123,13 +148,13 @@ class SpeechLLMModel(EncoderCache):
             label_index: positions [N] of the flattened sequence whose next token is `targets` [N].
             options: `position_ids` [1, L] of a packed batch, restarting at 0 for each item: transformers derives the
                 block-diagonal mask from them; `FLEX_TABLES` of such a batch, for flex_attention
-                (`stentor.models.packing.flex`); `chunks`, see `encode`; `ctc_rows`, `ctc_targets` and
+                (`stentor.models.packing`); `chunks`, see `encode`; `ctc_rows`, `ctc_targets` and
                 `ctc_target_lengths`; `text_rows`, `word_tokens` and `word_parts` (see `AlignedText`) with `word_times`
                 [B, W, 2] in seconds.
         """
         mask = None
         if FLEX_TABLES[0] in options:
-            from stentor.models.packing.flex import block_mask
+            from stentor.models.packing import block_mask
 
             mask = block_mask(**{name: options[name] for name in FLEX_TABLES})
         hidden, frames = self.frames(features, feature_lengths, options.get("chunks"))
@@ -240,13 +265,10 @@ class SpeechLLMModel(EncoderCache):
         log_probs = torch.zeros(text_rows.shape, device=flat.device)
         if len(before):
             chunks = zip(before.split(ROWS), ids[spoken].split(ROWS))
-            log_probs[spoken] = torch.cat([self._log_probs(r).gather(1, i[:, None])[:, 0] for r, i in chunks])
+            log_probs[spoken] = torch.cat([head_log_probs(self.head(r)).gather(1, i[:, None])[:, 0] for r, i in chunks])
         return flat[text_rows.clamp(min=0)], log_probs
 
-    def _log_probs(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities over the vocabulary [N, V], float32, from last hidden states."""
-        return head_log_probs(self.head(hidden))
-
+    @torch.no_grad()
     def generate(
         self,
         inputs: dict[str, Tensor],
@@ -256,34 +278,23 @@ class SpeechLLMModel(EncoderCache):
         temperature: float = 0.0,
         **options: Any,
     ) -> list[GenerationOutput]:
-        """What the model writes for each item; see `generate` below."""
+        """See `Recognizer.generate`. A batch gives what its items give one by one, up to rounding.
+
+        Where the encoder is cached for an aligner, outputs of greedy decoding hold the last hidden states of a
+        teacher-forced pass over the same tokens.
+        """
         greedy = beams == 1 and not temperature and len(eos_ids) == 1
-        options |= {"max_new_tokens": max_new_tokens, "eos_ids": eos_ids, "beams": beams, "temperature": temperature}
-        self._greedy_outputs = None
-        if not (greedy and self._caching and self.aligner is not None):
-            return generate(self, inputs, **options)
-        self._greedy_outputs = generate(self, inputs, keep_states=True, **options)
-        return self._greedy_outputs
-
-
-@torch.no_grad()
-def generate(
-    model: SpeechLLMModel, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
-) -> list[GenerationOutput]:
-    """What the model writes for each item of a batch.
-
-    `inputs` come from the processor's `collate(labels=False)`; `max_new_tokens` is one limit or one for each item;
-    `options` are those of `decoding.search.answer`. The model should be in evaluation mode. A batch gives what
-    its items give one by one, up to rounding. With `keep_states`, for greedy decoding, outputs hold the last hidden
-    states of a teacher-forced pass over the same tokens.
-    """
-    with steady_attention(model):
-        hidden, _ = model.frames(inputs["features"], inputs["feature_lengths"])
-        embeds = model.embed(hidden, inputs["input_ids"], inputs["audio_index"], inputs["audio_rows"])
-        decoder = LanguageModelDecoder(
-            model.llm.base_model, model.head, embeds, inputs["attention_mask"], inputs["position_ids"]
-        )
-        return answer(decoder, token_limits(max_new_tokens, len(embeds)), eos_ids, **options)
+        keep = greedy and self._caching and self.aligner is not None
+        with steady_attention(self):
+            hidden, _ = self.frames(inputs["features"], inputs["feature_lengths"])
+            embeds = self.embed(hidden, inputs["input_ids"], inputs["audio_index"], inputs["audio_rows"])
+            prompts = embeds, inputs["attention_mask"], inputs["position_ids"]
+            decoder = LanguageModelDecoder(self.llm.base_model, self.head, *prompts)
+            limits = token_limits(max_new_tokens, len(embeds))
+            options |= {"temperature": temperature, "keep_states": keep}
+            outputs = answer(decoder, limits, eos_ids, beams, **options)
+        self._greedy_outputs = outputs if keep else None
+        return outputs
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from stentor.models.base import ONNX_CONFIG, ONNX_INLINE, Bundle
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import SAMPLE_RATE
 from stentor.models.pretrained.parts import write_config
-from stentor.models.speech_llm.aligner import AlignedText, WordAligner, places
+from stentor.models.speech_llm.aligner import AlignedText, WordAligner, stretch
 from stentor.models.speech_llm.modeling import SpeechLLMModel, steady_attention
 from stentor.version import __version__
 
@@ -125,27 +125,17 @@ class AlignerGraph(nn.Module):
 class WholeClip(WordAligner):
     """The aligner on one clip as long as its tensor: sizes then are shapes, which can be traced, not values."""
 
-    def audio_keys(
-        self, features: Tensor, lengths: Tensor, hidden: Tensor, moved: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def on_grid(self, features: Tensor, lengths: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         steps = features.shape[-1]
         size = (steps + self.stride - 1) // self.stride + 1
-        keep = torch.ones(1, size, dtype=torch.bool, device=features.device)
-        frames = self.from_audio(self.norm_audio(hidden))
         per_point = self.shape.frame_rate * self.step
-        at = torch.arange(size, device=frames.device) * per_point
-        low = at.floor().long()
-        part = (at - low).to(frames.dtype)[:, None]
         # Zeros beyond the last frame, as many as the last grid point may need: encoders without padding stop early.
-        frames = F.pad(frames, (0, 0, 0, 4 + int(2 * per_point)))
-        keys = frames[:, low] * (1 - part) + frames[:, low + 1] * part
+        frames = F.pad(self.from_audio(self.norm_audio(hidden)), (0, 0, 0, 4 + int(2 * per_point)))
+        keys = stretch(frames, per_point, size)
         if self.from_mel is not None:
             mel = F.pad(features, (0, (size - 1) * self.stride + 1 - steps))
             keys = keys + self.from_mel(mel, lengths, size)
-        keys = keys + self.place(places(keep).to(keys.dtype))
-        for layer in self.listen:
-            keys = layer(keys, keep)
-        return self.norm_keys(keys), keep
+        return keys, torch.ones(1, size, dtype=torch.bool, device=features.device)
 
 
 def save_onnx(bundle: Bundle, folder: Path) -> None:
@@ -307,7 +297,7 @@ def _write(
     size = sum(p.numel() * 4 for p in graph.parameters())
     graph.eval()
     try:
-        with _quietly():
+        with _without_remarks():
             program: Any = torch.onnx.export(
                 graph,
                 kwargs=inputs,
@@ -331,7 +321,7 @@ PARTS = {"encoder": "audio encoder", "ctc": "CTC head", "llm": "language model",
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _without_remarks() -> Iterator[None]:
     """Without the exporter's remarks on its own insides, which no user can act on."""
     loggers = [logging.getLogger(n) for n in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]

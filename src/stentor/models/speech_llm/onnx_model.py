@@ -5,7 +5,6 @@ Search, words and times are found by the code that the torch model uses.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from stentor.errors import ConfigError
-from stentor.models.base import ONNX_CONFIG, Bundle
 from stentor.models.contracts import GenerationOutput
 from stentor.models.decoding.search import LanguageModelDecoder, search, token_limits
 from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
-from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.modeling import SpeechLLMModel, lowest_of_words
-from stentor.models.speech_llm.onnx import FORMAT
-from stentor.models.speech_llm.processor import SpeechLLMProcessor
-
-
-def is_onnx(folder: Path) -> bool:
-    """Whether a folder holds ONNX graphs."""
-    return (Path(folder) / ONNX_CONFIG).is_file()
-
-
-def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
-    """The bundle of an ONNX folder. Raises ConfigError when onnxruntime is missing or a file is damaged, and when it is
-    to be `trainable`, which graphs are not."""
-    if trainable:
-        raise ConfigError(f"{folder} is an ONNX export, which cannot be trained: give the export it was made from.")
-    try:
-        facts = json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(
-            f"{folder / ONNX_CONFIG} cannot be read as JSON ({error}): export the model again."
-        ) from error
-    if facts["format"] != FORMAT:
-        raise ConfigError(
-            f"{folder / ONNX_CONFIG} has layout {facts['format']}, written by Stentor {facts['stentor_version']}; this "
-            f"version reads layout {FORMAT}: export the model again."
-        )
-    processor = SpeechLLMProcessor.load(folder)
-    family = SpeechLLM.model_validate(json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"])
-    model = OnnxModel(folder, facts, processor.shape).eval()
-    return Bundle(model, processor, family, model.cache_encoder)
 
 
 class Graph:

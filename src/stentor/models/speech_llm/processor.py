@@ -132,9 +132,9 @@ class SpeechLLMProcessor(EncoderInputs):
         total = sum(map(len, sequences))
         rows, width = (1, total) if packed else (len(sequences), max(map(len, sequences)))
         if packed and self.flex:
-            from stentor.models.packing import flex
+            from stentor.models import packing
 
-            width += -total % flex.BLOCK
+            width += -total % packing.BLOCK
         if packed:
             starts = np.cumsum([0, *(len(s) for s in sequences[:-1])]).tolist()
         else:
@@ -144,23 +144,15 @@ class SpeechLLMProcessor(EncoderInputs):
         if labels and not packed:
             del inputs["position_ids"]  # they count up from 0 under right padding, as is the default
         if packed and self.flex:
-            inputs |= flex.tables([len(s) for s in sequences] + [width - total] * (width > total))
+            inputs |= packing.tables([len(s) for s in sequences] + [width - total] * (width > total))
         counts = {}
         if labels:
             counts = self._labels(examples, sequences, starts, inputs)
         else:
             starts_in_row = torch.tensor([width - len(s) for s in sequences])
             inputs["attention_mask"] = (torch.arange(width) >= starts_in_row[:, None]).long()
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(num_samples(e) for e in examples) / SAMPLE_RATE,
-            tokens=total,
-            num_positions=rows * width,
-            dropped=dropped,
-        )
+        sizes = {"tokens": total, "num_positions": rows * width}
+        return self.batch(examples, usable, dropped, inputs=inputs, counts=counts, **sizes)
 
     def _positions(
         self, sequences: Sequence[TokenSequence], starts: Sequence[int], rows: int, width: int

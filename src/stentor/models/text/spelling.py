@@ -25,8 +25,10 @@ class Spelling(Protocol):
 
 
 def spelling(tokenizer: Any) -> Spelling:
-    """By characters with a Wav2Vec2CTCTokenizer (the only kind with a word delimiter), else by pieces."""
-    return Characters(tokenizer) if hasattr(tokenizer, "word_delimiter_token") else Pieces(tokenizer)
+    """By characters with a Wav2Vec2CTCTokenizer, else by pieces."""
+    from transformers import Wav2Vec2CTCTokenizer
+
+    return Characters(tokenizer) if isinstance(tokenizer, Wav2Vec2CTCTokenizer) else Pieces(tokenizer)
 
 
 class Characters:

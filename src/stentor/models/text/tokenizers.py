@@ -1,7 +1,7 @@
 """Tokenizers and alphabets made from training transcripts, and what a given tokenizer uses for padding."""
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from pydantic import Field
@@ -106,12 +106,7 @@ class CTCAlphabet:
 
     def decode(self, classes: Iterable[int]) -> str:
         """Text of a path of classes per frame: repeats merged, then blanks removed (Graves et al. 2006)."""
-        out, last = [], 0
-        for c in classes:
-            if c != last and c != 0:
-                out.append(c)
-            last = c
-        return self.spell(out)
+        return self.spell(c for c, _ in groupby(classes) if c)
 
     def spell(self, classes: Iterable[int]) -> str:
         """Text of classes without repeats and blanks."""
@@ -139,6 +134,6 @@ class CTCHeadSection(Section):
     """What it spells: the characters of the training transcripts."""
 
 
-def made_tokenizer(section: TokenizerSection, lines: Iterable[str]) -> Any:
-    """The tokenizer of the section, made from texts."""
+def made_tokenizer(section: Any, lines: Iterable[str]) -> Any:
+    """The tokenizer of a section with a `type` and a `size`, as `TokenizerSection` has them, made from texts."""
     return characters(lines) if section.type == "characters" else bpe(lines, section.size)

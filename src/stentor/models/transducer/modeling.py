@@ -15,8 +15,7 @@ from stentor.models.contracts import Capabilities, GenerationOutput
 from stentor.models.decoding.bias import Bias
 from stentor.models.decoding.rescoring import IGNORED
 from stentor.models.decoding.search import ranked
-from stentor.models.decoding.transducer import Path, State, greedy
-from stentor.models.decoding.transducer_beam import Hypothesis, search
+from stentor.models.decoding.transducer import Hypothesis, Path, State, greedy, search
 from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
 

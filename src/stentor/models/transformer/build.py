@@ -1,6 +1,5 @@
 """Building models of the family `transformer`."""
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.pretrained.lora import freeze_parameters
 from stentor.models.pretrained.weights import export_folder, load_by_name, read_weights
-from stentor.models.text.tokenizers import alphabet, bpe, characters, words_of_texts
+from stentor.models.text.tokenizers import alphabet, made_tokenizer, words_of_texts
 from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.processor import TransformerProcessor
@@ -69,7 +68,7 @@ def _processor(
             ctc = words_of_texts(texts()) if by_words else alphabet(texts())
     if "text" in terms:
         known = before is not None and before.tokenizer is not None and before.tokenizer_type == family.text.type
-        tokenizer = before.tokenizer if before is not None and known else _tokenizer(family, texts)
+        tokenizer = before.tokenizer if before is not None and known else made_tokenizer(family.text, texts())
     return processor_for(family, tokenizer, ctc)
 
 
@@ -81,10 +80,6 @@ def processor_for(family: Transformer, tokenizer: Any, ctc: str | list[str] | No
     features = family.features if shape is None else None
     kind = family.text.type if tokenizer is not None else None
     return TransformerProcessor(features, shape, tokenizer, kind, ctc)
-
-
-def _tokenizer(family: Transformer, texts: Callable[[], Iterable[str]]) -> Any:
-    return characters(texts()) if family.text.type == "characters" else bpe(texts(), family.text.size)
 
 
 def assemble(

@@ -32,11 +32,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from stentor.models.base import RandomFeatures
 
@@ -49,20 +49,16 @@ computes them again: features take several times the memory of everything else, 
 EMPTY = torch.empty(0)
 
 
-def orthogonal(features: int, dim: int, generator: torch.Generator, scaling: Literal["chi", "sqrt"] = "chi") -> Tensor:
+def orthogonal(features: int, dim: int, generator: torch.Generator) -> Tensor:
     """A random projection [features, dim] in float32, on the CPU: blocks of at most `dim` orthogonal rows, each row in
-    a uniformly random direction. Lengths are those of Gaussian vectors (chi; the estimate is then unbiased) or all
-    sqrt(dim)."""
+    a uniformly random direction. Lengths are those of Gaussian vectors, by which the estimate is unbiased."""
     rows = []
     for start in range(0, features, dim):
         q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))
         # QR leaves signs to the implementation; these make the matrix uniform over all rotations (Mezzadri 2007).
         rows.append((q * r.diagonal().sign()).T[: features - start])
     directions = torch.cat(rows)
-    if scaling == "sqrt":
-        lengths = torch.full((features, 1), math.sqrt(dim), dtype=torch.float64)
-    else:
-        lengths = torch.randn(features, dim, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
+    lengths = torch.randn(features, dim, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
     return (directions * lengths).float()
 
 
@@ -72,35 +68,28 @@ class Favor(nn.Module, RandomFeatures):
     Args:
         dim: size of a head, d.
         features: number of features m. None: int(d ln d), at least d.
-        scaling: lengths of the projection's rows, see `orthogonal`.
-        eps: added to every feature, so that no denominator vanishes, where 1 is the largest feature of a query, and of
-            all keys (see the module). The paper's code has 1e-4 beside features with another stabiliser; most of ours
-            are far below that, and a diarizer learned a little faster with less of it.
         fixed: never redrawn; the `redraw` callback leaves it alone.
 
     `projection` [m, d] is a buffer: checkpoints and exports hold it, for the layer's function depends on it.
     """
 
     projection: Tensor
+    eps = 1e-8
+    """Added to every feature, so that no denominator vanishes, where 1 is the largest feature of a query, and of all
+    keys (see the module). The paper's code has 1e-4 beside features with another stabiliser; most of ours are far below
+    that, and a diarizer learned a little faster with less of it."""
 
-    def __init__(
-        self,
-        dim: int,
-        features: int | None = None,
-        scaling: Literal["chi", "sqrt"] = "chi",
-        eps: float = 1e-8,
-        fixed: bool = False,
-    ):
+    def __init__(self, dim: int, features: int | None = None, fixed: bool = False):
         super().__init__()
-        self.dim, self.scaling, self.eps, self.fixed = dim, scaling, eps, fixed
+        self.dim, self.fixed = dim, fixed
         self.features = features or max(dim, int(dim * math.log(dim)))
         seed = int(torch.randint(2**62, ()))  # of the global generator, which also initialises the weights
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("projection", orthogonal(self.features, dim, generator, scaling))
+        self.register_buffer("projection", orthogonal(self.features, dim, generator))
 
     def redraw(self, generator: torch.Generator) -> None:
         """Draw the projection anew, from a CPU generator: the same on every device and rank."""
-        self.projection.copy_(orthogonal(self.features, self.dim, generator, self.scaling))
+        self.projection.copy_(orthogonal(self.features, self.dim, generator))
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         """Non-causal attention.
@@ -297,35 +286,11 @@ def _spans(length: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, length, size)]
 
 
-class _Recomputed(torch.autograd.Function):
-    """A function of tensors (or None) of which only these are saved for the backward pass, as torch.utils.checkpoint
-    does it; that one takes seconds to import what it needs of the compiler."""
-
-    @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], *arguments: Tensor | None) -> Any:
-        ctx.function = function
-        ctx.save_for_backward(*arguments)
-        return function(*arguments)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        needed = ctx.needs_input_grad[1:]
-        arguments: list[Any] = [
-            x if x is None else x.detach().requires_grad_(n) for x, n in zip(ctx.saved_tensors, needed)
-        ]
-        with torch.enable_grad(), torch.autocast(gradients[0].device.type, enabled=False):
-            outputs = ctx.function(*arguments)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        outputs, gradients = zip(*((o, g) for o, g in zip(outputs, gradients) if o.requires_grad))
-        inputs = [x for x, n in zip(arguments, needed) if n]
-        input_gradients = iter(torch.autograd.grad(outputs, inputs, gradients, allow_unused=True))
-        return None, *(next(input_gradients) if n else None for n in needed)
-
-
 def _recomputed(function: Callable[..., Any], spans: Sequence[slice], *arguments: Tensor | None) -> Any:
     """The function's value; where there are several spans, the backward pass computes it again."""
-    return function(*arguments) if len(spans) == 1 else _Recomputed.apply(function, *arguments)
+    if len(spans) == 1:
+        return function(*arguments)
+    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
 def _divided(sums: Tensor) -> Tensor:

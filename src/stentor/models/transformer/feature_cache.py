@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from stentor.audio.kaldi import KaldiFeatures
 from stentor.data.audio_key import audio_key
@@ -83,10 +84,6 @@ class FeatureStore:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}, "_writer": None}
-
-    def __len__(self) -> int:
-        """Records that are known to be stored."""
-        return len(self._locations)
 
     # Reading
 
@@ -273,19 +270,9 @@ def _temporary_folder() -> Path:
     """A new temporary folder of this process. Those of processes that were killed are removed."""
     for old in Path(tempfile.gettempdir()).glob("stentor-features-*-*"):
         process = old.name.split("-")[2]
-        if process.isdigit() and not _lives(int(process)):
+        if process.isdigit() and not psutil.pid_exists(int(process)):
             shutil.rmtree(old, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"stentor-features-{os.getpid()}-"))
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _remove(folder: Path, process: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +13,15 @@ from stentor.models.contracts import Capabilities, FrameOutput, GenerationOutput
 from stentor.models.decoding.bias import Bias
 from stentor.models.decoding.ctc import decode
 from stentor.models.decoding.rescoring import ctc_log_probs, text_log_probs
-from stentor.models.decoding.search import answer
+from stentor.models.decoding.search import answer, token_limits
 from stentor.models.encoders.cache import EncoderCache
-from stentor.models.encoders.features import Features
+from stentor.models.encoders.geometry import mask
 from stentor.models.encoders.streaming.chunks import chunk_mask
 from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder, States
-from stentor.models.encoders.streaming.layers import ChunkState, Lookahead
+from stentor.models.encoders.streaming.layers import ChunkState, Lookahead, look_ahead
 from stentor.models.transformer.config import Layers
 from stentor.models.transformer.layers import initialise
 from stentor.models.transformer.stack import Stack, StackOptions
-
-if TYPE_CHECKING:
-    from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder
 
 
 @dataclass
@@ -40,11 +37,6 @@ class Heads:
     ctc_classes: int | None = None
 
 
-def valid(lengths: Tensor, size: int) -> Tensor:
-    """Mask [B, size], true within the lengths [B]."""
-    return torch.arange(size, device=lengths.device) < lengths[:, None]
-
-
 class TransformerModel(EncoderCache):
     """Encoder, decoder or both, with the heads that the task needs.
 
@@ -55,7 +47,6 @@ class TransformerModel(EncoderCache):
 
     frontend: Any
     input: Any
-    lookahead: Any
     encoder: Any
     tokens: Any
     decoder: Any
@@ -79,7 +70,7 @@ class TransformerModel(EncoderCache):
         heads, options = heads or Heads(), options or StackOptions()
         self.bos = bos
         self.frontend = frontend
-        self.encoder = self.input = self.lookahead = self.decoder = self.tokens = self.text_head = None
+        self.encoder = self.input = self.decoder = self.tokens = self.text_head = None
         width = None
         if encoder is not None:
             width = encoder.d_model
@@ -119,10 +110,10 @@ class TransformerModel(EncoderCache):
         x = self.input(features)
         if torch.is_autocast_enabled(x.device.type):
             x = x.float()  # the residual stream; 16 bits would round each sum
-        mask = valid(lengths, features.shape[1])
-        x = x if self.lookahead is None else self.lookahead(x, mask)
-        visible = None if chunks is None else chunk_mask(chunks, x.shape[1]) & mask[:, None]
-        return self.encoder.states(x, mask, None, None, None, visible), lengths
+        valid = mask(lengths, features.shape[1])
+        x = look_ahead(self, x, valid)
+        visible = None if chunks is None else chunk_mask(chunks, x.shape[1]) & valid[:, None]
+        return self.encoder.states(x, valid, None, None, None, visible), lengths
 
     def forward(self, **inputs: Any) -> dict[str, dict[str, Any]]:
         """`label` for models that label frames, else `write`."""
@@ -187,13 +178,13 @@ class TransformerModel(EncoderCache):
         """
         losses: dict[str, dict[str, Any]] = {}
         hidden: Any = None
-        mask = None
+        valid = None
         if self.encoder is not None:
             assert features is not None and lengths is not None
             hidden, frames = self.encode(features, lengths, chunks)
-            mask = valid(frames, hidden.shape[1])
+            valid = mask(frames, hidden.shape[1])
         if self.decoder is not None:  # padding comes last, where nothing that counts looks
-            out = self.decoder(self.tokens(tokens), None, hidden, mask)
+            out = self.decoder(self.tokens(tokens), None, hidden, valid)
             losses["text"] = {**self.text(out.flatten(0, 1)), "targets": targets.flatten()}
         if self.ctc_head is not None:
             losses["ctc"] = {
@@ -213,7 +204,7 @@ class TransformerModel(EncoderCache):
         if self.decoder is None:
             return ctc_log_probs(self.ctc_log_probs(hidden), frames, clips, targets, blank=0)
         tokens = F.pad(targets[:, :-1].clamp(min=0), (1, 0), value=self.bos)
-        out = self.decoder(self.tokens(tokens), None, hidden[clips], valid(frames, hidden.shape[1])[clips])
+        out = self.decoder(self.tokens(tokens), None, hidden[clips], mask(frames, hidden.shape[1])[clips])
         return text_log_probs(self.text, out, targets, temperature)
 
     @property
@@ -230,7 +221,6 @@ class TransformerModel(EncoderCache):
         return self.ctc_head(hidden).float().log_softmax(-1)
 
     def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-
         return TransformerChunks(self, processor.features, seconds)
 
     @torch.no_grad()
@@ -240,11 +230,32 @@ class TransformerModel(EncoderCache):
         best = self.ctc_log_probs(hidden).argmax(-1)
         return [row[:n].tolist() for row, n in zip(best, frames.tolist())]
 
+    @torch.no_grad()
     def generate(
-        self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
+        self,
+        inputs: dict[str, Tensor],
+        max_new_tokens: int | list[int],
+        eos_ids: set[int],
+        beams: int = 1,
+        bias: Bias | None = None,
+        num_answers: int = 1,
+        **options: Any,
     ) -> list[GenerationOutput]:
-        """What the model writes for each item; see `generate` below."""
-        return generate(self, inputs, max_new_tokens, eos_ids, **options)
+        """See `Recognizer.generate`.
+
+        For a language model `tokens` [B, U] are the beginning to go on from, start token included; for an
+        encoder-decoder they may be given too. `options` are those of `decoding.search.answer`. A model without decoder
+        gives classes of its CTC head, see `stentor.models.decoding.ctc`, and temperatures do nothing.
+        """
+        if self.decoder is None:
+            hidden, frames = self.encode(inputs["features"], inputs["lengths"])
+            return decode(self.ctc_log_probs(hidden), frames, 0, beams, bias, num_answers)
+        decoder = _StepDecoder(self, inputs)
+        limits = token_limits(max_new_tokens, len(decoder.log_probs))
+        if (max_length := self.decoder.max_length) is not None:
+            prefix = inputs["tokens"].shape[1] if "tokens" in inputs else 1
+            limits = [min(limit, max_length - prefix) for limit in limits]
+        return answer(decoder, limits, eos_ids, beams, num_answers, bias=bias, **options)
 
 
 def _head(inputs: int | None, outputs: int | None, small: bool = True) -> nn.Linear:
@@ -265,7 +276,7 @@ class _StepDecoder:
         self.context = self.mask = None
         if model.encoder is not None:
             self.context, frames = model.encode(inputs["features"], inputs["lengths"])
-            self.mask = valid(frames, self.context.shape[1])
+            self.mask = mask(frames, self.context.shape[1])
         rows = len(inputs["features" if model.encoder is not None else "tokens"])
         start = torch.full((rows, 1), model.bos, device=next(model.parameters()).device)
         self.states = model.decoder.start()
@@ -286,60 +297,15 @@ class _StepDecoder:
         self.states = [state.select(rows) for state in self.states]
 
 
-@torch.no_grad()
-def generate(
-    model: TransformerModel,
-    inputs: dict[str, Tensor],
-    max_new_tokens: int | list[int],
-    eos_ids: set[int],
-    beams: int = 1,
-    bias: Bias | None = None,
-    num_answers: int = 1,
-    **options: Any,
-) -> list[GenerationOutput]:
-    """What the model writes for each item of a batch.
-
-    `inputs` come from the processor's `collate(labels=False)`; for a language model `tokens` [B, U] are the beginning
-    to go on from, start token included, and for an encoder-decoder they may be given too. `max_new_tokens` is one limit
-    or one for each item. `options` are those of `decoding.search.answer`. The model should be in evaluation
-    mode.
-
-    A model without decoder gives classes of its CTC head, see `stentor.models.decoding.ctc`. Temperatures do
-    nothing.
-    """
-    if model.decoder is None:
-        hidden, frames = model.encode(inputs["features"], inputs["lengths"])
-        return decode(model.ctc_log_probs(hidden), frames, 0, beams, bias, num_answers)
-    decoder = _StepDecoder(model, inputs)
-    count = len(decoder.log_probs)
-    limits = [max_new_tokens] * count if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    if (max_length := model.decoder.max_length) is not None:
-        prefix = inputs["tokens"].shape[1] if "tokens" in inputs else 1
-        limits = [min(limit, max_length - prefix) for limit in limits]
-    return answer(decoder, limits, eos_ids, beams, num_answers, bias=bias, **options)
-
-
 class TransformerChunks(ChunkEncoder):
-    """The encoder of a `TransformerModel`."""
-
-    def __init__(self, model: Any, features: Features, seconds: tuple[float, float]):
-        super().__init__(features, seconds)
-        self.model = model
-        self.ahead = 0 if model.lookahead is None else model.lookahead.frames
-
-    @property
-    def weight(self) -> Tensor:
-        weight: Tensor = self.model.input.weight
-        return weight
+    """The encoder of a `TransformerModel`, which is its `encoder`."""
 
     def start(self) -> States:
-        return [layer.start_chunks(self.reach).tensors for layer in self.model.encoder.layers]
+        return [layer.start_chunks(self.reach).tensors for layer in self.encoder.encoder.layers]
 
     def encode(self, features: Tensor, counts: Tensor, states: States) -> tuple[Tensor, States]:
-        model = self.model
-        x = model.input(features)
-        mask = torch.arange(x.shape[1], device=x.device) < counts[:, None]
-        x = x if model.lookahead is None else model.lookahead(x, mask)
+        model, valid = self.encoder, mask(counts, features.shape[1])
+        x = look_ahead(model, model.input(features), valid)
         layers = [ChunkState.of(tensors) for tensors in states]
-        hidden = model.encoder.chunk(x[:, : self.chunk], mask[:, : self.chunk], layers)
+        hidden = model.encoder.chunk(x[:, : self.chunk], valid[:, : self.chunk], layers)
         return hidden, [state.tensors for state in layers]

@@ -64,6 +64,7 @@ class TransformerProcessor(FeatureCache, Processor):
         where no text is written. `ctc`: the units of a CTC head. `token_rate`: most tokens per second of audio."""
         self.features, self.tokenizer, self.tokenizer_type = features, tokenizer, tokenizer_type
         self.pretrained = EncoderInputs(None, shape) if shape is not None else None
+        self.front: Features | EncoderInputs | None = self.pretrained or features
         self.max_seconds = self.pretrained.max_seconds if self.pretrained is not None else None
         self.sample_rate = features.sampling_rate if features is not None else SAMPLE_RATE
         self.ctc = CTCAlphabet(ctc) if ctc is not None else None
@@ -80,7 +81,7 @@ class TransformerProcessor(FeatureCache, Processor):
     @property
     def has_audio(self) -> bool:
         """Whether there is audio: False for a language model."""
-        return self.features is not None or self.pretrained is not None
+        return self.front is not None
 
     @property
     def size(self) -> int:
@@ -90,17 +91,13 @@ class TransformerProcessor(FeatureCache, Processor):
     @property
     def frame_seconds(self) -> float:
         """Seconds from one output frame to the next."""
-        if self.pretrained is not None:
-            return 1 / self.pretrained.shape.frame_rate
-        assert self.features is not None
-        return self.features.frame_seconds
+        assert self.front is not None
+        return self.front.frame_seconds
 
     def frames(self, samples: int) -> int:
         """Output frames of a clip of so many samples: one at least."""
-        if self.pretrained is not None:
-            return self.pretrained.frames(samples)
-        assert self.features is not None
-        return self.features.frames(samples)
+        assert self.front is not None
+        return self.front.frames(samples)
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Output frames of an item; for a language model its tokens with the end token."""

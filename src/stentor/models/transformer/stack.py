@@ -12,8 +12,16 @@ from torch.utils.checkpoint import checkpoint
 from stentor.models.encoders.streaming.layers import ChunkState, KVWindow
 from stentor.models.transformer.attention import Attention, State
 from stentor.models.transformer.config import Layers
-from stentor.models.transformer.layers import Convolution, Dropout, FeedForward, Positions, Residual, initialise, norm
-from stentor.models.transformer.positions import Rotary
+from stentor.models.transformer.layers import (
+    Convolution,
+    Dropout,
+    FeedForward,
+    Positions,
+    Residual,
+    Rotary,
+    initialise,
+    norm,
+)
 
 
 @dataclass

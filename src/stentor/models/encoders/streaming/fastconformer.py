@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from stentor.models.collate import SHORTEST
 from stentor.models.encoders.features import fixed_mel
+from stentor.models.encoders.geometry import mask
 from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder, States
-from stentor.models.encoders.streaming.layers import ChunkState, KVWindow
+from stentor.models.encoders.streaming.layers import ChunkState, KVWindow, look_ahead
 
 
 class FastConformerChunks(ChunkEncoder):
@@ -27,9 +28,7 @@ class FastConformerChunks(ChunkEncoder):
 
     def __init__(self, encoder: Any, processor: Any, seconds: tuple[float, float], features: Any = None):
         config = encoder.config
-        super().__init__(features or fixed_mel(config.num_mel_bins), seconds, config.subsampling_factor)
-        self.encoder, self._lookahead = encoder, getattr(encoder, "lookahead", None)
-        self.ahead = 0 if self._lookahead is None else self._lookahead.frames
+        super().__init__(encoder, features or fixed_mel(config.num_mel_bins), seconds, config.subsampling_factor)
 
     @property
     def _stages(self) -> Sequence[Any]:
@@ -51,11 +50,6 @@ class FastConformerChunks(ChunkEncoder):
         positions = self.encoder.encode_positions(frames)[:, : self.reach + 2 * self.chunk - 1]
         return [layer.self_attn.relative_k_proj(positions) for layer in self.encoder.layers]
 
-    @property
-    def weight(self) -> Tensor:
-        weight: Tensor = self.encoder.subsampling.linear.weight
-        return weight
-
     def start(self) -> States:
         config, subsampling = self.encoder.config, self.encoder.subsampling
         zeros, mels = subsampling.linear.weight.new_zeros, config.num_mel_bins
@@ -74,16 +68,15 @@ class FastConformerChunks(ChunkEncoder):
 
     def encode(self, features: Tensor, counts: Tensor, states: States) -> tuple[Tensor, States]:
         x, before = self._subsample(features, counts, states[0])
-        mask = torch.arange(x.shape[1], device=x.device) < self.frames(counts)[:, None]
-        x = x * self.encoder.input_scale
-        x = x if self._lookahead is None else self._lookahead(x, mask)
-        x, mask = x[:, : self.chunk], mask[:, : self.chunk]
+        valid = mask(self.frames(counts), x.shape[1])
+        x = look_ahead(self.encoder, x * self.encoder.input_scale, valid)
+        x, valid = x[:, : self.chunk], valid[:, : self.chunk]
         after = [before]
         for layer, positions, tensors in zip(self.encoder.layers, self._positions, states[1:], strict=True):
             state = ChunkState.of(tensors)
             x = x + 0.5 * layer.feed_forward1(layer.norm_feed_forward1(x))
-            x = x + _attend(layer.self_attn, layer.norm_self_att(x), mask, state.window, positions)
-            x = x + self._convolve(layer.conv, layer.norm_conv(x), mask, state.convolution)
+            x = x + _attend(layer.self_attn, layer.norm_self_att(x), valid, state.window, positions)
+            x = x + self._convolve(layer.conv, layer.norm_conv(x), valid, state.convolution)
             x = layer.norm_out(x + 0.5 * layer.feed_forward2(layer.norm_feed_forward2(x)))
             after.append(state.tensors)
         return x, after
@@ -109,9 +102,9 @@ class FastConformerChunks(ChunkEncoder):
         hidden = self.encoder.subsampling.linear(x.transpose(1, 2).flatten(2))
         return hidden, [*after, torch.zeros_like(lead)]
 
-    def _convolve(self, module: Any, x: Tensor, mask: Tensor, before: list[Tensor]) -> Tensor:
+    def _convolve(self, module: Any, x: Tensor, valid: Tensor, before: list[Tensor]) -> Tensor:
         """The convolution module on a chunk; what the next one sees takes the place of what is before it."""
-        x = F.glu(module.pointwise_conv1(x.transpose(1, 2)), dim=1).masked_fill(~mask[:, None], 0)
+        x = F.glu(module.pointwise_conv1(x.transpose(1, 2)), dim=1).masked_fill(~valid[:, None], 0)
         size, x = x.shape[2], torch.cat([before[0], x], 2)
         before[0] = x[:, :, size:]
         x = self._norm(module, nn.Conv1d.forward(module.depthwise_conv, x))
@@ -122,7 +115,7 @@ def _strides(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Conv2d) and layer.stride[0] > 1
 
 
-def _attend(attention: Any, x: Tensor, mask: Tensor, window: KVWindow, positions: Tensor) -> Tensor:
+def _attend(attention: Any, x: Tensor, valid: Tensor, window: KVWindow, positions: Tensor) -> Tensor:
     """Attention of a chunk [B, C, width] to itself and its window, with relative positions (Dai et al. 2019), of which
     `positions` [1, reach + 2 C - 1, width] are the keys from the most distant one on."""
 
@@ -130,7 +123,7 @@ def _attend(attention: Any, x: Tensor, mask: Tensor, window: KVWindow, positions
         return y.unflatten(-1, (-1, attention.head_dim)).transpose(1, 2)
 
     queries = split(attention.q_proj(x))
-    keys, values, visible = window.add(split(attention.k_proj(x)), split(attention.v_proj(x)), mask)
+    keys, values, visible = window.add(split(attention.k_proj(x)), split(attention.v_proj(x)), valid)
     bias = (queries + attention.bias_v[:, None]) @ split(positions).transpose(2, 3)
     bias = attention._rel_shift(bias)[..., : keys.shape[2]] * attention.scaling
     bias = bias.masked_fill(~visible[:, None, None], torch.finfo(bias.dtype).min)

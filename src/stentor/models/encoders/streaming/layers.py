@@ -24,6 +24,17 @@ class Lookahead(nn.Module):
         return x + F.conv1d(ahead, self.weight, groups=len(self.weight)).transpose(1, 2)
 
 
+def lookahead_of(encoder: nn.Module) -> Lookahead | None:
+    """The lookahead of an encoder that has one."""
+    return next((part for part in encoder.children() if isinstance(part, Lookahead)), None)
+
+
+def look_ahead(encoder: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
+    """Frames [B, T, width] after the encoder's lookahead, where it has one; `mask` [B, T] is true at frames."""
+    lookahead = lookahead_of(encoder)
+    return x if lookahead is None else lookahead(x, mask)  # type: ignore[no-any-return]
+
+
 class CausalConv(nn.Conv1d):
     """A convolution over time [B, C, T] to as many frames, that looks back only."""
 

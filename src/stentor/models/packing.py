@@ -1,9 +1,16 @@
-"""Flex attention for packed batches: the block mask comes from document boundaries, not from evaluating a mask.
+"""Attention in packed batches: by flex_attention with a block mask, or through SDPA item by item.
 
-Evaluating the mask function on all pairs of positions takes 1.6 s for 8192 positions, the boundaries 1 ms; the tables
-are the same to the bit. The attention function is transformers' with two changes: under autocast, query, key and value
-get the autocast type first (layers with float32 norms on query and key, such as Qwen3's, would otherwise run flex in
-float32, twelve times slower), and masks that are no block mask go to SDPA, as do tables of items.
+The block mask comes from document boundaries, not from evaluating a mask function on all pairs of positions: for 8192
+positions that takes 1.6 s, the boundaries 1 ms, and the tables are the same to the bit. The attention function is
+transformers' with two changes: under autocast, query, key and value get the autocast type first (layers with float32
+norms on query and key, such as Qwen3's, would otherwise run flex in float32, twelve times slower), and masks that are
+no block mask go to SDPA.
+
+Where there is no flex_attention, the attention gets a table of the items' positions in place of a mask of all pairs of
+positions, which would cost the square of the pack's length in every layer. Each item's queries, keys and values are
+taken out of the pack for the attention alone; the other layers stay packed. On the CPU one item after the other,
+without a mask, so that nothing is computed for padding; elsewhere, where calls cost more than padding, side by side and
+padded to the longest item.
 """
 
 from collections.abc import Sequence
@@ -19,7 +26,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from stentor.errors import ConfigError
-from stentor.models.packing import items
 
 NAME = "stentor_flex"
 BLOCK = 128
@@ -78,8 +84,8 @@ def block_mask(
 
 def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any) -> Any:
     """transformers' flex_attention with inputs of one type; SDPA where the mask is no BlockMask."""
-    if items.is_table(mask):
-        return items.attention(module, query, key, value, mask, **kwargs)
+    if is_table(mask):
+        return within_items(module, query, key, value, mask, **kwargs)
     if not isinstance(mask, BlockMask):
         return sdpa_attention_forward(module, query, key, value, mask, **kwargs)
     if query.device.type == "cpu" and query.requires_grad:
@@ -95,7 +101,7 @@ def check(config: Any, key: str) -> None:
     flex attention."""
     if partial(config):
         raise ConfigError(f"{key}: {config.model_type} has sliding-window layers; take `sdpa`.")
-    if getattr(config, "attention_dropout", 0.0) > 0:
+    if config.to_dict().get("attention_dropout", 0.0) > 0:
         raise ConfigError(f"{key}: flex has no attention dropout; set it to 0 or take `sdpa`.")
 
 
@@ -103,8 +109,61 @@ def partial(config: Any) -> str | None:
     """The kind of those layers of a language model that do not attend to the whole sequence; None where all do."""
     layers = getattr(config, "layer_types", None)
     if layers is None:
-        return "sliding_attention" if getattr(config, "sliding_window", None) else None
+        return "sliding_attention" if config.to_dict().get("sliding_window") else None
     return next((kind for kind in layers if kind != "full_attention"), None)
+
+
+def item_table(documents: Tensor) -> Tensor:
+    """Positions of each item in the pack, int64 [1, 1, items, longest], -1 beyond an item's end; from the number of
+    each position's item, int32 [L], 0 first. Four axes, so that transformers hands it on as a mask that is ready."""
+    numbers = documents.long()
+    lengths = numbers.bincount()
+    starts = lengths.cumsum(0) - lengths
+    positions = torch.arange(len(numbers), device=numbers.device)
+    rows = positions.new_full((len(lengths), int(lengths.max())), -1)
+    rows[numbers, positions - starts[numbers]] = positions
+    return rows[None, None]
+
+
+def is_table(mask: Any) -> bool:
+    """Whether this is a table and not a mask."""
+    return isinstance(mask, Tensor) and mask.dtype == torch.int64
+
+
+def within_items(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **kwargs: Any) -> Any:
+    """Bidirectional attention within each item of an `item_table`, as transformers' attention functions: [1, heads, L,
+    size] to [1, L, heads, size]."""
+    way = one_by_one if query.device.type == "cpu" else side_by_side
+    return way(module, query, key, value, mask, **kwargs)
+
+
+def side_by_side(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **kwargs: Any) -> Any:
+    """As `within_items`, in one call."""
+    items, longest = mask.shape[2:]
+    length = query.shape[2]
+    positions = mask.flatten()
+    valid = positions >= 0
+    query, key, value = (
+        x[0].index_select(1, positions.clamp(min=0)).unflatten(1, (items, longest)).transpose(0, 1)
+        for x in (query, key, value)
+    )
+    attended = valid.view(items, 1, 1, longest).expand(-1, 1, longest, longest)
+    out, _ = sdpa_attention_forward(module, query, key, value, attended, **kwargs)
+    # The slot of each position of the pack in the table; empty slots go to one position more, which is cut off.
+    slots = torch.arange(len(positions)).to(positions)
+    slot_of = positions.new_empty(length + 1).scatter_(0, positions.where(valid, length), slots)
+    return out.flatten(0, 1).index_select(0, slot_of[:length])[None], None
+
+
+def one_by_one(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **kwargs: Any) -> Any:
+    """As `within_items`, with a call for each item."""
+    lengths = (mask[0, 0] >= 0).sum(1).tolist()
+    kwargs["is_causal"] = False
+    outs = [
+        sdpa_attention_forward(module, q, k, v, None, **kwargs)[0]
+        for q, k, v in zip(*(x.split(lengths, 2) for x in (query, key, value)))
+    ]
+    return torch.cat(outs, 1), None
 
 
 AttentionInterface.register(NAME, attention)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -13,6 +13,8 @@ from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
+    from torch import Tensor
 
 RATE = 16000
 
@@ -33,7 +35,6 @@ class Utmos(SpeechEvaluator):
     gives: ClassVar = "quality"
 
     def load(self, device: str = "cpu") -> LoadedEvaluator:
-        from stentor.evaluators.utmos.modeling import StrongLearner
         from stentor.inference.load import pick_device
         from stentor.models.pretrained.published_weights import read_tensors, weights_file
 
@@ -42,12 +43,48 @@ class Utmos(SpeechEvaluator):
         if path.suffix == ".onnx":
             predict = _network(path, device)
         else:
-            predict = StrongLearner(read_tensors(path, self.type), pick_device(device), str(path))
+            predict = _strong_learner(read_tensors(path, self.type), pick_device(device), str(path))
 
         def evaluate(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[float]:
             return [predict(audio) for audio in audios]
 
         return LoadedEvaluator(RATE, evaluate)
+
+
+def _strong_learner(tensors: Mapping[str, Tensor], device: torch.device, where: str) -> Callable[[np.ndarray], float]:
+    """The score of a clip, the mean over its frames: wav2vec 2.0, embeddings of data and judge, a BLSTM and a
+    projection. Raises ConfigError where tensors of the checkpoint, which `where` names, are missing.
+
+    The tensors and their names are those of SpeechMOS (github.com/tarepan/SpeechMOS), a port of the authors' own.
+    """
+    import numpy as np
+    import torch
+    from torch.nn import LSTM
+    from torch.nn.functional import linear
+
+    from stentor.models.pretrained.fairseq import wave_encoder
+
+    def part(name: str) -> dict[str, Tensor]:
+        return {n.removeprefix(name): t.to(device) for n, t in tensors.items() if n.startswith(name)}
+
+    encoder = wave_encoder(part("wav2vec2."), where).to(device)
+    try:
+        conditions = torch.cat([tensors["domain_emb"], tensors["judge_emb"]], 1).to(device)
+        size = tensors["blstm.weight_ih_l0"].shape[1], tensors["blstm.weight_hh_l0"].shape[1]
+        lstm = LSTM(*size, batch_first=True, bidirectional=True)
+        lstm.load_state_dict(part("blstm."))
+        lstm.to(device)
+        first, last = ((layer["weight"], layer["bias"]) for layer in (part("projection.0."), part("projection.2.")))
+    except (KeyError, RuntimeError) as error:
+        raise ConfigError(f"{where} is no strong learner of UTMOS ({error}).") from None
+
+    @torch.no_grad()
+    def predict(audio: np.ndarray) -> float:
+        frames = encoder(torch.from_numpy(np.ascontiguousarray(audio)).to(device)[None]).last_hidden_state
+        x, _ = lstm(torch.cat([frames, conditions[:, None].expand(1, frames.shape[1], -1)], 2))
+        return 3 + 2 * float(linear(linear(x, *first).relu(), *last).mean())
+
+    return predict  # type: ignore[no-any-return]
 
 
 def _network(path: Path, device: str) -> Callable[[np.ndarray], float]:

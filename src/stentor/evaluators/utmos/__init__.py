@@ -1,5 +1,0 @@
-"""Evaluator `utmos`."""
-
-from stentor.evaluators.utmos.evaluator import Utmos
-
-__all__ = ["Utmos"]

@@ -19,7 +19,7 @@ from stentor.audio.activity import EnergyDetector, speech_with_room
 from stentor.audio.io import write
 from stentor.audio.synth import say
 from stentor.commands.export import verify_onnx
-from stentor.commands.export.agreement import Tolerance
+from stentor.commands.export.probe import Tolerance
 from stentor.commands.export.quantize_onnx import quantize
 from stentor.data.batch import Example
 from stentor.inference.vad import cut

@@ -10,8 +10,8 @@ import pytest
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
+from stentor.pipeline.executor import LocalExecutor
 from stentor.pipeline.journal import Fingerprint, Journal, write_lines
-from stentor.pipeline.local_executor import LocalExecutor
 from stentor.pipeline.runner import JournalWriter, Pipeline, print_reasons, refuse_rejects, summarize
 
 GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]

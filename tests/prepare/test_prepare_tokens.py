@@ -15,7 +15,7 @@ from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
 from stentor.commands.prepare.tokens import plan, prepare_tokens, worker
-from stentor.commands.prepare.tokens.noisy import NoisyPrompts
+from stentor.commands.prepare.tokens.worker import NoisyPrompts
 from stentor.commands.prepare_options import TokensOptions
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import has_codes, load_codes

@@ -16,7 +16,7 @@ from stentor.errors import ConfigError, DataError
 SLOW = """\
 import json, os, time
 from typing import Literal
-import stentor.commands.prepare.words.worker as words
+import stentor.commands.prepare.words as words
 from stentor.engine.callback import Callback
 
 class Slow(Callback):

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import AUDIO_SUFFIXES
-from stentor.commands.prepare.words.worker import WordsWorker, batches
+from stentor.commands.prepare.words import WordsWorker, batches
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, record_from_cut
 from stentor.data.record_table import RecordTable, Selection

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stentor.commands.export import quantize_onnx, verify_onnx
-from stentor.commands.export.agreement import COARSE, FULL, HALF, Different
-from stentor.commands.export.probe import ModelOutputs, clips
+from stentor.commands.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, clips
 from stentor.commands.export.verify import (
     LARGE,
     check_copy,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.export.agreement import COARSE, HALF, Agreement, Different
-from stentor.commands.export.probe import ModelOutputs
+from stentor.commands.export.probe import COARSE, HALF, Agreement, Different, ModelOutputs
 from stentor.commands.export.verify import probe_model
 from stentor.data.batch import Example
 from stentor.inference.load import load

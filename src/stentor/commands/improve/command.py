@@ -21,11 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.improve.leaks import refuse_leaks
-from stentor.commands.improve.material import Entry, Known, gather, prepared
+from stentor.commands.improve.material import Entry, Known, gather, prepared, refuse_leaks
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
-from stentor.commands.prepare.labels.labelled import refuse_few
+from stentor.commands.prepare.labels import refuse_few
 from stentor.commands.prepare.run import PLACE_ALONE, prepare_run
 from stentor.commands.prepare.speech.texts import allowed, held_out, read_texts
 from stentor.config.improve import Improve, MixRatio

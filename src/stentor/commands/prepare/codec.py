@@ -21,7 +21,7 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
 from stentor.models.codecs.base import AudioCodec, Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
-from stentor.pipeline.local_executor import LocalExecutor
+from stentor.pipeline.executor import LocalExecutor
 from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, reject
 from stentor.pipeline.worker import Worker
 

@@ -11,8 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from stentor.commands.prepare.speech.texts import Text, allowed, held_out, read_texts, reasons_of, written_texts
-from stentor.commands.prepare.speech.voices import Spoken, assign
+from stentor.commands.prepare.speech.texts import (
+    Spoken,
+    Text,
+    allowed,
+    assign,
+    held_out,
+    read_texts,
+    reasons_of,
+    written_texts,
+)
 from stentor.commands.prepare.speech.worker import SpeechWorker
 from stentor.commands.speak_many import LinesWorker
 from stentor.commands.speak_options import SpeakOptions

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.speech.voices import Spoken
+from stentor.commands.prepare.speech.texts import Spoken
 from stentor.commands.speak_lines import TextLine
 from stentor.commands.speak_many import LinesWorker
 from stentor.config.prepare.speech import SpeechAugment

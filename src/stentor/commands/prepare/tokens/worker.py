@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.tokens.noisy import HEADROOM, noisy_prompts
 from stentor.commands.prepare.tokens.plan import describe
-from stentor.commands.prepare.words.worker import batches
+from stentor.commands.prepare.words import batches
+from stentor.data.augment import Noise, Reverb, list_audio
 from stentor.data.cut import UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.data.seeding import rng
@@ -26,6 +27,55 @@ if TYPE_CHECKING:
 
     from stentor.commands.prepare.tokens.plan import Sample, SampleGroup
     from stentor.commands.prepare_options import TokensOptions
+
+
+SHARE = (0.1, 0.3)
+"""Part of an utterance that is noisy, drawn evenly."""
+SNR = (5.0, 15.0)
+"""dB, drawn evenly."""
+ROOMS = 0.3
+"""How often the noisy part is also heard in a room."""
+HEADROOM = 0.6
+"""Peak before noise is added."""
+
+
+@dataclass(frozen=True)
+class NoisyPrompts:
+    """Where noise and rooms come from: folders, manifests or files; where there are none, both are made."""
+
+    noise: tuple[Path, ...] = ()
+    rooms: tuple[Path, ...] = ()
+
+    def as_dict(self) -> dict[str, list[str]]:
+        return {"noise": [str(path.resolve()) for path in self.noise], "rooms": [str(p.resolve()) for p in self.rooms]}
+
+    def check(self) -> None:
+        """Raises DataError when a file or folder is missing or holds no audio."""
+        list_audio(self.noise)
+        list_audio(self.rooms)
+
+    def apply(
+        self, audio: np.ndarray, frames: int, hop: int, rate: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, int]:
+        """`audio`, float32 [samples], with a noisy beginning; and the number of its noisy frames, of `hop` samples.
+        `frames` is the length in frames. Raises AudioError (`too_short`) for fewer than two."""
+        if frames < 2:
+            raise AudioError(f"{len(audio) / rate:.3f} s are too short for a noisy beginning.", "too_short")
+        noisy = max(1, int(frames * rng.uniform(*SHARE)))
+        start = audio[: noisy * hop]
+        if rng.random() < ROOMS:
+            start = Reverb(paths=list(self.rooms), simulated=not self.rooms).apply(start, rng, rate)
+        kinds = [] if self.noise else ["white", "pink", "brown", "hum", "babble"]
+        start = Noise(paths=list(self.noise), builtin=kinds, snr=SNR).apply(start, rng, rate)
+        return np.concatenate([start.astype(np.float32, copy=False), audio[noisy * hop :]]), noisy
+
+
+def noisy_prompts(options: TokensOptions) -> NoisyPrompts | None:
+    """The noisy prompts that the options ask for."""
+    if options.noisy_prompts or options.noise or options.reverb:
+        return NoisyPrompts(tuple(options.noise), tuple(options.reverb))
+    return None
+
 
 RAW_RATE = 24000
 """Hz of audio that is packed as it is, unless --rate names another."""

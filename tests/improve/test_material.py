@@ -9,7 +9,7 @@ from stentor.commands.improve.material import Entry, Known, gather, prepared
 from stentor.commands.improve.training import Material, round_config, train_run
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load_text
-from stentor.config.prepare.speech import SpeechStep
+from stentor.config.prepare.steps import SpeechStep
 from stentor.data.cut import cut_from_record
 from stentor.dataloading.mixing import Pool
 from stentor.errors import ConfigError, DataError

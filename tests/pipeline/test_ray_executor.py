@@ -9,10 +9,10 @@ import pytest
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
+from stentor.pipeline.executor import Worker
 from stentor.pipeline.journal import Journal
 from stentor.pipeline.ray_executor import RayExecutor
 from stentor.pipeline.runner import JournalWriter, Pipeline
-from stentor.pipeline.worker import RecordWorker
 
 pytestmark = pytest.mark.long
 
@@ -21,7 +21,7 @@ pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'stentor[r
 GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]
 
 
-class Squares(RecordWorker):
+class Squares(Worker):
     """Squares of numbers; those that end in 7 are rejected. At 13, `action` happens."""
 
     def __init__(self, action=lambda: None):

@@ -93,7 +93,7 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     real = mixtures.MixturesWorker._mix
 
     def mix(self, mixture):
-        mixed.append(mixture[0])
+        mixed.append(mixture.index)
         return real(self, mixture)
 
     def stopping(self, mixture):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from stentor.audio.io import WRITTEN
 from stentor.audio.writer import PIPED, open_writer
-from stentor.commands.speak_lines import read_lines
-from stentor.commands.speak_many import open_speaker, speak_many, timing
+from stentor.commands.speak_many import open_speaker, read_lines, speak_many, timing
 from stentor.commands.speak_options import LINES, PIPE, TEXT, VOICE
 from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from stentor.config.prepare.speech import SpeechKeys
-from stentor.config.prepare.steps import LabelKeys
+from stentor.config.prepare.steps import LabelKeys, SpeechKeys
 from stentor.dataloading.section import Data
 from stentor.section import ConfigConflict, Section
 from stentor.sources.base import Source

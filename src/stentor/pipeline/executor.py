@@ -1,4 +1,4 @@
-"""Executor of a verb: processes of this machine or a cluster, as its options say."""
+"""Work on groups of records: the worker, and what runs it on all groups, here or on a cluster."""
 
 import multiprocessing
 import os
@@ -11,12 +11,49 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stentor.config.plugins import load_plugins
+from stentor.data.cut import UnusableRecord
 from stentor.errors import StentorError
 from stentor.pipeline.options import Cluster, GpuCluster, Workers
-from stentor.pipeline.worker import Executor, GroupT, ResultT, Worker
+
+
+class Worker:
+    """The work on groups of records. It is pickled to each process that does the work. The groups are lists of things
+    with an `id`, of which it gives (outputs, rejects), unless a subclass says otherwise."""
+
+    def setup(self, device: str) -> None:
+        """Load what all groups need; called once in each process, before its first group."""
+
+    def process(self, group: Any) -> Any:
+        """The result of a group, which depends on nothing but the group."""
+        raise NotImplementedError
+
+    def split(self, group: Any) -> list[Any]:
+        """Groups of one record each: so an executor finds out which record it is that processes die of."""
+        return [[record] for record in group]
+
+    def name(self, group: Any) -> str:
+        """The id of the record of such a group."""
+        return str(group[0].id)
+
+    def join(self, results: Sequence[Any]) -> Any:
+        """The result of a group, of those of its records."""
+        return [o for outputs, _ in results for o in outputs], [r for _, rejects in results for r in rejects]
+
+    def crashed(self, group: Any) -> Any:
+        """The result of a group of one record, of which every process died."""
+        name = self.name(group)
+        return [], [UnusableRecord(name, "crashed", f"{name}: the process that works on it dies, each time.")]
+
+
+class Executor(Protocol):
+    """Runs a worker on all groups: in processes of this machine, or elsewhere."""
+
+    def map(self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]) -> Generator[Any, None, None]:
+        """The results, in the order of the groups. Once `stopping()` is true no group is begun, and the results end
+        after those of the groups that were begun. Closing the generator releases the processes."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +72,7 @@ class LocalExecutor:
     fork: bool = False
     """Fork where the system can: a process starts with what this one has imported and read. A GPU needs fresh ones."""
 
-    def map(
-        self, worker: Worker[GroupT, ResultT], groups: Sequence[GroupT], stopping: Callable[[], bool]
-    ) -> Generator[ResultT, None, None]:
+    def map(self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]) -> Generator[Any, None, None]:
         jobs = min(self.jobs, len(groups))
         if jobs > 1:
             yield from self._in_processes(worker, groups, stopping, jobs)
@@ -50,8 +85,8 @@ class LocalExecutor:
             yield worker.process(group)
 
     def _in_processes(
-        self, worker: Worker[GroupT, ResultT], groups: Sequence[GroupT], stopping: Callable[[], bool], jobs: int
-    ) -> Generator[ResultT, None, None]:
+        self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool], jobs: int
+    ) -> Generator[Any, None, None]:
         """Groups are submitted a few ahead, so that no process waits while a result is written."""
         fork = self.fork and "fork" in multiprocessing.get_all_start_methods()
         context = multiprocessing.get_context("fork" if fork else "spawn")
@@ -59,7 +94,7 @@ class LocalExecutor:
         for number in range(jobs):
             devices.put(self.devices[number % len(self.devices)])
         remaining = iter(groups)
-        pending: deque[Future[ResultT]] = deque()
+        pending: deque[Future[Any]] = deque()
         initargs = (worker, devices, () if fork else self.plugins)
         with ProcessPoolExecutor(jobs, context, initializer=_start_process, initargs=initargs) as pool:
             try:
@@ -81,12 +116,12 @@ class LocalExecutor:
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
-_worker: Worker[Any, Any]
+_worker: Worker
 _device: str | None
 """The device of this process, until the worker is set up."""
 
 
-def _start_process(worker: Worker[Any, Any], devices: Any, plugins: Sequence[Path]) -> None:
+def _start_process(worker: Worker, devices: Any, plugins: Sequence[Path]) -> None:
     global _worker, _device
 
     import torch

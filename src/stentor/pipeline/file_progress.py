@@ -17,10 +17,9 @@ from typing import Any
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
 from stentor.inference.recording import STDIN, Recording, expand, label, open_recording
-from stentor.pipeline.executor import make_executor
+from stentor.pipeline.executor import Worker, make_executor
 from stentor.pipeline.options import AudioFiles
 from stentor.pipeline.runner import Stop
-from stentor.pipeline.worker import RecordWorker
 
 GROUP_FILES = 16
 """Most files that a worker of a cluster is given at a time."""
@@ -215,7 +214,7 @@ class FileOutcome:
     """Segments whose text seems made up."""
 
 
-class FilesWorker(RecordWorker):
+class FilesWorker(Worker):
     """The work of a verb on audio files: subclasses load the model in `setup`, and say what `results` and outputs
     are."""
 

@@ -53,7 +53,7 @@ def evaluate(options: EvaluateOptions) -> str:
     refuse_unused(options, TASK, f"the task {task.type}")
     if isinstance(source, SpeechList):
         raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
-    plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
+    plan, dropped, section = records(loaded, task, source, options)
     device = place_model(loaded)
     control, settings = Communicator(device.num_processes), EvalOptions(max_bad=section.max_bad)
     setup = EvalSetup(loaded.bundle, task, {}, device, control, settings)

@@ -224,7 +224,7 @@ def _records(
 
     dropped = DropCounter()
     if loaded is not None and not isinstance(source, SpeechList):
-        plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
+        plan, dropped, section = records(loaded, task, source, options)
         items = [item for items in plan.epoch(0) for item in items]
         without_samples = task.model_copy(update={"samples": 0})
         settings = EvalOptions(max_bad=section.max_bad)

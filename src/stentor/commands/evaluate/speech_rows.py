@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.audio.io import encode, probe, read
-from stentor.commands.evaluate.on_cluster import Answers, AnswersWorker, answers
+from stentor.commands.evaluate.on_cluster import answers
 from stentor.commands.evaluate.speech_clips import Clips, FileClips, ModelClips, is_recorded, naming, reference_of
 from stentor.config.load import parse_section
 from stentor.data.cut import language_of, record_from_cut
@@ -19,7 +19,8 @@ from stentor.dataloading.mixing import DropCounter
 from stentor.errors import ConfigError
 from stentor.inference.model import Model
 from stentor.metrics.speech import REFERENCE
-from stentor.pipeline.runner import RecordWithFiles
+from stentor.pipeline.executor import Worker
+from stentor.pipeline.runner import RecordWithFiles, Results
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
 from stentor.tasks.speak.evaluator_scores import evaluate_items
 from stentor.tasks.speak.generation import Generation
@@ -105,7 +106,7 @@ def evaluators_of(options: EvaluateOptions) -> list[SpeechEvaluator]:
     return evaluators
 
 
-class SpeechWorker(AnswersWorker):
+class SpeechWorker(Worker):
     """Groups of records to `{"id", "row"}`, with what `ModelClips` counts in the first of a group: `computing` and
     `seconds`. The row of a record whose audio cannot be used is None."""
 
@@ -126,7 +127,7 @@ class SpeechWorker(AnswersWorker):
         """Speech is written where the command runs."""
         self.files[str(path)] = encode(audio, rate, str(path), "wav")
 
-    def process(self, group: Sequence[Item]) -> Answers:
+    def process(self, group: Sequence[Item]) -> Results:
         self.files: dict[str, bytes] = {}
         self.clips.computing = self.clips.seconds = 0.0
         rows = {row["id"]: row for row in self.speech.rows(group)}

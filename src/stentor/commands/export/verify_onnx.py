@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.export.probe import COARSE, HALF, Agreement, Different, ModelOutputs
+from stentor.commands.export.probe import COARSE, HALF, Agreement, ModelOutputs
 from stentor.commands.export.verify import probe_model
 from stentor.data.batch import Example
+from stentor.errors import StentorError
 from stentor.inference.load import load
 from stentor.inference.model import Model
 from stentor.models.base import ONNX_CONFIG
@@ -26,7 +27,7 @@ PLEASE_REPORT = "Nothing was written. Please report this with the versions that 
 
 
 def compare(model: Model, exported: Model, examples: Sequence[Example]) -> Agreement:
-    """Decode the clips with both, without fallbacks. Raises `Different` unless texts are the same, word times at most
+    """Decode the clips with both, without fallbacks. Raises StentorError unless texts are the same, word times at most
     one point of the aligner's grid apart, and probabilities equal up to rounding.
 
     Where nothing is recognised (a model that has hardly been trained), the times of the clips' own texts are compared.
@@ -42,12 +43,12 @@ def compare(model: Model, exported: Model, examples: Sequence[Example]) -> Agree
     for example, output, onnx in zip(examples, outputs, onnx_outputs, strict=True):
         for key, noun in (("text", "text"), ("ctc", "text of the CTC head")):
             if output.get(key) != onnx.get(key):
-                raise Different(
+                raise StentorError(
                     f"The ONNX export is wrong: the {noun} of {example.id} is {onnx.get(key)!r} with onnxruntime and "
                     f"{output.get(key)!r} with torch. {PLEASE_REPORT}"
                 )
         if not abs(output["log_prob"] - onnx["log_prob"]) <= LOG_PROB:
-            raise Different(
+            raise StentorError(
                 f"The ONNX export is wrong: the tokens of {example.id} have the mean log-probability "
                 f"{onnx['log_prob']:.3f} with onnxruntime and {output['log_prob']:.3f} with torch. {PLEASE_REPORT}"
             )
@@ -82,11 +83,11 @@ def compare_quantized(model: Model, folder: Path, kind: str) -> Agreement:
 
 
 def _time_difference(word: dict[str, Any], onnx: dict[str, Any], example: Example, step: float) -> float:
-    """Seconds between the times of a word. Raises `Different` for more than one step of the aligner's grid."""
+    """Seconds between the times of a word. Raises StentorError for more than one step of the aligner's grid."""
     difference = max(abs(word[edge] - onnx[edge]) for edge in ("start", "end"))
     unsure = max(abs(a - b) for a, b in zip(word["signs"], onnx["signs"]))
     if not (difference <= step + ROUNDING and unsure <= SURE):
-        raise Different(
+        raise StentorError(
             f"The ONNX export is wrong: in {example.id} the word {word['word']!r} lies at {onnx['start']:.3f} "
             f"to {onnx['end']:.3f} s with onnxruntime and at {word['start']:.3f} to {word['end']:.3f} s with "
             f"torch (one frame is {step:g} s, their probabilities differ by {unsure:.3f}). {PLEASE_REPORT}"

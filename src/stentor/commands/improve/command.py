@@ -31,8 +31,7 @@ from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
 from stentor.config.missing_data import located
 from stentor.config.prepare.base import Preparation
-from stentor.config.prepare.speech import SpeechStep
-from stentor.config.prepare.steps import LabelsStep
+from stentor.config.prepare.steps import LabelsStep, SpeechStep
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
 from stentor.data.jsonl import open_text

@@ -15,9 +15,8 @@ from stentor.data.storage import name_of
 from stentor.dataloading.dataset_report import MAX_BAD, check, summary
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
-from stentor.pipeline.executor import make_executor
+from stentor.pipeline.executor import Worker, make_executor
 from stentor.pipeline.runner import first_of, progress
-from stentor.pipeline.worker import RecordWorker
 from stentor.report.check import render
 
 if TYPE_CHECKING:
@@ -49,11 +48,8 @@ def check_data(options: CheckOptions) -> None:
         )
 
 
-class MeasureWorker(RecordWorker):
+class MeasureWorker(Worker):
     """Signal statistics of lists of cuts."""
-
-    def setup(self, device: str) -> None:
-        """Nothing is loaded."""
 
     def process(self, group: list[Cut]) -> list[SignalStats]:
         return [measure_cut(cut) for cut in group]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +20,7 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
 from stentor.models.codecs.base import AudioCodec, Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
-from stentor.pipeline.executor import LocalExecutor
 from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, reject
-from stentor.pipeline.worker import Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -90,19 +87,6 @@ def _section(options: CodecOptions) -> Codec:
     return section
 
 
-class AudioWorker(Worker["Cut", "tuple[list[np.ndarray], list[UnusableRecord]]"]):
-    """Cuts to audio as it will be encoded, float32 [samples] at `rate` Hz."""
-
-    def __init__(self, rate: int):
-        self.rate = rate
-
-    def process(self, group: Cut) -> tuple[list[np.ndarray], list[UnusableRecord]]:
-        try:
-            return [at_peak(load_audio(group, self.rate))], []
-        except AudioError as error:
-            return [], [reject(group, error)]
-
-
 class AudioReader:
     """Reads the audio of records while it is needed, and collects those that cannot be used."""
 
@@ -111,16 +95,19 @@ class AudioReader:
         self.read, self.seconds = 0, 0.0
 
     def audios(self, cuts: Sequence[Cut], rate: int, seconds: float = float("inf")) -> Iterator[np.ndarray]:
-        """float32 [samples] at `rate`, until so many seconds were read."""
+        """float32 [samples] at `rate` as it will be encoded, until so many seconds were read."""
         self.seconds = 0.0
-        results = LocalExecutor().map(AudioWorker(rate), cuts, lambda: self.seconds >= seconds and self.seconds > 0)
-        with closing(results):
-            for audios, rejects in results:
-                self.rejects += rejects
-                for audio in audios:
-                    self.read += 1
-                    self.seconds += len(audio) / rate
-                    yield audio
+        for cut in cuts:
+            if self.seconds >= seconds and self.seconds > 0:
+                return
+            try:
+                audio = at_peak(load_audio(cut, rate))
+            except AudioError as error:
+                self.rejects.append(reject(cut, error))
+                continue
+            self.read += 1
+            self.seconds += len(audio) / rate
+            yield audio
 
 
 class SampleWriter:

@@ -14,9 +14,8 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.encoders.features import Features
 from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.feature_cache import FeatureStore
-from stentor.pipeline.executor import make_executor
+from stentor.pipeline.executor import Worker, make_executor
 from stentor.pipeline.runner import Pipeline, Writer, print_reasons, refuse_rejects, reject, unfinished
-from stentor.pipeline.worker import RecordWorker, Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -83,7 +82,7 @@ def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, RecordTable[
     return features, cuts
 
 
-class FeaturesWorker(RecordWorker, Worker["Sequence[Cut | UnusableRecord]", "tuple[list[None], list[UnusableRecord]]"]):
+class FeaturesWorker(Worker):
     """Stores the features of cuts, where they are not stored yet; each process adds files of its own to the store."""
 
     def __init__(self, store: FeatureStore, features: Features):
@@ -102,7 +101,7 @@ class FeaturesWorker(RecordWorker, Worker["Sequence[Cut | UnusableRecord]", "tup
         return [], rejects
 
 
-class StoreWriter(Writer["Selection[Cut | UnusableRecord]", None]):
+class StoreWriter(Writer):
     """Says which records are stored; the workers have written the features themselves."""
 
     def __init__(self, store: FeatureStore):

@@ -171,7 +171,8 @@ def prepare_labels(options: LabelsOptions) -> None:
         decodings=[parse_section(spec, Decoding, "--decoding") for spec in options.decoding] or [Decoding()],
         round=options.round,
     )
-    keys = {"by": options.select} | {k: getattr(options, k) for k in ("max_error", "assurance", "hours", "seed")}
+    keys = {"by": options.select, "max_error": options.max_error, "assurance": options.assurance}
+    keys |= {"hours": options.hours, "seed": options.seed}
     select = parse_section("select," + ",".join(f"{k}={inline(v)}" for k, v in keys.items()), Stage, "--select")
     before, filters = _stages(options.stage, "--stage"), _stages(options.filter, "--filter")
     work, records = recordings(options.data)

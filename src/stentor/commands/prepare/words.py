@@ -39,17 +39,22 @@ from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.align.engines import clip_of, engine_of, open_aligner
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
-from stentor.pipeline.executor import make_executor
-from stentor.pipeline.journal import Fingerprint, Journal, remove_journal, write_json, write_jsonl
-from stentor.pipeline.runner import RecordWithFiles, first_of, format_table, reject, run_journaled, summarize
-from stentor.pipeline.worker import RecordWorker
+from stentor.pipeline.executor import Worker, make_executor
+from stentor.pipeline.journal import Fingerprint, remove_journal, write_json, write_jsonl
+from stentor.pipeline.runner import (
+    Record,
+    RecordsInJournal,
+    RecordWithFiles,
+    Results,
+    first_of,
+    format_table,
+    reject,
+    summarize,
+)
 from stentor.text.normalize import normalize
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.commands.prepare_options import WordsOptions
-
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
 """Most padded audio and most records that a worker takes at a time: what a kill can cost."""
@@ -57,164 +62,6 @@ SORT_WINDOW = 128
 """Records that are sorted by length before they are put in batches."""
 BLOCK = 60.0
 """Longer cuts are read from their file in blocks of so many seconds."""
-
-
-Outcome = dict[str, Any] | RecordWithFiles
-"""A manifest record; with its audio where that is no file yet."""
-
-
-def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[int]]:
-    """The numbers of the cuts in lists of similar length, at most `BATCH_SECONDS` when padded (or one cut) and
-    `BATCH_ITEMS`."""
-    for start in range(0, len(cuts), SORT_WINDOW):
-        window = cuts[start : start + SORT_WINDOW]
-        seconds = {i: None if isinstance(c, UnusableRecord) else c.duration for i, c in enumerate(window, start)}
-        if unusable := [number for number, length in seconds.items() if length is None]:
-            yield unusable
-        batch: list[int] = []
-        longest = 0.0
-        lengths = [(number, length) for number, length in seconds.items() if length is not None]
-        for number, length in sorted(lengths, key=lambda item: -item[1]):
-            if batch and (longest * (len(batch) + 1) > BATCH_SECONDS or len(batch) == BATCH_ITEMS):
-                yield batch
-                batch = []
-            longest = longest if batch else length
-            batch.append(number)
-        if batch:
-            yield batch
-
-
-class WordsWorker(RecordWorker):
-    """Batches of cuts to manifest records with `words`. `manifest`: where they will be; audio that is in no file of its
-    own is written beside it. `engine`: as `engine_of` gives it, or `voice`."""
-
-    def __init__(self, model: str | None, engine: str, lag: float | None, manifest: Path, max_wer: float | None = None):
-        self.model, self.engine, self.lag, self.max_wer = model, engine, lag, max_wer
-        self.manifest = manifest.absolute()
-
-    def setup(self, device: str) -> None:
-        if self.engine != "voice":
-            assert self.model is not None
-            self.aligner: Aligner = open_aligner(self.model, self.engine, device, self.lag)
-
-    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[Outcome], list[UnusableRecord]]:
-        results: list[Outcome | UnusableRecord] = []
-        clips: list[tuple[Cut, Clip]] = []
-        for cut in group:
-            if isinstance(cut, UnusableRecord):
-                results.append(cut)
-            elif not (text_of(cut) or "").strip():
-                results.append(UnusableRecord(cut.id, "empty_text", f"{cut.id} has no text."))
-            elif self.engine == "voice":
-                results.append(self._voice_record(cut))
-            else:
-                try:
-                    clips.append((cut, _clip(cut, self.aligner.rate)))
-                except AudioError as error:
-                    results.append(reject(cut, error))
-        aligned = self._align([clip for _, clip in clips]) if clips else []
-        results += [self._aligned_record(cut, clip, result) for (cut, clip), result in zip(clips, aligned)]
-        return divided(results)
-
-    def _align(self, clips: Sequence[Clip]) -> list[Aligned | AudioError]:
-        """All at once; when some audio turns out unreadable, one by one."""
-        try:
-            return list(self.aligner.align(clips, self.max_wer is not None))
-        except AudioError as error:
-            if len(clips) == 1:
-                return [error]
-            return [self._align([clip])[0] for clip in clips]
-
-    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> Outcome | UnusableRecord:
-        if isinstance(aligned, AudioError):
-            return reject(cut, aligned)
-        if aligned.reason is not None:
-            return UnusableRecord(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
-        if self.max_wer is not None:
-            hypothesis = aligned.hypothesis or ""
-            pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
-            wer = rate(word_errors([(pair[0], pair[1])], clip.language))
-            if wer > self.max_wer:
-                message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"
-                return UnusableRecord(cut.id, "wer", message)
-        return self._record(cut, [word.as_dict() for word in aligned.words])
-
-    def _voice_record(self, cut: Cut) -> Outcome | UnusableRecord:
-        """The times that the built-in voice itself knows."""
-        words = words_of(cut)
-        voice = (cut.custom or {}).get("voice") if hasattr(cut, "custom") else None
-        if voice and not words:
-            words = say(**voice).words
-        if not words or not (voice or _all_spoken(cut)):
-            return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
-        return self._record(cut, words)
-
-    def _record(self, cut: Cut, words: list[dict[str, Any]]) -> Outcome:
-        """The manifest record with its words. Audio that is not a file becomes one, beside the manifest."""
-        record, audio = record_from_cut(cut), None
-        if record["audio_path"] is None:
-            name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
-            audio = self.manifest.with_suffix("") / f"{name}.flac"
-            record["audio_path"] = str(audio)
-            record = {key: value for key, value in record.items() if key not in ("start", "channel")}
-        path = Path(record["audio_path"])
-        record["audio_path"] = str(
-            path.relative_to(self.manifest.parent) if path.is_relative_to(self.manifest.parent) else path
-        )
-        record = {**record, "words": words}
-        return (
-            record if audio is None else RecordWithFiles(record, {audio: encode(load_audio(cut, RATE), RATE, cut.id)})
-        )
-
-
-def _shortened(text: str, longest: int = 80) -> str:
-    return text if len(text) <= longest else text[: longest - 3] + "..."
-
-
-def _all_spoken(cut: Cut) -> bool:
-    """Whether every part of the cut that sounds is an utterance of the built-in voice."""
-    if not isinstance(cut, MixedCut):
-        return is_spoken(cut)
-    return all(_all_spoken(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut))
-
-
-def _clip(cut: Cut, rate: int) -> Clip:
-    """The cut's audio with its text; the audio of a long piece of a file is not loaded. Raises AudioError."""
-    path = audio_path(cut)
-    recording: Recording
-    if path is not None and cut.duration > BLOCK:
-        recording = FilePiece(path, rate, cut.start, cut.duration, channel_of(cut.custom))
-    else:
-        recording = ArrayRecording(load_audio(cut, rate), rate, rate, cut.id)
-    return clip_of(recording, text_of(cut) or "", language_of(cut), cut.id)
-
-
-class FilePiece:
-    """A long piece of an audio file, read again whenever it is needed; see `stentor.inference.recording.Recording`."""
-
-    def __init__(self, path: str, rate: int, start: float, duration: float, channel: int | None = None):
-        self.path, self.name, self.rate, self.channel = path, path, rate, channel
-        self.start, self.duration = start, duration
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        for i in range(math.ceil(self.duration / BLOCK)):
-            end = min((i + 1) * BLOCK, self.duration)
-            yield self.read(round(i * BLOCK * self.rate), round(end * self.rate))
-
-    def read(self, start: int, end: int) -> np.ndarray:
-        return read(
-            self.path,
-            rate=self.rate,
-            start=self.start + start / self.rate,
-            duration=(end - start) / self.rate,
-            check_silence=False,
-            channel=self.channel,
-        )
-
-    def at(self, rate: int) -> FilePiece:
-        return FilePiece(self.path, rate, self.start, self.duration, self.channel)
-
-
 REASONS = {
     "empty_text": "no text",
     "no_words": "nothing in the text is spoken",
@@ -233,18 +80,17 @@ def prepare_words(options: WordsOptions) -> None:
     engine = _engine(options)
     digest = Fingerprint(_description)
     cuts = RecordTable(digest.through(parse_source(options.data).cuts()))
-    settings = {key: getattr(options, key) for key in ("data", "engine", "model", "max_wer", "lag")}
-    settings |= {"engine": engine, "records": str(digest)}
+    settings = {"data": options.data, "engine": engine, "model": options.model, "max_wer": options.max_wer}
+    settings |= {"lag": options.lag, "records": str(digest)}
     summary_path = options.to.with_suffix(".summary.json")
     complete = options.to.is_file() and summary_path.is_file()
     if complete and json.loads(summary_path.read_text("utf-8")).get("settings") == settings:
         print(f"{options.to} is complete; delete it to make it anew.", flush=True)
         return
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(options.to.with_name(options.to.name + ".part"), settings)
     worker = WordsWorker(options.model, engine, options.lag, options.to, options.max_wer)
     groups = [cuts.select(batch) for batch in batches(cuts)]
-    run_journaled(journal, worker, make_executor(options, (options.device,)), groups, title="aligning")
+    executor = make_executor(options, (options.device,))
+    journal = RecordsInJournal(options.to, settings, "aligning").run(worker, executor, groups)
     summary = WordsSummary()
     write_jsonl(options.to, summary.counted(journal.lines(cut.id for cut in cuts)))
     write_json(summary_path, {"manifest": options.to.name, **summary.as_dict(), "settings": settings})
@@ -325,3 +171,155 @@ class WordsSummary:
             raise DataError(f"{count}. {first_of(unusable)}")
         if not self.num_timed:
             raise DataError(f"No record got word times; {summary_path} says why.")
+
+
+def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[int]]:
+    """The numbers of the cuts in lists of similar length, at most `BATCH_SECONDS` when padded (or one cut) and
+    `BATCH_ITEMS`."""
+    for start in range(0, len(cuts), SORT_WINDOW):
+        window = cuts[start : start + SORT_WINDOW]
+        seconds = {i: None if isinstance(c, UnusableRecord) else c.duration for i, c in enumerate(window, start)}
+        if unusable := [number for number, length in seconds.items() if length is None]:
+            yield unusable
+        batch: list[int] = []
+        longest = 0.0
+        lengths = [(number, length) for number, length in seconds.items() if length is not None]
+        for number, length in sorted(lengths, key=lambda item: -item[1]):
+            if batch and (longest * (len(batch) + 1) > BATCH_SECONDS or len(batch) == BATCH_ITEMS):
+                yield batch
+                batch = []
+            longest = longest if batch else length
+            batch.append(number)
+        if batch:
+            yield batch
+
+
+class WordsWorker(Worker):
+    """Batches of cuts to manifest records with `words`. `manifest`: where they will be; audio that is in no file of its
+    own is written beside it. `engine`: as `engine_of` gives it, or `voice`."""
+
+    def __init__(self, model: str | None, engine: str, lag: float | None, manifest: Path, max_wer: float | None = None):
+        self.model, self.engine, self.lag, self.max_wer = model, engine, lag, max_wer
+        self.manifest = manifest.absolute()
+
+    def setup(self, device: str) -> None:
+        if self.engine != "voice":
+            assert self.model is not None
+            self.aligner: Aligner = open_aligner(self.model, self.engine, device, self.lag)
+
+    def process(self, group: Sequence[Cut | UnusableRecord]) -> Results:
+        results: list[Record | UnusableRecord] = []
+        clips: list[tuple[Cut, Clip]] = []
+        for cut in group:
+            if isinstance(cut, UnusableRecord):
+                results.append(cut)
+            elif not (text_of(cut) or "").strip():
+                results.append(UnusableRecord(cut.id, "empty_text", f"{cut.id} has no text."))
+            elif self.engine == "voice":
+                results.append(self._voice_record(cut))
+            else:
+                try:
+                    clips.append((cut, _clip(cut, self.aligner.rate)))
+                except AudioError as error:
+                    results.append(reject(cut, error))
+        aligned = self._align([clip for _, clip in clips]) if clips else []
+        results += [self._aligned_record(cut, clip, result) for (cut, clip), result in zip(clips, aligned)]
+        return divided(results)
+
+    def _align(self, clips: Sequence[Clip]) -> list[Aligned | AudioError]:
+        """All at once; when some audio turns out unreadable, one by one."""
+        try:
+            return list(self.aligner.align(clips, self.max_wer is not None))
+        except AudioError as error:
+            if len(clips) == 1:
+                return [error]
+            return [self._align([clip])[0] for clip in clips]
+
+    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> Record | UnusableRecord:
+        if isinstance(aligned, AudioError):
+            return reject(cut, aligned)
+        if aligned.reason is not None:
+            return UnusableRecord(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
+        if self.max_wer is not None:
+            hypothesis = aligned.hypothesis or ""
+            pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
+            wer = rate(word_errors([(pair[0], pair[1])], clip.language))
+            if wer > self.max_wer:
+                message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"
+                return UnusableRecord(cut.id, "wer", message)
+        return self._record(cut, [word.as_dict() for word in aligned.words])
+
+    def _voice_record(self, cut: Cut) -> Record | UnusableRecord:
+        """The times that the built-in voice itself knows."""
+        words = words_of(cut)
+        voice = (cut.custom or {}).get("voice") if hasattr(cut, "custom") else None
+        if voice and not words:
+            words = say(**voice).words
+        if not words or not (voice or _all_spoken(cut)):
+            return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
+        return self._record(cut, words)
+
+    def _record(self, cut: Cut, words: list[dict[str, Any]]) -> Record:
+        """The manifest record with its words. Audio that is not a file becomes one, beside the manifest."""
+        record, audio = record_from_cut(cut), None
+        if record["audio_path"] is None:
+            name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
+            audio = self.manifest.with_suffix("") / f"{name}.flac"
+            record["audio_path"] = str(audio)
+            record = {key: value for key, value in record.items() if key not in ("start", "channel")}
+        path = Path(record["audio_path"])
+        record["audio_path"] = str(
+            path.relative_to(self.manifest.parent) if path.is_relative_to(self.manifest.parent) else path
+        )
+        record = {**record, "words": words}
+        return (
+            record if audio is None else RecordWithFiles(record, {audio: encode(load_audio(cut, RATE), RATE, cut.id)})
+        )
+
+
+def _shortened(text: str, longest: int = 80) -> str:
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def _all_spoken(cut: Cut) -> bool:
+    """Whether every part of the cut that sounds is an utterance of the built-in voice."""
+    if not isinstance(cut, MixedCut):
+        return is_spoken(cut)
+    return all(_all_spoken(t.cut) for t in cut.tracks if not isinstance(t.cut, PaddingCut))
+
+
+def _clip(cut: Cut, rate: int) -> Clip:
+    """The cut's audio with its text; the audio of a long piece of a file is not loaded. Raises AudioError."""
+    path = audio_path(cut)
+    recording: Recording
+    if path is not None and cut.duration > BLOCK:
+        recording = FilePiece(path, rate, cut.start, cut.duration, channel_of(cut.custom))
+    else:
+        recording = ArrayRecording(load_audio(cut, rate), rate, rate, cut.id)
+    return clip_of(recording, text_of(cut) or "", language_of(cut), cut.id)
+
+
+class FilePiece:
+    """A long piece of an audio file, read again whenever it is needed; see `stentor.inference.recording.Recording`."""
+
+    def __init__(self, path: str, rate: int, start: float, duration: float, channel: int | None = None):
+        self.path, self.name, self.rate, self.channel = path, path, rate, channel
+        self.start, self.duration = start, duration
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        for i in range(math.ceil(self.duration / BLOCK)):
+            end = min((i + 1) * BLOCK, self.duration)
+            yield self.read(round(i * BLOCK * self.rate), round(end * self.rate))
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        return read(
+            self.path,
+            rate=self.rate,
+            start=self.start + start / self.rate,
+            duration=(end - start) / self.rate,
+            check_silence=False,
+            channel=self.channel,
+        )
+
+    def at(self, rate: int) -> FilePiece:
+        return FilePiece(self.path, rate, self.start, self.duration, self.channel)

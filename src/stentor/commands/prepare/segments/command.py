@@ -27,7 +27,7 @@ from stentor.errors import DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
-from stentor.pipeline.runner import format_table, refuse_rejects, run_journaled
+from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.report.corpus import render
 
 if TYPE_CHECKING:
@@ -139,13 +139,11 @@ def run_pass(
     worker: SegmentsWorker, work: RecordTable[Work], options: Any, settings: dict[str, Any], title: str
 ) -> Journal:
     """The journal of a pass over all recordings, which is named by `settings["pass"]`."""
-    options.to.mkdir(parents=True, exist_ok=True)
-    journal = Journal(options.to / f"pass-{settings['pass']}.jsonl.part", settings)
     jobs = options.jobs or (None if options.ray else 1)
     executor = make_executor(options, device_names(options.device), jobs=jobs)
     groups = _groups(work, any(stage.batched for _, stage in worker.stages))
-    run_journaled(journal, worker, executor, groups, title, unit="recordings")
-    return journal
+    work_of_pass = RecordsInJournal(options.to / f"pass-{settings['pass']}.jsonl", settings, title, "recordings")
+    return work_of_pass.run(worker, executor, groups)
 
 
 def _groups(work: RecordTable[Work], batched: bool) -> list[Selection[Work]]:

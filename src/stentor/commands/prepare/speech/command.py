@@ -25,7 +25,7 @@ from stentor.commands.prepare.speech.worker import SpeechWorker
 from stentor.commands.speak_many import LinesWorker
 from stentor.commands.speak_options import SpeakOptions
 from stentor.config.load import parse_section, parse_source
-from stentor.config.prepare.speech import SpeechAugment
+from stentor.config.prepare.steps import SpeechAugment
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import RecordTable
 from stentor.errors import ConfigError, DataError
@@ -39,7 +39,7 @@ from stentor.pipeline.journal import (
     write_json,
     write_jsonl,
 )
-from stentor.pipeline.runner import format_table, refuse_rejects, run_journaled
+from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.sources.synth import Synth
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ GROUP_ITEMS = 16
 """Utterances that a process takes at a time."""
 MAX_WER = 0.3
 """Default of `max_wer`."""
-SETTINGS = ("model", "steps", "guidance", "normalize", "recognizer", "max_wer", "round", "seed")
-"""Options that change what is made, besides texts, voices and `augment`."""
 
 
 def prepare_speech(options: SpeechOptions) -> None:
@@ -60,14 +58,14 @@ def prepare_speech(options: SpeechOptions) -> None:
     plan = _plan(options)
     digest = Fingerprint(_description)
     items = RecordTable(digest.through(plan.items))
-    settings = {name: getattr(options, name) for name in SETTINGS}
+    settings: dict[str, Any] = {"model": options.model, "steps": options.steps, "guidance": options.guidance}
+    settings |= {"normalize": options.normalize, "recognizer": options.recognizer, "max_wer": options.max_wer}
+    settings |= {"round": options.round, "seed": options.seed}
     settings |= {"augment": plan.augment.model_dump(mode="json"), "records": str(digest)}
     manifest = options.to / "manifest.jsonl"
     if made_before(options.to, settings, "speech") is not None:
         return _refuse_bad(options)
-    options.to.mkdir(parents=True, exist_ok=True)
-    journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
-    _run(options, plan, items, journal)
+    journal = _run(options, plan, items, RecordsInJournal(manifest, settings, "speaking", "utterances"))
     records, failed = journal.outcomes(item.id for item in items)
     kept = [record for record in records if "reason" not in record]
     rejects = [*plan.rejects, *(r for r in records if "reason" in r), *map(vars, failed)]
@@ -128,7 +126,7 @@ def _plan(options: SpeechOptions) -> Plan:
     return Plan(assign(chosen, options), augment, rejects)
 
 
-def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal: Journal) -> None:
+def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], work: RecordsInJournal) -> Journal:
     labels: dict[str, Any] = {"label_source": "synthetic", "round": options.round}
     lines = None
     if options.model is not None:
@@ -147,7 +145,7 @@ def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal
     jobs = options.jobs or (None if options.ray else 1)
     executor = make_executor(options, device_names(options.device) if loads else (), not loads, jobs)
     groups = [items[i : i + GROUP_ITEMS] for i in range(0, len(items), GROUP_ITEMS)]
-    run_journaled(journal, worker, executor, groups, title="speaking", unit="utterances")
+    return work.run(worker, executor, groups)
 
 
 def _summary(

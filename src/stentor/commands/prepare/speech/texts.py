@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import encode
 from stentor.config.load import parse_section, parse_source
-from stentor.config.prepare.speech import BuiltInVoices
+from stentor.config.prepare.steps import BuiltInVoices
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path, is_spoken, language_of, speaker_of, text_of
 from stentor.data.load_audio import load_audio
@@ -75,7 +75,8 @@ def written_texts(options: SpeechOptions) -> list[Text]:
     if options.count is None:
         raise ConfigError("Say how many texts the language model is to write: --count 1000.")
     options.to.mkdir(parents=True, exist_ok=True)
-    settings = {name: getattr(options, name) for name in ("language_model", "temperature", "count", "seed")}
+    settings = {"language_model": options.language_model, "temperature": options.temperature}
+    settings |= {"count": options.count, "seed": options.seed}
     journal = Journal(options.to / "texts.jsonl", settings)
     if len(journal) < options.count:  # a kill may have left some lines
         journal.add([{"id": f"text:{number}", "text": text} for number, text in enumerate(_sampled(options))])

@@ -19,8 +19,8 @@ from stentor.data.load_audio import load_audio
 from stentor.data.seeding import rng
 from stentor.errors import AudioError
 from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
+from stentor.pipeline.executor import Worker
 from stentor.pipeline.runner import reject
-from stentor.pipeline.worker import RecordWorker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -83,7 +83,7 @@ Member = tuple[str, bytes, dict[str, Any]]
 """A member of the tar: its name, its bytes and its label."""
 
 
-class TokensWorker(RecordWorker):
+class TokensWorker(Worker):
     """Groups of samples to members. `codec` is a name for `open_codec`; None packs audio as FLAC."""
 
     def __init__(self, options: TokensOptions, codec: str | None):

@@ -14,7 +14,8 @@ import pytest
 from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
-from stentor.commands.prepare.tokens import plan, prepare_tokens, worker
+from stentor.commands.prepare.tokens import plan, worker
+from stentor.commands.prepare.tokens.command import prepare_tokens
 from stentor.commands.prepare.tokens.worker import NoisyPrompts
 from stentor.commands.prepare_options import TokensOptions
 from stentor.config.load import parse_source

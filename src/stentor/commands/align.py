@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.io import AUDIO_SUFFIXES
 from stentor.commands.prepare.words import WordsWorker, batches
-from stentor.commands.recording_options import ONE
+from stentor.commands.recording_options import ONE, AlignOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, record_from_cut
 from stentor.data.record_table import RecordTable, Selection
@@ -33,8 +33,6 @@ from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
-
-    from stentor.commands.recording_options import AlignOptions
 
 
 def align(options: AlignOptions) -> None:

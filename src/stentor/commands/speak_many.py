@@ -1,22 +1,22 @@
 """`stentor speak --from`: many texts of a file into a folder, by one process or several."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.audio.io import encode, probe
+from stentor.commands.speak_options import SpeakOptions
 from stentor.data.atomic_write import atomic_path
 from stentor.data.jsonl import open_text, parse_object
 from stentor.data.storage import as_path
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.inference.declarations import declarations
 from stentor.inference.options import SpeechOptions
+from stentor.inference.speak.reference import Remark
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import voice_names
@@ -25,10 +25,6 @@ from stentor.pipeline.file_progress import FileProgress, check_failed
 from stentor.pipeline.options import Workers
 from stentor.sources.speech_list import REFERENCE_ALIASES, beside_or_here
 from stentor.tasks.speak.task import seed_of
-
-if TYPE_CHECKING:
-    from stentor.commands.speak_options import SpeakOptions
-    from stentor.inference.speak.reference import Remark
 
 
 @dataclass

@@ -4,8 +4,6 @@ Workers are Ray actors. Only this process, the driver, decides what is done wher
 of the groups; so a group that is done twice, because a node died, is written once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import importlib.util

@@ -5,18 +5,19 @@ What is written beside `--json` is what those scripts write and read: a manifest
 repository.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lhotse.cut import Cut
 
 from stentor.commands.evaluate.records import left_out, place_model, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.yaml_writer import dump
 from stentor.data.batch import Prediction
 from stentor.data.cut import UnusableRecord, language_of, record_from_cut, text_of
@@ -36,11 +37,6 @@ from stentor.sources.hub_open import HubLocation, column_value, open_dataset
 from stentor.sources.open_asr import BoardSet, boards
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.normalize import normalize
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 SCORING = "open_asr"
 IGNORED = ("", "ignore time segment in scoring")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
 from stentor.commands.evaluate.records import left_out, place_model, records, scored_as, task_of, write_figures
-from stentor.commands.evaluate_options import TASK
+from stentor.commands.evaluate_options import TASK, EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.dataloading.mixing import DropCounter
@@ -30,8 +30,6 @@ from stentor.tasks.speak.task import Speak
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def evaluate(options: EvaluateOptions) -> str:

@@ -3,13 +3,14 @@
 Answers are appended to JSON.part as they come, so that the same command goes on after a kill.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lhotse.cut import Cut
+
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.data.batch import Prediction
 from stentor.data.cut import record_from_cut
 from stentor.data.record_table import Selection
@@ -20,11 +21,6 @@ from stentor.pipeline.executor import Worker, make_executor
 from stentor.pipeline.journal import Fingerprint, Journal
 from stentor.pipeline.runner import JournalWriter, Pipeline, Results
 from stentor.tasks.base import Task
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 GROUP_BATCHES = 8
 """Batches that a worker is given at a time."""

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+from lhotse.cut import Cut
+
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.data.load_audio import load_audio
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.dataset import eval_plan, unlimited
@@ -22,11 +26,7 @@ from stentor.tasks.transcribe import Transcribe
 from stentor.text.protocols import NORMALIZERS
 
 if TYPE_CHECKING:
-    import numpy as np
     from accelerate import Accelerator
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def place_model(loaded: Model, where: str = "auto") -> Accelerator:

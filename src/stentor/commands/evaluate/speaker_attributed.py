@@ -1,10 +1,11 @@
 """`stentor evaluate ASR --diarizer MODEL2`: who said what, against references with speakers and texts."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from lhotse.cut import Cut
 
 from stentor.commands.evaluate.records import Recordings, left_out
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import language_of, segments_of, uem_of
 from stentor.inference.options import DecodingOptions
@@ -13,11 +14,6 @@ from stentor.inference.transcribe import Transcriber
 from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
 from stentor.metrics.diarization import DiarizedRecording, der
 from stentor.metrics.format import figure
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def attributed(options: EvaluateOptions) -> str:

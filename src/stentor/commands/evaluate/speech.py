@@ -19,6 +19,7 @@ from stentor.commands.evaluate.speech_clips import (
     reference_of,
 )
 from stentor.commands.evaluate.speech_rows import SpeechRows, evaluators_of, model_clips, rows_on_cluster
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.data.batch import Prediction
 from stentor.data.cut import divided
 from stentor.dataloading.batch_sampler import Item
@@ -39,8 +40,6 @@ from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 VOICES = ("auto", "reference", "instruct", "none")
 LENGTHS = ("auto", "recorded", "rule")

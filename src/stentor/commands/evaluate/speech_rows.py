@@ -1,17 +1,16 @@
 """Rows of an evaluation of speech: each record's clips and what the evaluators answer for them, as plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.audio.io import encode, probe, read
 from stentor.commands.evaluate.on_cluster import answers
 from stentor.commands.evaluate.speech_clips import Clips, FileClips, ModelClips, is_recorded, naming, reference_of
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_section
 from stentor.data.cut import language_of, record_from_cut
 from stentor.dataloading.batch_sampler import Item
@@ -25,9 +24,6 @@ from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evalu
 from stentor.tasks.speak.evaluator_scores import evaluate_items
 from stentor.tasks.speak.generation import Generation
 from stentor.tasks.speak.task import Speak
-
-if TYPE_CHECKING:
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 TOGETHER = 64
 """Records that are handed to the model at once; it makes batches of them."""

@@ -1,17 +1,17 @@
 """`stentor evaluate --stream`: error rate and latency of a model that answers while one speaks."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from lhotse.cut import Cut
 
 from stentor.commands.evaluate.records import Recordings, left_out, place_model
 from stentor.commands.evaluate.speaker_attributed import reference_words
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.data.cut import language_of, segments_of, words_of
@@ -20,25 +20,18 @@ from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.inference.model import Model
 from stentor.inference.speaker_attribution import SpeakerTurns
+from stentor.inference.stream.base import Recogniser
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.cpwer import Attributed, confused, cpwer
 from stentor.metrics.format import figure, label, text_table
+from stentor.metrics.score import Score
 from stentor.metrics.stream import StreamedRecording, stream_scores
 from stentor.report.report import write_report
 from stentor.report.run_folder import STREAMS, read_run
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.written_words import joined
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
-    from stentor.inference.stream.base import Recogniser
-    from stentor.metrics.score import Score
-    from stentor.metrics.stream import StreamedRecording
-
 
 STEP = 0.02
 """Seconds of audio that are fed at a time."""

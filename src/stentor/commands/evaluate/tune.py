@@ -1,13 +1,14 @@
 """`stentor evaluate --tune`: the settings of a diarization model that suit a development set, stored in its export."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lhotse.cut import Cut
 
 from stentor.commands.evaluate.records import Recordings, left_out, place_model
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction
@@ -21,11 +22,6 @@ from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.diarize.tune import TuningRecording
 from stentor.tasks.diarize.tune import tune as search
 from stentor.tasks.diarize.windows import Windows
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def tune(options: EvaluateOptions) -> str:

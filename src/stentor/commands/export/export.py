@@ -1,14 +1,11 @@
 """`stentor export`: a copy of a finished model for others, compared with the original before it is handed over."""
 
-from __future__ import annotations
-
 import filecmp
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stentor.commands.export import quantize_onnx, verify_onnx
 from stentor.commands.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, clips
@@ -22,13 +19,11 @@ from stentor.commands.export.verify import (
     replace,
     same_tensors,
 )
+from stentor.commands.train_options import ExportOptions
 from stentor.errors import ConfigError
 from stentor.inference.load import find_export, load
 from stentor.inference.speak.voice import VOICES
 from stentor.publish.onnx import add_usage
-
-if TYPE_CHECKING:
-    from stentor.commands.train_options import ExportOptions
 
 FORMATS = ("hf", "onnx", "ct2")
 FACTS = ("training_config.json", "train_results.json", "eval_results.json", "README.md")

@@ -11,15 +11,15 @@
 Each step is skipped where it is done, so the same command goes on after any stop.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lhotse.cut import Cut
 
 from stentor.commands.improve.material import Entry, Known, gather, prepared, refuse_leaks
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
@@ -27,6 +27,7 @@ from stentor.commands.improve.training import Material, Plain, best_ratio, later
 from stentor.commands.prepare.labels import refuse_few
 from stentor.commands.prepare.run import PLACE_ALONE, prepare_run
 from stentor.commands.prepare.speech.texts import allowed, held_out, read_texts
+from stentor.commands.train_options import ImproveOptions
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
 from stentor.config.missing_data import located
@@ -48,11 +49,6 @@ from stentor.report.rounds import sureness_text, write_rounds_report
 from stentor.section import Section
 from stentor.sources.base import Source
 from stentor.tasks.speak.evaluator import SpeechEvaluator
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.train_options import ImproveOptions
 
 BEST = "best"
 """What stands for the best model so far where a step takes a model."""

@@ -1,28 +1,23 @@
 """Material of a round: what recognisers labelled and what was spoken, as manifests that are trained on."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lhotse.cut import Cut
 
 from stentor.commands.prepare.run import prepare_run
+from stentor.config.prepare.base import Preparation
+from stentor.config.schema import Config
 from stentor.data.cut import UnusableRecord, audio_path
 from stentor.data.fields import channel_of
 from stentor.data.storage import full_path, join
 from stentor.dataloading.leakage import KINDS, leakage
 from stentor.errors import ConfigError, DataError
 from stentor.pipeline.journal import OtherSettings, read_jsonl, write_jsonl
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.config.prepare.base import Preparation
-    from stentor.config.schema import Config
-    from stentor.sources.base import Source
-
+from stentor.sources.base import Source
 
 MANIFEST, REJECTS, SUMMARY = "manifest.jsonl", "rejects.jsonl", "summary.json"
 """What the steps `labels` and `speech` leave in their folders."""

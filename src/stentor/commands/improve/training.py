@@ -1,7 +1,5 @@
 """Trainings of the rounds: run files with the sources of a round, and the training command on them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,15 @@
 """`stentor prepare check`: all records of data sets decoded and inspected, as a page with what looks wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lhotse.cut import Cut
+
+from stentor.commands.prepare_options import CheckOptions
 from stentor.config.load import parse_source
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.data.storage import name_of
@@ -18,11 +19,6 @@ from stentor.inference.load import find_export
 from stentor.pipeline.executor import Worker, make_executor
 from stentor.pipeline.runner import first_of, progress
 from stentor.report.check import render
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import CheckOptions
 
 CHUNK = 16
 """Recordings that a process takes at a time."""

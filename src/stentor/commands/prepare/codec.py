@@ -1,17 +1,16 @@
 """`stentor prepare codec`: an audio codec fitted on a data set, or a published one, and how much speech loses in it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from lhotse.cut import Cut
 
 from stentor.audio.io import write
+from stentor.commands.prepare_options import CodecOptions
 from stentor.config.load import load, parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, divided
@@ -21,11 +20,6 @@ from stentor.inference.load import pick_device
 from stentor.models.codecs.base import AudioCodec, Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
 from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, reject
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import CodecOptions
 
 HELD_OUT = 20
 """Records (at most a tenth of all) that the codec is not fitted on: they are encoded and decoded for the report."""

@@ -1,10 +1,10 @@
 """`stentor prepare features`: the features of a data set, stored ahead for training (`model.features.store`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from lhotse.cut import Cut
+
+from stentor.commands.prepare_options import FeaturesOptions
 from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import RecordTable, Selection
@@ -16,11 +16,6 @@ from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.pipeline.executor import Worker, make_executor
 from stentor.pipeline.runner import Pipeline, Writer, print_reasons, refuse_rejects, reject, unfinished
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import FeaturesOptions
 
 GROUP_ITEMS = 8
 """Records that a process takes at a time."""

@@ -5,11 +5,11 @@ is known, if there are any, go through `label` and the filters first: they calib
 say which threshold keeps an error that is wished for. TO holds what `stentor prepare segments` writes; `summary.json`
 has `selection` besides."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+from lhotse.cut import Cut
 
 from stentor.commands.prepare.segments.command import (
     NamedStage,
@@ -20,6 +20,7 @@ from stentor.commands.prepare.segments.command import (
     run_pass,
 )
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work
+from stentor.commands.prepare_options import LabelsOptions
 from stentor.config.load import load as load_config
 from stentor.config.load import parse_section
 from stentor.config.yaml_writer import inline
@@ -35,12 +36,6 @@ from stentor.inference.segments.base import Segment, Stage
 from stentor.inference.segments.label import Decoding, LabelStage
 from stentor.inference.segments.select import SelectStage
 from stentor.pipeline.journal import made_before
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import LabelsOptions
-
 
 LEAST = 20
 """Labelled records from which something is learned."""

@@ -5,15 +5,16 @@ FLAC file each, and `summary.json`. Records are appended to `manifest.jsonl.part
 same command goes on after a kill; at the end they are put in order under the final name.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lhotse.cut import Cut
 
 from stentor.audio.io import encode
+from stentor.commands.prepare_options import MixturesOptions
 from stentor.config.load import load, parse_source
 from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
@@ -24,11 +25,6 @@ from stentor.pipeline.executor import Worker, make_executor
 from stentor.pipeline.journal import Fingerprint, made_before, remove_journal, write_json, write_jsonl
 from stentor.pipeline.runner import RecordsInJournal, RecordWithFiles, refuse_rejects, reject, summarize
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import MixturesOptions
 
 FOLDER_ITEMS = 1000
 """Audio files in one folder."""

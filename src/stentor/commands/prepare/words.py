@@ -11,13 +11,14 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from lhotse.cut import Cut, MixedCut, PaddingCut
 
 from stentor.audio.io import encode, read
 from stentor.audio.synth import say
+from stentor.commands.prepare_options import WordsOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import (
     RATE,
@@ -52,9 +53,6 @@ from stentor.pipeline.runner import (
     summarize,
 )
 from stentor.text.normalize import normalize
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare_options import WordsOptions
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
 """Most padded audio and most records that a worker takes at a time: what a kill can cost."""

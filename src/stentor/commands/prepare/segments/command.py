@@ -5,17 +5,18 @@ threshold and place), `summary.json` and `corpus.html`. Stages that look at all 
 divide the others into passes. A pass keeps a journal, `pass-1.jsonl.part`, so that the same command goes on after a
 kill."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lhotse.cut import Cut
 
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
+from stentor.commands.prepare_options import SegmentsOptions
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord, audio_path, custom_of, language_of, speaker_of, text_of
@@ -29,12 +30,6 @@ from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
 from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.report.corpus import render
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import SegmentsOptions
-
 
 FOR_STAGES = ("id", "digest", "fingerprint", "signs")
 """Measures that stages hand on to others, which no record has."""

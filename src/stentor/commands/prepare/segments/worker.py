@@ -1,12 +1,12 @@
 """Worker of `stentor prepare segments`: a recording through stages, to the segments that are kept and dropped."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lhotse.cut import Cut
 
 from stentor.audio.io import encode
 from stentor.data.cut import UnusableRecord, audio_path, divided, language_of, text_of
@@ -17,9 +17,6 @@ from stentor.inference.recording import DecodedRecording
 from stentor.inference.segments.base import Reject, Segment, Stage
 from stentor.pipeline.executor import Worker
 from stentor.pipeline.runner import Record, RecordWithFiles, Results, reject
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 @dataclass(frozen=True)

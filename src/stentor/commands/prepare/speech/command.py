@@ -5,11 +5,9 @@ TO holds `manifest.jsonl` (the records), `rejects.jsonl` (those that were droppe
 recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the same command go on after a kill.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.commands.prepare.speech.texts import (
     Spoken,
@@ -22,6 +20,7 @@ from stentor.commands.prepare.speech.texts import (
     written_texts,
 )
 from stentor.commands.prepare.speech.worker import SpeechWorker
+from stentor.commands.prepare_options import SpeechOptions
 from stentor.commands.speak_many import LinesWorker
 from stentor.commands.speak_options import SpeakOptions
 from stentor.config.load import parse_section, parse_source
@@ -41,9 +40,6 @@ from stentor.pipeline.journal import (
 )
 from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.sources.synth import Synth
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare_options import SpeechOptions
 
 GROUP_ITEMS = 16
 """Utterances that a process takes at a time."""

@@ -1,7 +1,5 @@
 """Texts that are to be spoken: of a source, or by a language model, without those that are held out."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import Counter
@@ -9,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.audio.io import encode
+from stentor.commands.prepare_options import SpeechOptions
 from stentor.config.load import parse_section, parse_source
 from stentor.config.prepare.steps import BuiltInVoices
 from stentor.data.atomic_write import atomic_path
@@ -26,10 +25,6 @@ from stentor.sources.synth import Synth, dealt
 from stentor.tasks.speak.task import seed_of
 from stentor.text.languages import language_code
 from stentor.text.normalize import plain_text
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare_options import SpeechOptions
-
 
 TOGETHER = 64
 """Texts that a language model writes at once."""

@@ -1,7 +1,5 @@
 """Worker of `stentor prepare speech`: texts to speech with silence, rooms and noise, judged by a recogniser."""
 
-from __future__ import annotations
-
 import re
 import sys
 import unicodedata

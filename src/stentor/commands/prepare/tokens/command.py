@@ -6,20 +6,19 @@ its name when it is complete. What was done is in `tokens.part`, so that the sam
 with the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from stentor.commands.prepare.tokens.plan import ShardPlan, plan_shards
+from stentor.commands.prepare.tokens.plan import SampleGroup, ShardPlan, plan_shards
 from stentor.commands.prepare.tokens.shards import Shard, ShardWriter
 from stentor.commands.prepare.tokens.worker import TokensWorker, noisy_prompts, read_audio
+from stentor.commands.prepare_options import TokensOptions
 from stentor.config.load import parse_source
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import UnusableRecord
@@ -30,11 +29,6 @@ from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.journal import Journal, remove_journal, write_json, write_jsonl, write_lines
 from stentor.pipeline.runner import Pipeline, Stop, format_table, refuse_rejects
 from stentor.text.languages import known_code
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare.tokens.plan import SampleGroup, ShardPlan
-    from stentor.commands.prepare_options import TokensOptions
-
 
 FITTED_ON = 3600.0
 """Seconds of audio that a codec is fitted on."""

@@ -1,18 +1,18 @@
 """Token worker of `stentor prepare tokens`: groups of samples to members of a tar and their labels."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from lhotse.cut import Cut
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.tokens.plan import describe
+from stentor.commands.prepare.tokens.plan import Sample, SampleGroup, describe
 from stentor.commands.prepare.words import batches
+from stentor.commands.prepare_options import TokensOptions
 from stentor.data.augment import Noise, Reverb, list_audio
 from stentor.data.cut import UnusableRecord, divided
 from stentor.data.load_audio import load_audio
@@ -21,13 +21,6 @@ from stentor.errors import AudioError
 from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
 from stentor.pipeline.executor import Worker
 from stentor.pipeline.runner import reject
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare.tokens.plan import Sample, SampleGroup
-    from stentor.commands.prepare_options import TokensOptions
-
 
 SHARE = (0.1, 0.3)
 """Part of an utterance that is noisy, drawn evenly."""

@@ -9,10 +9,10 @@ import pytest
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
-from stentor.pipeline.executor import Worker
 from stentor.pipeline.journal import Journal
 from stentor.pipeline.ray_executor import RayExecutor
 from stentor.pipeline.runner import JournalWriter, Pipeline
+from stentor.pipeline.worker import Worker
 
 pytestmark = pytest.mark.long
 

@@ -10,9 +10,9 @@ import pytest
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
-from stentor.pipeline.executor import LocalExecutor
 from stentor.pipeline.journal import Fingerprint, Journal, write_lines
 from stentor.pipeline.runner import JournalWriter, Pipeline, print_reasons, refuse_rejects, summarize
+from stentor.pipeline.worker import LocalExecutor
 
 GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]
 

@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from process_group import lives, wait_for
 from stentor.commands.prepare.features import prepare_features
 from stentor.commands.prepare_options import FeaturesOptions
 from stentor.data.cut import cut_from_record
@@ -87,53 +85,6 @@ def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
     with pytest.raises(DataError, match=r"1 of 5 records cannot be used.*\n.*gone"):
         prepare_features(FeaturesOptions(data=str(manifest), to=tmp_path / "f"))
     assert "unusable: 1 missing" in capsys.readouterr().out and len(stored(tmp_path / "f")) == 4
-
-
-SLOWLY = """\
-import time
-from typing import Literal
-from stentor.engine.callback import Callback
-
-class Slow(Callback):
-    type: Literal["slow"] = "slow"
-
-from stentor.audio.kaldi import KaldiFeatures
-extract = KaldiFeatures.extract
-KaldiFeatures.extract = lambda *a: (time.sleep(0.2), extract(*a))[1]
-"""
-
-
-@pytest.mark.slow
-def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
-    """What was done stays, nothing is done twice, and no process outlives the command; a signal is told."""
-    record = json.loads((corpus / "dev.jsonl").read_text().splitlines()[0])
-    record["audio_path"] = str(corpus / record["audio_path"])
-    many, to, slowly = tmp_path / "many.jsonl", tmp_path / "features", tmp_path / "slowly.py"
-    many.write_text("".join(json.dumps({**record, "id": f"r{i}"}) + "\n" for i in range(64)))
-    slowly.write_text(SLOWLY)
-    command = ["prepare", "features", many, "--to", to, "--jobs", 2]
-
-    def done() -> list[str]:
-        lines = [line for file in to.glob("*.jsonl") for line in file.read_bytes().splitlines(keepends=True)]
-        return [json.loads(line)["id"] for line in lines if line.endswith(b"\n")]
-
-    process = start(*command, "--plugin", slowly)
-    wait_for(lambda: len(done()) > 3, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    wait_for(lambda: not lives(process.pid))
-    killed = len(done())
-    assert 3 < killed < 64
-    process = start(*command, "--plugin", slowly)
-    wait_for(lambda: len(done()) > killed + 3, process)
-    process.terminate()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in errors
-    before = len(done())
-    assert killed < before < 64
-    prepare_features(FeaturesOptions(data=str(many), to=to))
-    assert f"{before} of 64 records were stored before." in capsys.readouterr().out
-    assert sorted(done()) == sorted(f"r{i}" for i in range(64))
 
 
 def test_a_run_trains_on_what_was_stored(cli, rows, recordings, tmp_path, capsys):

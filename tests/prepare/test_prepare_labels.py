@@ -3,7 +3,6 @@ rest is not; also killed, from shards, as a step, and with a real model."""
 
 import json
 import signal
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +20,8 @@ RECOGNISER = '''
 sure. It reads the name of the recording, so that no audio is needed."""
 import math
 import random
-import time
 
 from stentor.inference.transcribe import Transcript
-
-SLOWNESS = 0.0
 
 WORDS = "harbour light boat storm monday bridge river summer island valley morning garden telephone sea north".split()
 
@@ -53,29 +49,8 @@ def transcript(name, model, speed):
 
 
 def transcribed(model, device, work, batch_seconds, speed=1.0, decoding=None, tokens=False):
-    time.sleep(SLOWNESS)
     return [transcript(recording.name, model, speed) for recording, segments in work for _ in segments]
 '''
-PLUGIN = """
-import contextlib
-from typing import Literal
-
-import stentor.inference.segments.label as label
-from stentor.inference.segments.base import Stage
-
-
-class Nothing(Stage):
-    type: Literal["nothing"] = "nothing"
-
-
-label.transcribed = transcribed
-label.loaded = lambda model, device: label
-label.for_transcription = lambda: None
-label.bundle = label  # of a model that shares no work between ways of decoding
-label.cache_encoder = contextlib.nullcontext
-SLOWNESS = 0.2
-"""
-"""The recogniser in another process; a plug-in has to register something."""
 
 
 def rows(path: Path) -> list[dict]:
@@ -307,32 +282,28 @@ def test_max_hours_of_the_data(place, tmp_path, recogniser):
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["recordings"] == 12
 
 
-@pytest.mark.long
-def test_killed_and_started_again_it_makes_the_same(place, tmp_path, start, cli):
-    """SIGKILL among the labelled records, and among the others."""
-    slow = tmp_path / "slow.py"
-    slow.write_text(RECOGNISER + PLUGIN)
+def test_stopped_and_started_again_it_makes_the_same(place, tmp_path, recogniser, monkeypatch, capsys):
+    """Among the labelled records, and among the others."""
+    import stentor.inference.segments.label as label
 
-    def command(to: Path) -> list[object]:
-        data = ["prepare", "labels", place / "data.jsonl", "--to", to, "--stage", "none", "--plugin", slow]
-        return [*data, "--labelled", place / "labelled.jsonl", "--model", place / "good", "--device", "cpu"]
+    monkeypatch.setattr("stentor.commands.prepare.segments.command.MOST", 16)
+    labels(place, tmp_path / "straight")
+    real, calls = label.transcribed, []
 
-    cli(*command(tmp_path / "straight"))
-    to = tmp_path / "killed"
-    for name in ("labelled", "1"):
-        process = start(*command(to))
-        part = to / f"pass-{name}.jsonl.part"
-        deadline = time.monotonic() + 120
-        while not (part.exists() and part.read_bytes().count(b"\n") > 1):
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not (to / "summary.json").exists()
-    assert "were done before" in cli(*command(to)).stdout
-    for name in ("manifest.jsonl", "rejects.jsonl", "summary.json", "corpus.html"):
-        assert (to / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
-    assert not list(to.glob("*.part"))
+    def stopping(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) in (3, 8):
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(label, "transcribed", stopping)
+    command = ["prepare", "labels", place / "data.jsonl", "--to", tmp_path / "stopped", "--stage", "none"]
+    command += ["--labelled", place / "labelled.jsonl", "--model", place / "good", "--device", "cpu"]
+    assert [main([*map(str, command)]) for _ in range(3)] == [75, 75, 0]
+    assert capsys.readouterr().out.count("were done before") == 4  # the labelled records twice
+    for path in (tmp_path / "straight").iterdir():
+        assert path.read_bytes() == (tmp_path / "stopped" / path.name).read_bytes()
+    assert not list((tmp_path / "stopped").glob("*.part"))
 
 
 def test_from_shards_with_files_of_its_own(place, tmp_path, recogniser, capsys):

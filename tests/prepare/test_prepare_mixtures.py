@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from stentor.commands.prepare_options import MixturesOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, segments_of
 from stentor.data.load_audio import load_audio
-from stentor.data.rttm import read_rttm
 from stentor.errors import AudioError, ConfigError, DataError, Stopped
 
 SPEC = (
@@ -144,20 +142,3 @@ def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
     )
     with pytest.raises(DataError, match=r"(?s)1 of 1 records cannot be used.*a is gone"):
         prepare(spec(), tmp_path / "other")
-
-
-@pytest.mark.slow
-def test_the_command_after_a_kill(spec, tmp_path, start, cli):
-    command = ["prepare", "mixtures", spec(150), "--to", tmp_path / "out", "--jobs", 2]
-    process = start(*command)
-    part = tmp_path / "out" / "manifest.jsonl.part"
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and not (part.exists() and part.read_bytes().count(b"\n") > 4):
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    before = part.read_bytes().count(b"\n") - 1
-    assert 3 < before < 150
-    done = cli(*command)
-    assert "Going on:" in done.stdout and "150 mixtures" in done.stdout
-    assert len(records(tmp_path / "out")) == 150 == len(read_rttm(tmp_path / "out" / "reference.rttm"))

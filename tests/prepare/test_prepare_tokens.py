@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
 from stentor.commands.prepare.tokens import plan, worker
@@ -384,68 +383,3 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
     assert contents(out) == contents(prepare("straight", codec="mel_rvq"))
     facts = json.loads((out / "settings.json").read_text())["codec_found"]
     assert facts["type"] == "mel_rvq" and facts["codebooks"] == 4 and len(facts["sha256"]) == 64
-
-
-SLOWLY = """\
-import time
-from typing import Literal
-from stentor.engine.callback import Callback
-
-class Slow(Callback):
-    type: Literal["slow"] = "slow"
-
-from stentor.models.codecs.mel_rvq.codec import MelRVQCodec
-from stentor.commands.prepare.tokens import plan
-plan.GROUP_ITEMS = 2
-encode = MelRVQCodec._encode
-MelRVQCodec._encode = lambda *a: (time.sleep(0.2), encode(*a))[1]
-"""
-
-
-@pytest.mark.slow
-def test_going_on_after_a_kill(start, prepare, manifest, codec, tmp_path):
-    """Everything is killed in the middle, then a signal reaches the whole group: the same bytes in the end, and no
-    process outlives the command."""
-    data, slowly, out = manifest(*[{"id": f"r{i}"} for i in range(16)]), tmp_path / "slowly.py", tmp_path / "out"
-    data.write_text("".join(line.replace('"r', f'"{k}') for k in "abcd" for line in data.open()))
-    slowly.write_text(SLOWLY)
-    command = [
-        "prepare",
-        "tokens",
-        data,
-        "--codec",
-        codec,
-        "--to",
-        out,
-        "--jobs",
-        2,
-        "--min-shards",
-        4,
-        "--device",
-        "cpu",
-        "--plugin",
-        slowly,
-    ]
-
-    def done() -> int:
-        return (out / "tokens.part").read_bytes().count(b"\n") if (out / "tokens.part").exists() else 0
-
-    process = start(*command)
-    wait_for(lambda: done() > 10, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    killed = done()
-    assert 10 < killed < 32 and len(list(out.glob("shard-*.tar"))) < 4
-    process = start(*command)
-    wait_for(lambda: done() > killed + 3, process)
-    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the processes finish what they are at
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in stderr
-    assert killed < done() < 32
-    process = start(*command)
-    wait_for(lambda: done() > 0, process)
-    os.kill(process.pid, signal.SIGKILL)  # the command alone
-    process.wait()
-    wait_for(lambda: not lives(process.pid))
-    prepare(data=data, min_shards=4)
-    assert contents(out) == contents(prepare("straight", data, min_shards=4))

@@ -1,38 +1,15 @@
 """`stentor prepare words`, as a user calls it."""
 
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from process_group import lives, wait_for
 from stentor.commands.prepare.words import prepare_words
 from stentor.commands.prepare_options import WordsOptions
 from stentor.errors import ConfigError, DataError
-
-SLOW = """\
-import json, os, time
-from typing import Literal
-import stentor.commands.prepare.words as words
-from stentor.engine.callback import Callback
-
-class Slow(Callback):
-    type: Literal["slow"] = "slow"
-
-process = words.WordsWorker.process
-
-def slowly(self, group):
-    time.sleep(float(os.environ.get("SLOWLY", "0")))
-    result = process(self, group)
-    with open(os.environ["WORK"], "a") as file:
-        file.write("".join(f"{cut.id}\\n" for cut in group))
-    return result
-
-words.WordsWorker.process = slowly
-"""
 
 
 def manifest(path: Path) -> list[dict]:
@@ -41,19 +18,6 @@ def manifest(path: Path) -> list[dict]:
 
 def summary(path: Path) -> dict:
     return json.loads(path.with_suffix(".summary.json").read_text())
-
-
-@pytest.fixture
-def many(corpus, tmp_path):
-    """A manifest with 96 records of the corpus's 16 files."""
-    path = tmp_path / "many.jsonl"
-    records = [
-        {"id": f"{r['id']}-{i}", "audio_path": str(corpus / r["audio_path"]), "text": r["text"]}
-        for i in range(6)
-        for r in manifest(corpus / "train.jsonl")
-    ]
-    path.write_text("".join(json.dumps(r) + "\n" for r in records))
-    return path
 
 
 def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, capsys):
@@ -76,86 +40,6 @@ def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, ca
     from stentor.tasks.words import Words
 
     assert [Words().drop_reason(cut) for cut in parse_source(str(to)).cuts()] == [None] * 16
-
-
-@pytest.mark.slow
-def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    prepare_words(WordsOptions(data=str(many), to=one, model=str(ctc_model), device="cpu"))
-    done = cli("prepare", "words", many, "--to", two, "--model", ctc_model, "--jobs", "2", "--device", "cpu")
-    assert one.read_text() == two.read_text()
-    assert f"written: {two}" in done.stdout
-    assert "aligning: 96 of 96 records" in done.stderr
-
-
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.slow
-def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
-    """SIGKILL in the middle: what was written is not done again, and the manifest is the one of a straight run."""
-    plugin, work, to = tmp_path / "slow.py", tmp_path / "work.txt", tmp_path / "killed.jsonl"
-    plugin.write_text(SLOW)
-    command = [
-        "prepare",
-        "words",
-        many,
-        "--to",
-        to,
-        "--model",
-        ctc_model,
-        "--jobs",
-        jobs,
-        "--device",
-        "cpu",
-        "--plugin",
-        plugin,
-    ]
-    part = tmp_path / "killed.jsonl.part"
-    process = start(*command, SLOWLY="0.4", WORK=str(work))
-    wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    wait_for(lambda: not lives(process.pid))  # its workers end by themselves
-    with open(part, "ab") as file:
-        file.write(b'{"id": "train0-5", "rec')  # as if it had been killed while writing
-    journaled = {json.loads(line)["id"] for line in part.read_text().splitlines()[1:-1]}
-    assert 0 < len(journaled) < 96 and not to.exists()
-    work.unlink()
-    done = cli(*command, WORK=str(work))
-    assert f"Going on: {len(journaled)} of 96 records were done before." in done.stdout
-    again = work.read_text().split()
-    assert len(again) == len(set(again)) == 96 - len(journaled) and not journaled & set(again)
-    straight = tmp_path / "straight.jsonl"
-    prepare_words(WordsOptions(data=str(many), to=straight, model=str(ctc_model), device="cpu"))
-    assert to.read_text() == straight.read_text()
-    assert not part.exists()
-
-
-def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
-    plugin, to = tmp_path / "slow.py", tmp_path / "stopped.jsonl"
-    plugin.write_text(SLOW)
-    process = start(
-        "prepare",
-        "words",
-        many,
-        "--to",
-        to,
-        "--model",
-        ctc_model,
-        "--jobs",
-        1,
-        "--device",
-        "cpu",
-        "--plugin",
-        plugin,
-        SLOWLY="0.4",
-        WORK=str(tmp_path / "work.txt"),
-    )
-    part = tmp_path / "stopped.jsonl.part"
-    wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
-    process.terminate()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert "Stopped by SIGTERM; " in errors and "Run the same command to go on." in errors
 
 
 def test_a_complete_manifest_is_left_alone(corpus, ctc_model, tmp_path, capsys):

@@ -20,9 +20,10 @@ from stentor.inference.speak.reference import Remark
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import voice_names
-from stentor.pipeline.executor import Worker, device_names, make_executor
+from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.file_progress import FileProgress, check_failed
 from stentor.pipeline.options import Workers
+from stentor.pipeline.worker import Worker
 from stentor.sources.speech_list import REFERENCE_ALIASES, beside_or_here
 from stentor.tasks.speak.task import seed_of
 

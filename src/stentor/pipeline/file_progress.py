@@ -17,9 +17,10 @@ from typing import Any
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
 from stentor.inference.recording import STDIN, Recording, expand, label, open_recording
-from stentor.pipeline.executor import Worker, make_executor
+from stentor.pipeline.executor import make_executor
 from stentor.pipeline.options import AudioFiles
 from stentor.pipeline.runner import Stop
+from stentor.pipeline.worker import Worker
 
 GROUP_FILES = 16
 """Most files that a worker of a cluster is given at a time."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError, StentorError
-from stentor.pipeline.executor import Worker
+from stentor.pipeline.worker import Worker
 from stentor.version import __version__
 
 DEATHS = 3

@@ -22,8 +22,8 @@ from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
-from stentor.pipeline.executor import Executor, Worker
 from stentor.pipeline.journal import Journal
+from stentor.pipeline.worker import Executor, Worker
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut

@@ -17,9 +17,10 @@ from stentor.data.record_table import Selection
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.engine.evaluate import EvalReader, Predicted, planned_batches, predict
 from stentor.inference.load import find_export
-from stentor.pipeline.executor import Worker, make_executor
+from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import Fingerprint, Journal
 from stentor.pipeline.runner import JournalWriter, Pipeline, Results
+from stentor.pipeline.worker import Worker
 from stentor.tasks.base import Task
 
 GROUP_BATCHES = 8

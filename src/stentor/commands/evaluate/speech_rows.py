@@ -18,8 +18,8 @@ from stentor.dataloading.mixing import DropCounter
 from stentor.errors import ConfigError
 from stentor.inference.model import Model
 from stentor.metrics.speech import REFERENCE
-from stentor.pipeline.executor import Worker
 from stentor.pipeline.runner import RecordWithFiles, Results
+from stentor.pipeline.worker import Worker
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
 from stentor.tasks.speak.evaluator_scores import evaluate_items
 from stentor.tasks.speak.generation import Generation
@@ -83,7 +83,8 @@ def model_clips(loaded: Model, options: EvaluateOptions, others: dict[str, Item]
     trained = task.generation
     if options.generation is not None:
         settings = parse_section(options.generation, Generation, "--generation", trained).model_dump()
-        changes = {key: value for key, value in settings.items() if value != getattr(trained, key)}
+        before = trained.model_dump()
+        changes = {key: value for key, value in settings.items() if value != before[key]}
     speaker = loaded.speaker(changes, recognizer=options.recognizer, denoise=options.denoise)
     speaker.codec.to(device)
     return ModelClips(loaded, task, speaker, options.voice, options.length, options.audio, others)

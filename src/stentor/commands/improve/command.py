@@ -347,9 +347,12 @@ def _refuse_missing_models(section: Improve) -> None:
     for step in (section.labels, section.speech):
         if step is not None:
             check_device(step.device, step.ray)
-    models = {f"improve.labels.models.{number}": model for number, model in enumerate(section.labels.models)}
+    models: dict[str, str | None] = {
+        f"improve.labels.models.{number}": model for number, model in enumerate(section.labels.models)
+    }
     if section.speech is not None:
-        models |= {f"improve.speech.{key}": getattr(section.speech, key) for key in ("model", "recognizer")}
+        models |= {"improve.speech.model": section.speech.model}
+        models |= {"improve.speech.recognizer": section.speech.recognizer}
     for place, model in models.items():
         if model not in (None, BEST, *SpeechEvaluator.choices()):
             try:
@@ -373,7 +376,7 @@ def _refuse_language_models(section: Improve, task: Any) -> None:
 
 def _written(section: Section) -> dict[str, Any]:
     """The keys of a section that were written."""
-    return {name: getattr(section, name) for name in section.model_fields_set}
+    return {name: value for name, value in section if name in section.model_fields_set}
 
 
 def _sureness(change: dict[str, dict[str, Any]], metric: str) -> float:

@@ -29,7 +29,7 @@ class Material:
 
     def kinds(self, mix: MixRatio | None) -> dict[str, Path]:
         """The manifests that hold anything which this ratio takes, by kind."""
-        taken = {kind: path for kind, path in self.manifests.items() if mix is None or getattr(mix, kind)}
+        taken = {kind: path for kind, path in self.manifests.items() if mix is None or mix.of(kind)}
         return {kind: path for kind, path in taken.items() if path.stat().st_size}
 
 
@@ -48,7 +48,7 @@ def round_config(config: Config, pools: Sequence[Pool], material: Material | Non
         for source, share in zip(sources, _shares([pool for pool in pools if pool.cuts])):
             source["weight"] = mix.human * share
         for kind, source in zip(kinds, added):
-            source["weight"] = getattr(mix, kind)
+            source["weight"] = mix.of(kind)
     plain["data"]["train"] = sources + added
     return plain
 

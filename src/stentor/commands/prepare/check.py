@@ -16,8 +16,9 @@ from stentor.data.storage import name_of
 from stentor.dataloading.dataset_report import MAX_BAD, check, summary
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
-from stentor.pipeline.executor import Worker, make_executor
+from stentor.pipeline.executor import make_executor
 from stentor.pipeline.runner import first_of, progress
+from stentor.pipeline.worker import Worker
 from stentor.report.check import render
 
 CHUNK = 16

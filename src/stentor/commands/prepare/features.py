@@ -14,8 +14,9 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.models.encoders.features import Features
 from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.feature_cache import FeatureStore
-from stentor.pipeline.executor import Worker, make_executor
+from stentor.pipeline.executor import make_executor
 from stentor.pipeline.runner import Pipeline, Writer, print_reasons, refuse_rejects, reject, unfinished
+from stentor.pipeline.worker import Worker
 
 GROUP_ITEMS = 8
 """Records that a process takes at a time."""

@@ -21,9 +21,10 @@ from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
 from stentor.data.rttm import write_rttm
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.pipeline.executor import Worker, make_executor
+from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import Fingerprint, made_before, remove_journal, write_json, write_jsonl
 from stentor.pipeline.runner import RecordsInJournal, RecordWithFiles, refuse_rejects, reject, summarize
+from stentor.pipeline.worker import Worker
 from stentor.sources.base import Source
 
 FOLDER_ITEMS = 1000

@@ -40,7 +40,7 @@ from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.align.engines import clip_of, engine_of, open_aligner
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
-from stentor.pipeline.executor import Worker, make_executor
+from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import Fingerprint, remove_journal, write_json, write_jsonl
 from stentor.pipeline.runner import (
     Record,
@@ -52,6 +52,7 @@ from stentor.pipeline.runner import (
     reject,
     summarize,
 )
+from stentor.pipeline.worker import Worker
 from stentor.text.normalize import normalize
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
@@ -250,7 +251,7 @@ class WordsWorker(Worker):
     def _voice_record(self, cut: Cut) -> Record | UnusableRecord:
         """The times that the built-in voice itself knows."""
         words = words_of(cut)
-        voice = (cut.custom or {}).get("voice") if hasattr(cut, "custom") else None
+        voice = None if isinstance(cut, MixedCut) else (cut.custom or {}).get("voice")
         if voice and not words:
             words = say(**voice).words
         if not words or not (voice or _all_spoken(cut)):

@@ -15,8 +15,8 @@ from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError
 from stentor.inference.recording import DecodedRecording
 from stentor.inference.segments.base import Reject, Segment, Stage
-from stentor.pipeline.executor import Worker
 from stentor.pipeline.runner import Record, RecordWithFiles, Results, reject
+from stentor.pipeline.worker import Worker
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from stentor.data.augment import change_speed
 from stentor.data.cut import UnusableRecord, divided
 from stentor.data.seeding import rng
 from stentor.errors import ConfigError, StentorError
-from stentor.pipeline.executor import Worker
 from stentor.pipeline.runner import RecordWithFiles, Results
+from stentor.pipeline.worker import Worker
 from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
 
 PEAK = 0.98

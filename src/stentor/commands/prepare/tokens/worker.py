@@ -19,8 +19,8 @@ from stentor.data.load_audio import load_audio
 from stentor.data.seeding import rng
 from stentor.errors import AudioError
 from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
-from stentor.pipeline.executor import Worker
 from stentor.pipeline.runner import reject
+from stentor.pipeline.worker import Worker
 
 SHARE = (0.1, 0.3)
 """Part of an utterance that is noisy, drawn evenly."""

@@ -269,15 +269,8 @@ def test_other_settings_and_other_data_are_refused(place, tmp_path, recogniser, 
 
 
 def test_max_hours_of_the_data(place, tmp_path, recogniser):
-    command = [
-        "prepare",
-        "labels",
-        f"{place}/data.jsonl,max_hours=0.01",
-        "--model",
-        str(place / "good"),
-        "--stage",
-        "none",
-    ]
+    command = ["prepare", "labels", f"{place}/data.jsonl,max_hours=0.01", "--model", str(place / "good")]
+    command += ["--stage", "none"]
     assert main([*command, "--max-error", "1", "--to", str(tmp_path / "a")]) == 0
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["recordings"] == 12
 

@@ -37,22 +37,18 @@ def tokens(corpus, tmp_path, monkeypatch):
 @pytest.fixture
 def bucket(monkeypatch, tmp_path):
     """The address of a bucket of an S3 stand-in."""
-    server = pytest.importorskip("moto.server", reason="needs the extra `s3` and moto: pip install 'moto[server]'")
-    pytest.importorskip("s3fs", reason="needs the extra `s3`: pip install 'stentor[s3]'")
+    for package, extra in (("s3fs", "s3"), ("moto.server", "test-cluster")):
+        pytest.importorskip(package, reason=f"needs the extra `{extra}`: pip install 'stentor[{extra}]'")
     import s3fs
 
-    started = server.ThreadedMotoServer(port=0, verbose=False)
-    started.start()
-    _, port = started.get_host_and_port()
-    settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
-    settings |= {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-    for name, value in settings.items():
+    from s3_stand_in import StandIn
+
+    server = StandIn()
+    for name, value in {**server.environment(), "STENTOR_CACHE": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "cache"))
     s3fs.S3FileSystem.clear_instance_cache()
-    s3fs.S3FileSystem().mkdir("bucket")
     yield "s3://bucket"
-    started.stop()
+    server.stop()
     s3fs.S3FileSystem.clear_instance_cache()
 
 

@@ -111,7 +111,6 @@ def _copy_facts(source: Path, to: Path) -> None:
 
 
 def _copy(model: str, source: Path, to: Path) -> str:
-    """The files of the export as they are."""
     with _written(to) as folder:  # of ONNX, which has no losses to compare, the bytes are enough
         shutil.copytree(source, folder, dirs_exist_ok=True)
         files = [str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()]

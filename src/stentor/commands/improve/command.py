@@ -375,7 +375,6 @@ def _refuse_language_models(section: Improve, task: Any) -> None:
 
 
 def _written(section: Section) -> dict[str, Any]:
-    """The keys of a section that were written."""
     return {name: value for name, value in section if name in section.model_fields_set}
 
 

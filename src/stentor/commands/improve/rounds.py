@@ -38,7 +38,6 @@ class Round:
 
 
 def round_folder(folder: Path, number: int) -> Path:
-    """The folder of a round in that of the run."""
     return folder / f"round-{number}"
 
 

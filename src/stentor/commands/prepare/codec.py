@@ -66,7 +66,6 @@ def prepare_codec(options: CodecOptions) -> None:
 
 
 def _section(options: CodecOptions) -> Codec:
-    """The codec that the options describe."""
     types = Codec.choices()
     kind = types.get(options.codec)
     if kind is None:

@@ -156,7 +156,6 @@ class WordsSummary:
         }
 
     def table(self) -> str:
-        """For the console."""
         rows = [("kept", self.num_timed, f"{self.words:,} words, {self.seconds / 3600:.2f} hours")]
         dropped = self.as_dict()["dropped"]
         return format_table([*rows, *((f"dropped: {r}", d["count"], d["meaning"]) for r, d in dropped.items())])

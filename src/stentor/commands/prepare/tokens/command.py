@@ -9,7 +9,7 @@ with the same bytes.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ RAW = "none"
 """As --codec: no codec, audio is packed as it is."""
 FITTED_ON = 3600.0
 """Seconds of audio that a codec is fitted on."""
-ShardFacts = dict[str, Any]
-"""Of a shard: `shard` (its number), `samples`, `seconds`, `tokens`, `languages` (seconds of each) and `errors`."""
 
 
 def prepare_tokens(options: TokensOptions) -> None:
@@ -182,73 +180,55 @@ def conclude(plan: ShardPlan, options: TokensOptions, journal: Journal) -> None:
     """Write the lists and count on the screen. Raises DataError when nothing could be kept or over 1 % of the records
     cannot be used."""
     shards = [_facts(shard, journal) for shard in plan.shards]
-    rejects = _rejects(plan.rejects, shards)
-    _write_lists(plan, options, shards, rejects)
-    remove_journal(journal.path)
-    _report(shards, rejects, options)
-
-
-def _facts(shard: Sequence[SampleGroup], journal: Journal) -> ShardFacts:
-    outcomes = list(journal.lines(group.id for group in shard))
-    labels = [label for outcome in outcomes for label in outcome["labels"]]
-    return {
-        "shard": shard[0].shard,
-        "samples": len(labels),
-        "seconds": round(sum(label["audio_duration"] for label in labels), 3),
-        "tokens": sum(label.get("num_tokens", 0) for label in labels),
-        "languages": _seconds_by_language(labels),
-        "errors": [error for outcome in outcomes for error in outcome["errors"]],
-    }
-
-
-def _seconds_by_language(labels: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Seconds of each language; "" of labels that name none."""
-    seconds: Counter[str] = Counter()
-    for label in labels:
-        language = label.get("language")
-        seconds[known_code(language) if language else ""] += label["audio_duration"]
-    return seconds
-
-
-def _rejects(planned: Iterable[UnusableRecord], shards: Iterable[ShardFacts]) -> list[UnusableRecord]:
-    return [*planned, *(UnusableRecord(**error) for shard in shards for error in shard["errors"])]
-
-
-def _write_lists(
-    plan: ShardPlan, options: TokensOptions, shards: Sequence[ShardFacts], rejects: Sequence[UnusableRecord]
-) -> None:
+    rejects = [*plan.rejects, *(UnusableRecord(**error) for facts in shards for error in facts["errors"])]
+    dropped = Counter(reject.reason for reject in rejects).most_common()
     lines = []
     for facts in shards:
         shard = Shard(options.to.absolute(), facts["shard"])
         if facts["samples"]:
             lines.append(f"{shard.tar} {shard.labels} {facts['samples']} {facts['seconds']:.3f}\n")
-    seconds: Counter[str] = sum((facts["languages"] for facts in shards), Counter())
+    languages: Counter[str] = sum((facts["languages"] for facts in shards), Counter())
+    samples, hours = (sum(facts[key] for facts in shards) for key in ("samples", "seconds"))
+    hours /= 3600
     summary = {
         "data": options.data,
         "codec": options.codec,
         "records": plan.records,
         "shards": len(lines),
-        "samples": sum(facts["samples"] for facts in shards),
-        "hours": round(sum(facts["seconds"] for facts in shards) / 3600, 4),
-        "languages": {language: round(amount / 3600, 6) for language, amount in seconds.most_common()},
+        "samples": samples,
+        "hours": round(hours, 4),
+        "languages": {language: round(seconds / 3600, 6) for language, seconds in languages.most_common()},
         "tokens": sum(facts["tokens"] for facts in shards),
-        "dropped": dict(Counter(reject.reason for reject in rejects).most_common()),
+        "dropped": dict(dropped),
     }
     write_lines(options.to / "data.lst", lines)
     write_jsonl(options.to / "errors.jsonl", [vars(reject) for reject in rejects])
     write_json(options.to / "summary.json", summary)  # the last one: with it the folder is complete
-
-
-def _report(shards: Sequence[ShardFacts], rejects: Sequence[UnusableRecord], options: TokensOptions) -> None:
-    """Print what became of the records. Raises DataError."""
-    samples = sum(facts["samples"] for facts in shards)
-    hours = sum(facts["seconds"] for facts in shards) / 3600
-    rows = [("kept", samples, f"{hours:.2f} hours in {sum(facts['samples'] > 0 for facts in shards):,} shards")]
-    rows += [(f"dropped: {reason}", n, "") for reason, n in Counter(r.reason for r in rejects).most_common()]
-    print(format_table(rows), flush=True)
+    remove_journal(journal.path)
+    rows = [("kept", samples, f"{hours:.2f} hours in {len(lines):,} shards")]
+    print(format_table([*rows, *((f"dropped: {reason}", n, "") for reason, n in dropped)]), flush=True)
     print(f"written: {options.to / 'data.lst'} and {options.to / 'errors.jsonl'}", flush=True)
     limits = {"too_short": options.min_seconds, "too_long": options.max_seconds}
     unusable = [reject.message for reject in rejects if limits.get(reject.reason) is None]
     refuse_rejects(unusable, samples + len(rejects))
     if not samples:
         raise DataError(f"No record could be used; {options.to / 'errors.jsonl'} says why.")
+
+
+def _facts(shard: Sequence[SampleGroup], journal: Journal) -> dict[str, Any]:
+    """Of a shard its number, samples, seconds, tokens, the seconds of each language ("" where none is named), and
+    errors."""
+    outcomes = list(journal.lines(group.id for group in shard))
+    labels = [label for outcome in outcomes for label in outcome["labels"]]
+    languages: Counter[str] = Counter()
+    for label in labels:
+        language = label.get("language")
+        languages[known_code(language) if language else ""] += label["audio_duration"]
+    return {
+        "shard": shard[0].shard,
+        "samples": len(labels),
+        "seconds": round(sum(label["audio_duration"] for label in labels), 3),
+        "tokens": sum(label.get("num_tokens", 0) for label in labels),
+        "languages": languages,
+        "errors": [error for outcome in outcomes for error in outcome["errors"]],
+    }

@@ -1,7 +1,6 @@
 """Token worker of `stentor prepare tokens`: groups of samples to members of a tar and their labels."""
 
 import io
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,6 @@ class NoisyPrompts:
 
 
 def noisy_prompts(options: TokensOptions) -> NoisyPrompts | None:
-    """The noisy prompts that the options ask for."""
     if options.noisy_prompts or options.noise or options.reverb:
         return NoisyPrompts(tuple(options.noise), tuple(options.reverb))
     return None
@@ -101,9 +99,9 @@ class TokensWorker(Worker):
         """The members of a group and its rejects, both in the group's order."""
         results: dict[str, Member | UnusableRecord] = {}
         samples = list(group.samples)
-        for batch in _batches(samples):
+        for numbers in batches([cut for _, cut in samples]):
             inputs: list[tuple[Sample, np.ndarray, dict[str, Any]]] = []
-            for name, cut in batch:
+            for name, cut in (samples[number] for number in numbers):
                 try:
                     inputs.append(((name, cut), *self._prepare(cut)))
                 except AudioError as error:
@@ -166,9 +164,3 @@ def npy(codes: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, codes, allow_pickle=False)
     return file.getvalue()
-
-
-def _batches(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
-    """The samples in lists of similar length."""
-    for batch in batches([cut for _, cut in samples]):
-        yield [samples[number] for number in batch]

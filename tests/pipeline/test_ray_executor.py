@@ -1,11 +1,13 @@
 """The Ray executor: results in order, whoever dies; errors and signals as with local processes."""
 
+import importlib
 import os
 import signal
 import time
 
 import pytest
 
+import squares
 from squares import GROUPS, Squares, die, outcomes, pipeline
 from stentor.errors import ConfigError, DataError, Stopped
 from stentor.pipeline.journal import Journal
@@ -14,6 +16,7 @@ from stentor.pipeline.ray_executor import RayExecutor
 pytestmark = pytest.mark.long
 
 pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'stentor[ray]'")
+importlib.import_module("ray.cloudpickle").register_pickle_by_value(squares)  # the actors have no path to it
 
 
 def once(path, action):

@@ -22,6 +22,7 @@ from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import voice_names
 from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.file_progress import FileProgress, check_failed
+from stentor.pipeline.journal import write_jsonl
 from stentor.pipeline.options import Workers
 from stentor.pipeline.worker import Worker
 from stentor.sources.speech_list import REFERENCE_ALIASES, beside_or_here
@@ -288,9 +289,7 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
             bar.add_seconds(spoken.seconds)
             for _ in group:
                 bar.add_file()
-    with atomic_path(folder / MANIFEST) as part:
-        rows = [json.dumps(records[number], ensure_ascii=False) + "\n" for number in sorted(records)]
-        part.write_text("".join(rows), encoding="utf-8")
+    write_jsonl(folder / MANIFEST, (records[number] for number in sorted(records)))
     if new := len(records) - unchanged:
         print(timing(f"{folder}: {new} spoken", seconds, took))
     if unchanged:

@@ -189,7 +189,9 @@ class Fingerprint:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a file under a temporary name, then rename it: after a kill it is complete, or not there."""
+    """Write a file under a temporary name, then rename it: after a kill it is complete, or not there. Makes its folder
+    where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as part, open(part, "w", encoding="utf-8") as file:
         file.writelines(lines)
         file.flush()

@@ -5,7 +5,6 @@ What is written beside `--json` is what those scripts write and read: a manifest
 repository.
 """
 
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +31,7 @@ from stentor.inference.recording import ArrayRecording
 from stentor.inference.transcribe import Transcriber, batches
 from stentor.metrics.format import figure, interval, text_table
 from stentor.metrics.score import Score
+from stentor.pipeline.journal import write_jsonl
 from stentor.sources.hub import USUAL, Columns, Hub
 from stentor.sources.hub_open import HubLocation, column_value, open_dataset
 from stentor.sources.open_asr import BoardSet, boards
@@ -262,19 +262,13 @@ def manifest_name(model: str, test: BoardSet) -> str:
 
 def write_manifest(path: Path, answered: Sequence[Answered]) -> None:
     """Raw references and answers with lengths and times in seconds, a JSON line each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for prediction, took in answered:
-            record = prediction.record
-            row = {
-                "audio_filepath": Path(prediction.id).name,
-                "duration": prediction.seconds,
-                "time": took,
-                "text": prediction.reference["text"],
-                "pred_text": prediction.output["text"],
-                **({k: record[k] for k in ("parent_id", "chunk_index")} if "parent_id" in record else {}),
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = []
+    for prediction, took in answered:
+        parent = {k: v for k, v in prediction.record.items() if k in ("parent_id", "chunk_index")}
+        row = {"audio_filepath": Path(prediction.id).name, "duration": prediction.seconds, "time": took}
+        row |= {"text": prediction.reference["text"], "pred_text": prediction.output["text"]}
+        rows.append(row | (parent if "parent_id" in parent else {}))
+    write_jsonl(path, rows)
 
 
 def _write_results(path: Path, figures: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from stentor.engine.device import accelerator
 from stentor.engine.section import Train
 from stentor.errors import AudioError, ConfigError, DataError, without_secrets
 from stentor.inference.model import Model
+from stentor.pipeline.journal import write_json, write_lines
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
 from stentor.tasks.transcribe import Transcribe
@@ -128,8 +129,7 @@ def write_figures(
     path: Path, figures: Mapping[str, Any], predictions: Iterable[Mapping[str, Any]] | None = None
 ) -> None:
     """Write the scores of `--json`, with `NAME.predictions.jsonl` beside it when there are predictions."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_json(path, figures)
     if predictions is not None:
-        with path.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
-            file.write(without_secrets("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)))
+        lines = without_secrets("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions))
+        write_lines(path.with_suffix(".predictions.jsonl"), [lines])

@@ -28,6 +28,7 @@ from stentor.metrics.cpwer import Attributed, confused, cpwer
 from stentor.metrics.format import figure, label, text_table
 from stentor.metrics.score import Score
 from stentor.metrics.stream import StreamedRecording, stream_scores
+from stentor.pipeline.journal import write_jsonl
 from stentor.report.report import write_report
 from stentor.report.run_folder import STREAMS, read_run
 from stentor.tasks.transcribe import Transcribe
@@ -157,23 +158,16 @@ def _table(rows: dict[str, Any], count: int) -> str:
 def write_instances(path: Path, predictions: Sequence[Prediction], recordings: Sequence[StreamedRecording]) -> None:
     """A JSON line for each recording: `prediction` and `reference`, and in milliseconds `source_length`, `delays` (when
     each word stayed, in seconds of audio that had come) and `elapsed` (with the time of computation)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for index, (prediction, recording) in enumerate(zip(predictions, recordings, strict=True)):
-            # Readers split at spaces, which a word may hold.
-            words = [
-                (word, event) for event in recording.events if event["type"] == "word" for word in event["word"].split()
-            ]
-            row = {
-                "index": index,
-                "source": prediction.id,
-                "prediction": " ".join(word for word, _ in words),
-                "reference": prediction.reference["text"],
-                "delays": [round(1000 * event["time"], 1) for _, event in words],
-                "elapsed": [round(1000 * event["done"], 1) for _, event in words],
-                "source_length": round(1000 * recording.seconds, 1),
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = []
+    for index, (prediction, recording) in enumerate(zip(predictions, recordings, strict=True)):
+        # Readers split at spaces, which a word may hold.
+        words = [(w, event) for event in recording.events if event["type"] == "word" for w in event["word"].split()]
+        row = {"index": index, "source": prediction.id, "prediction": " ".join(word for word, _ in words)}
+        row |= {"reference": prediction.reference["text"]}
+        row |= {"delays": [round(1000 * event["time"], 1) for _, event in words]}
+        row |= {"elapsed": [round(1000 * event["done"], 1) for _, event in words]}
+        rows.append(row | {"source_length": round(1000 * recording.seconds, 1)})
+    write_jsonl(path, rows)
 
 
 def speaker_scores(

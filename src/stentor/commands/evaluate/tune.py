@@ -1,7 +1,5 @@
 """`stentor evaluate --tune`: the settings of a diarization model that suit a development set, stored in its export."""
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +8,12 @@ from lhotse.cut import Cut
 from stentor.commands.evaluate.records import Recordings, left_out, place_model
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
-from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction
 from stentor.errors import ConfigError
 from stentor.inference.load import TRAINING_CONFIG, find_export, load
 from stentor.metrics.format import figure
 from stentor.metrics.score import Score
+from stentor.pipeline.journal import write_json
 from stentor.tasks.diarize.aggregate import diarization
 from stentor.tasks.diarize.inference import WindowOutputs, run_windows
 from stentor.tasks.diarize.task import Diarize
@@ -56,10 +54,7 @@ def tune(options: EvaluateOptions) -> str:
     changed = {key: (old[key], new[key]) for key in new if new[key] != old[key]}
     if changed:
         loaded.training["task"]["windows"] = new
-        with atomic_path(folder / TRAINING_CONFIG) as part, part.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(loaded.training, indent=1, ensure_ascii=False))
-            file.flush()
-            os.fsync(file.fileno())
+        write_json(folder / TRAINING_CONFIG, loaded.training)
     recordings.write(
         {
             "changed": {key: {"before": old, "after": new} for key, (old, new) in changed.items()},

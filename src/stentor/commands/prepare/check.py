@@ -1,6 +1,5 @@
 """`stentor prepare check`: all records of data sets decoded and inspected, as a page with what looks wrong."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from stentor.dataloading.dataset_report import MAX_BAD, check, summary
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.pipeline.executor import make_executor
+from stentor.pipeline.journal import write_json
 from stentor.pipeline.runner import first_of, progress
 from stentor.pipeline.worker import Worker
 from stentor.report.check import render
@@ -33,7 +33,7 @@ def check_data(options: CheckOptions) -> None:
     report = check(sources, tokenizer, lambda cuts: _measure(cuts, options))
     page, facts = options.to / "check.html", options.to / "check.json"
     options.to.mkdir(parents=True, exist_ok=True)
-    facts.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
+    write_json(facts, report.as_dict())
     page.write_text(render(report), encoding="utf-8")
     print("\n".join(summary(report)))
     print(f"written: {page} and {facts}", flush=True)

@@ -1,7 +1,6 @@
 """`stentor prepare codec`: an audio codec fitted on a data set, or a published one, and how much speech loses in it."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +18,7 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
 from stentor.models.codecs.base import AudioCodec, Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
+from stentor.pipeline.journal import write_json
 from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, reject
 
 HELD_OUT = 20
@@ -54,7 +54,7 @@ def prepare_codec(options: CodecOptions) -> None:
         codec.save(part)
         clips = (audio for audio in reader.audios(held_out, codec.sample_rate) if len(audio) >= codec.hop)
         report = resynthesis(codec, clips, SampleWriter(part / "samples", codec))
-        (part / "resynthesis.json").write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
+        write_json(part / "resynthesis.json", report.as_dict())
     print(report)
     print(
         f"{to}: {codec.type}, {codec.sample_rate} Hz, {codec.frame_rate:g} frames per second, {codec.codebooks} "

@@ -83,11 +83,15 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
+def run(place: Path, to: Path, *options: object, data: object = None) -> int:
+    """The exit code of the command in this process, with the first model and without stages."""
+    command = ["prepare", "labels", data or place / "data.jsonl", "--to", to, "--stage", "none", "--device", "cpu"]
+    return main([*map(str, [*command, "--model", place / "good", *options])])
+
+
 def labels(place: Path, to: Path, *options: object, code: int = 0, labelled: bool = True) -> tuple[list, list, dict]:
-    """(records, rejects, summary) of the command in this process."""
-    command = [place / "data.jsonl", "--to", to, "--stage", "none", "--device", "cpu"]
-    command += ["--model", place / "good", *(["--labelled", place / "labelled.jsonl"] if labelled else []), *options]
-    assert main(["prepare", "labels", *map(str, command)]) == code
+    """(records, rejects, summary) of the command."""
+    assert run(place, to, *(["--labelled", place / "labelled.jsonl"] if labelled else []), *options) == code
     return rows(to / "manifest.jsonl"), rows(to / "rejects.jsonl"), json.loads((to / "summary.json").read_text())
 
 
@@ -230,10 +234,7 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
     ],
 )
 def test_mistakes(place, tmp_path, recogniser, capsys, options, code, message):
-    options = [str(option).format(place=place) for option in options]
-    command = ["prepare", "labels", str(place / "data.jsonl"), "--to", str(tmp_path / "x"), "--stage", "none"]
-    command += ["--model", str(place / "good"), *options]
-    assert main(command) == code
+    assert run(place, tmp_path / "x", *(str(option).format(place=place) for option in options)) == code
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -241,10 +242,10 @@ def test_a_manifest_that_it_did_not_make_stays(place, tmp_path, recogniser, caps
     mine = tmp_path / "mine" / "manifest.jsonl"
     mine.parent.mkdir()
     mine.write_bytes((place / "data.jsonl").read_bytes().replace(b"sound.flac", bytes(place / "sound.flac")))
-    command = ["prepare", "labels", str(mine), "--to", str(mine.parent), "--stage", "none", "--max-error", "1"]
     before = mine.read_bytes()
-    for arguments in ([*command, "--model", str(place / "good")], ["prepare", "speech", str(mine), *command[3:5]]):
-        assert main(arguments) == 2
+    speech = ["prepare", "speech", str(mine), "--to", str(mine.parent)]
+    for command in (lambda: run(place, mine.parent, data=mine), lambda: main(speech)):
+        assert command() == 2
         assert "holds a manifest.jsonl already, which stays" in capsys.readouterr().err
     assert mine.read_bytes() == before and list(mine.parent.iterdir()) == [mine]
 
@@ -262,16 +263,13 @@ def test_other_settings_and_other_data_are_refused(place, tmp_path, recogniser, 
     ]
     usual = {"data": f"{place}/data.jsonl", "--labelled": f"{place}/labelled.jsonl", "--max-error": "0.3"}
     for change in changes:
-        data, *options = (usual | change).items()
-        command = ["prepare", "labels", data[1], *(word for option in options for word in option), "--stage", "none"]
-        assert main([*command, "--to", str(tmp_path / "a"), "--model", str(place / "good")]) == 2
+        (_, data), *options = (usual | change).items()
+        assert run(place, tmp_path / "a", *(word for option in options for word in option), data=data) == 2
         assert "holds other segments" in capsys.readouterr().err
 
 
 def test_max_hours_of_the_data(place, tmp_path, recogniser):
-    command = ["prepare", "labels", f"{place}/data.jsonl,max_hours=0.01", "--model", str(place / "good")]
-    command += ["--stage", "none"]
-    assert main([*command, "--max-error", "1", "--to", str(tmp_path / "a")]) == 0
+    assert run(place, tmp_path / "a", "--max-error", 1, data=f"{place}/data.jsonl,max_hours=0.01") == 0
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["recordings"] == 12
 
 
@@ -290,24 +288,21 @@ def test_stopped_and_started_again_it_makes_the_same(place, tmp_path, recogniser
         return real(*arguments, **options)
 
     monkeypatch.setattr(label, "transcribed", stopping)
-    command = ["prepare", "labels", place / "data.jsonl", "--to", tmp_path / "stopped", "--stage", "none"]
-    command += ["--labelled", place / "labelled.jsonl", "--model", place / "good", "--device", "cpu"]
-    assert [main([*map(str, command)]) for _ in range(3)] == [75, 75, 0]
+    stopped = tmp_path / "stopped"
+    assert [run(place, stopped, "--labelled", place / "labelled.jsonl") for _ in range(3)] == [75, 75, 0]
     assert capsys.readouterr().out.count("were done before") == 4  # the labelled records twice
     for path in (tmp_path / "straight").iterdir():
-        assert path.read_bytes() == (tmp_path / "stopped" / path.name).read_bytes()
-    assert not list((tmp_path / "stopped").glob("*.part"))
+        assert path.read_bytes() == (stopped / path.name).read_bytes()
+    assert not list(stopped.glob("*.part"))
 
 
 def test_from_shards_with_files_of_its_own(place, tmp_path, recogniser, capsys):
     """Segments cannot point into a tar file."""
     shards = tmp_path / "shards"
     assert main(["prepare", "tokens", str(place / "data.jsonl"), "--codec", "none", "--to", str(shards)]) == 0
-    command = ["prepare", "labels", str(shards / "data.lst"), "--model", str(place / "good"), "--stage", "none"]
-    command += ["--max-error", "0.3", "--device", "cpu"]
-    assert main([*command, "--to", str(tmp_path / "a")]) == 3
+    assert run(place, tmp_path / "a", "--max-error", 0.3, data=shards / "data.lst") == 3
     assert "take --audio" in capsys.readouterr().err
-    assert main([*command, "--to", str(tmp_path / "b"), "--audio"]) == 0
+    assert run(place, tmp_path / "b", "--max-error", 0.3, "--audio", data=shards / "data.lst") == 0
     kept = rows(tmp_path / "b" / "manifest.jsonl")
     assert kept and all((tmp_path / "b" / r["audio_path"]).is_file() and "start" not in r for r in kept)
     assert all("audio_path" not in r and r["recording"] for r in rows(tmp_path / "b" / "rejects.jsonl"))

@@ -198,8 +198,8 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         os.fsync(file.fileno())
 
 
-def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
-    write_lines(path, [without_secrets(json.dumps(content, indent=indent, ensure_ascii=False)) + "\n"])
+def write_json(path: Path, content: Any) -> None:
+    write_lines(path, [without_secrets(json.dumps(content, indent=1, ensure_ascii=False)) + "\n"])
 
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:

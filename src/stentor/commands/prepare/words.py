@@ -275,8 +275,8 @@ class WordsWorker(Worker):
         )
 
 
-def _shortened(text: str, longest: int = 80) -> str:
-    return text if len(text) <= longest else text[: longest - 3] + "..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _all_spoken(cut: Cut) -> bool:

@@ -101,29 +101,20 @@ def cases(corpus, tmp_path_factory):
 
 
 SENTENCES = {
-    ("locked", "model"): "model.from: the model someone/locked is gated: accept its conditions on "
+    "locked model": "model.from: the model someone/locked is gated: accept its conditions on "
     "https://huggingface.co/someone/locked, then log in with `hf auth login` (or set HF_TOKEN), and run the same "
     "command again.",
-    ("locked", "data"): "The data set someone/locked is gated: accept its licence on "
+    "locked data": "The data set someone/locked is gated: accept its licence on "
     "https://huggingface.co/datasets/someone/locked, then log in with `hf auth login` (or set HF_TOKEN), and run the "
     "same command again.",
-    (
-        "nothing",
-        "model",
-    ): "model.from: there is no folder someone/nothing, and no model of that name on the Hub, or it is "
+    "nothing model": "model.from: there is no folder someone/nothing, and no model of that name on the Hub, or it is "
     "private: check the spelling on https://huggingface.co/someone/nothing, and log in with `hf auth login` if it is "
     "yours.",
-    ("nothing", "data"): "There is no data set someone/nothing on the Hub, or it is private: check the spelling on "
+    "nothing data": "There is no data set someone/nothing on the Hub, or it is private: check the spelling on "
     "https://huggingface.co/datasets/someone/nothing, and log in with `hf auth login` if it is yours.",
-    (
-        "offline",
-        "model",
-    ): "model.from: the model someone/nothing could not be reached on the Hub and is not in the cache: "
+    "offline model": "model.from: the model someone/nothing could not be reached on the Hub and is not in the cache: "
     "check the network (and that HF_HUB_OFFLINE is not set), or give a folder that holds it.",
-    (
-        "offline",
-        "data",
-    ): "The data set someone/nothing could not be reached on the Hub and is not in the cache: check the "
+    "offline data": "The data set someone/nothing could not be reached on the Hub and is not in the cache: check the "
     "network (and that HF_HUB_OFFLINE is not set), or give a local folder as `name`.",
 }
 
@@ -138,7 +129,7 @@ def test_repositories_that_cannot_be_had(hub, cases, offline):
     network = {"HF_HUB_OFFLINE": "1"} if offline else {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_address[1]}"}
     for (kind, name), (code, message, shown) in zip(asked, ask(folder, list(asked.values()), **network), strict=True):
         what = "model" if kind in FAMILIES else "data"
-        sentence = SENTENCES["offline" if offline else name.removeprefix("someone/"), what]
+        sentence = SENTENCES[f"{'offline' if offline else name.removeprefix('someone/')} {what}"]
         assert (code, message) == ({"model": 2, "data": 3}[what], f"stentor: {sentence}\n"), (kind, name)
         assert TOKEN not in shown
     assert offline or any(TOKEN in sent for sent in hub.sent), "the token was used"

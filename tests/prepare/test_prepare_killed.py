@@ -47,10 +47,10 @@ def many(corpus, tmp_path) -> Path:
 
 
 def made(folder: Path) -> dict[str, bytes] | list[str]:
-    """The files of a folder, but for what SIGKILL may leave beside them. Of features, of which each process writes files
-    of its own, the records."""
-    if stored := [json.loads(line)["id"] for file in folder.glob("[0-9a-f]*.jsonl") for line in file.open()]:
-        return sorted(stored)
+    """The files of a folder, but for what SIGKILL may leave beside them. Of features, of which each process writes
+    files of its own, the records."""
+    if list(folder.glob("*.bin")):
+        return sorted(json.loads(line)["id"] for file in folder.glob("*.jsonl") for line in file.open())
     files = {str(f.relative_to(folder)): f for f in folder.rglob("*") if f.is_file() and not f.name.startswith(".")}
     return {name: file.read_bytes().replace(str(folder).encode(), b"TO") for name, file in files.items()}
 

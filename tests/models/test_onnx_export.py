@@ -22,7 +22,7 @@ onnx = pytest.importorskip("onnx", reason=MISSING)
 pytest.importorskip("onnxscript", reason=MISSING)
 pytest.importorskip("onnxruntime", reason=MISSING)
 
-from stentor.commands.export.verify_onnx import compare  # noqa: E402
+from stentor.commands.export.onnx_graphs import compare  # noqa: E402
 from stentor.models.speech_llm import onnx as graphs  # noqa: E402
 from stentor.models.speech_llm.onnx_model import load_onnx  # noqa: E402
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stentor.commands.export import quantize_onnx, verify_onnx
+from stentor.commands.export import onnx_graphs
 from stentor.commands.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, clips
 from stentor.commands.export.verify import (
     LARGE,
@@ -54,7 +54,7 @@ def export(model: str, to: Path, merge: bool, format: str, quantization: str | N
     if quantization is not None and not {"ct2", "onnx"} & set(formats):
         raise ConfigError("--quantization is for ONNX and CTranslate2: add --format onnx or ct2, or leave it out.")
     if quantization is not None and "onnx" in formats:
-        quantize_onnx.check_kind(quantization)
+        onnx_graphs.check_kind(quantization)
     source = find_export(model)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"{to} is not empty: choose another folder, so that nothing is overwritten.")
@@ -154,10 +154,10 @@ def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -
     with _written(to) as folder:
         loaded.bundle.family.save_onnx(loaded.bundle, folder)
         _copy_facts(source, folder)
-        checked = str(verify_onnx.compare(loaded, load(folder, "cpu"), clips(loaded)))
+        checked = str(onnx_graphs.compare(loaded, load(folder, "cpu"), clips(loaded)))
         if quantization is not None:
-            quantize_onnx.quantize(folder, quantization)
-            agreement = verify_onnx.compare_quantized(loaded, folder, quantization)
+            onnx_graphs.quantize(folder, quantization)
+            agreement = onnx_graphs.compare_quantized(loaded, folder, quantization)
             checked += f"; then with weights in {quantization}, {agreement} in {quantization}"
         add_usage(folder, checked, quantization)
     return checked

@@ -66,18 +66,6 @@ def test_store_a_manifest(cli, corpus, tmp_path, capsys):
         prepare_features(FeaturesOptions(data=str(data), to=to, option=("num_mel_bins=30",)))
 
 
-def test_wrong_usage(corpus, tiny, tmp_path):
-    def refused(data=None, config=None, options=()):
-        with pytest.raises(ConfigError) as error:
-            prepare_features(FeaturesOptions(data=data, to=tmp_path / "f", config=config, option=options))
-        assert not (tmp_path / "f").exists()
-        return str(error.value)
-
-    assert "Name the data whose features are wanted" in refused()
-    assert "did you mean 'num_mel_bins'" in refused(str(corpus / "dev.jsonl"), options=("num_mel_bin=20",))
-    assert "reads no features that could be stored" in refused(config=tiny())
-
-
 def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
     manifest = corpus / "with_bad.jsonl"
     bad = json.dumps({"id": "gone", "audio_path": "gone.wav", "duration": 1.0, "text": "x"})

@@ -80,9 +80,6 @@ def test_a_config_file_with_the_keys_of_a_source(spec, tmp_path):
         match=r"mix.yaml:1: 'source' is missing(?s:.)*mix.yaml:3: unknown key 'speaker' \(did you mean 'speakers'",
     ):
         prepare(None, tmp_path / "x", config=tmp_path / "mix.yaml")
-    for data, config in ((None, None), (spec(), tmp_path / "mix.yaml")):
-        with pytest.raises(ConfigError, match="Say what to mix"):
-            prepare(data, tmp_path / "x", config=config)
 
 
 def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):

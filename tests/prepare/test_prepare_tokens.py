@@ -257,25 +257,6 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
         prepare("foreign")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"codec": "none", "noisy_prompts": True}, "Noisy prompts are counted in frames of a codec"),
-        ({"rate": 16000}, "--rate is for raw audio"),
-        ({"min_seconds": 3.0, "max_seconds": 2.0}, "nothing would be left"),
-        ({"name": "a folder"}, "the folder's path must have none"),
-        ({"codec": "./nowhere"}, "nowhere"),
-        ({"device": "gpu"}, "Unknown device gpu"),
-        ({"data": "type=shards,path=x,stream=true"}, "shards are planned over all records: `stream=false`"),
-    ],
-)
-def test_wrong_usage(prepare, options, message):
-    with pytest.raises(ConfigError, match=message):
-        prepare(**options)
-    with pytest.raises(DataError, match="nowhere"):
-        prepare(noise=(Path("/nowhere"),))
-
-
 def test_devices(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)

@@ -9,7 +9,7 @@ import soundfile
 
 from stentor.commands.prepare.words import prepare_words
 from stentor.commands.prepare_options import WordsOptions
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
 
 
 def manifest(path: Path) -> list[dict]:
@@ -145,19 +145,3 @@ def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
     with pytest.raises(DataError, match="No record got word times"):
         prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), to=tmp_path / "a.jsonl", engine="voice"))
     assert summary(tmp_path / "a.jsonl")["dropped"]["not_voice"]["count"] == 4
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "Word times need --model: a transducer, CTC or Whisper model"),
-        ({"engine": "voice", "model": "m"}, "--engine voice asks the built-in voice itself: leave out --model."),
-        ({"engine": "voice", "max_wer": 0.1}, "--engine voice knows what was said: leave out --max-wer."),
-        ({"model": "no/such/model"}, "There is no model no/such/model"),
-        ({"model": ".", "to": Path("words.txt")}, "--to words.txt: the manifest's name must end in .jsonl."),
-    ],
-)
-def test_wrong_options(corpus, tmp_path, options, message):
-    with pytest.raises(ConfigError) as raised:
-        prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
-    assert message in str(raised.value)

@@ -17,10 +17,12 @@ GROUPS = [Selection(int, range(i, i + 3)) for i in range(0, 30, 3)]
 class Squares(Worker):
     """Squares of numbers; those that end in 7 are rejected. The first groups take longest. At 13, `action` happens."""
 
-    def __init__(self, action: Callable[[], object] = lambda: None):
-        self.action = action
+    def __init__(self, action: Callable[[], object] = lambda: None, device: str | None = None):
+        self.action, self.device = action, device
 
     def setup(self, device: str) -> None:
+        """Where a device is expected, it must be that."""
+        assert self.device in (None, device)
         self.device = device
 
     def name(self, group):

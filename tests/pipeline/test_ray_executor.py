@@ -42,13 +42,8 @@ def run(ray_cluster, tmp_path):
     return run
 
 
-class OnCpu(Squares):
-    def setup(self, device):
-        assert device == "cpu"
-
-
 def test_results_come_in_order_though_a_worker_dies(run, tmp_path):
-    assert run(OnCpu(once(tmp_path / "died", die))) == list(outcomes())
+    assert run(Squares(once(tmp_path / "died", die), "cpu")) == list(outcomes())
     assert (tmp_path / "died").exists()
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_ctc import save_ctc
+from wave_ctc import save_ctc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))  # for speaking
 from speaking import make_model

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -137,18 +138,19 @@ def timing(what: str, seconds: float, took: float) -> str:
 
 
 @dataclass
-class SpokenLines:
-    """What became of lines that were spoken together."""
+class SpokenLine:
+    """What became of a line; nothing but messages where it could not be spoken."""
 
-    records: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By the number of the line, what the manifest says about its speech."""
-    files: dict[int, bytes] = field(default_factory=dict)
-    """By the number of the line, its audio file."""
-    failed: list[int] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    """Warnings and reasons of failures."""
+    line: TextLine
+    record: dict[str, Any] | None = None
+    """What the manifest says about its speech."""
+    content: bytes = b""
+    """Its audio file."""
     seconds: float = 0.0
+    messages: list[str] = field(default_factory=list)
+    """Warnings and reasons of failures; of lines that were spoken together, with the first one."""
     took: float = 0.0
+    """Seconds that the lines took which were spoken together, with the first one."""
 
 
 @dataclass
@@ -162,20 +164,19 @@ class LinesWorker(Worker):
         self.speaker = open_speaker(self.options, device, lambda text: self.messages.append(f"warning: {text}"))
         self.seed = self.speaker.generation.seed if self.options.seed is None else self.options.seed
 
-    def process(self, group: Sequence[TextLine]) -> SpokenLines:
+    def process(self, group: Sequence[TextLine]) -> list[SpokenLine]:
         """The file of each line, which depends on nothing but the line."""
-        began, spoken = time.perf_counter(), SpokenLines()
+        began, spoken = time.perf_counter(), list[SpokenLine]()
         for line, speech in self.speak(group):
             if isinstance(speech, StentorError):
-                spoken.failed.append(line.number)
                 self.messages.append(f"{self.options.from_}:{line.number}: {speech}")
+                spoken.append(SpokenLine(line))
                 continue
             path = _path(self.options, line)
-            spoken.files[line.number] = encode(speech.audio, speech.rate, str(path), path.suffix.lstrip("."))
-            spoken.records[line.number] = _record(line, path.name, speech.seconds)
-            spoken.seconds += speech.seconds
-        spoken.took = time.perf_counter() - began
-        spoken.messages, self.messages = self.messages, []
+            content = encode(speech.audio, speech.rate, str(path), path.suffix.lstrip("."))
+            spoken.append(SpokenLine(line, _record(line, path.name, speech.seconds), content, speech.seconds))
+        spoken[0].messages, self.messages = self.messages, []
+        spoken[0].took = time.perf_counter() - began
         return spoken
 
     def speak(self, group: Sequence[TextLine]) -> Iterator[tuple[TextLine, Speech | StentorError]]:
@@ -190,19 +191,9 @@ class LinesWorker(Worker):
         for (line, _), speech in zip(prepared, self.speaker.speak(utterances, not self.options.raw)):
             yield line, speech
 
-    def join(self, results: Sequence[Any]) -> SpokenLines:
-        spoken = SpokenLines()
-        for part in results:
-            spoken.records |= part.records
-            spoken.files |= part.files
-            spoken.failed += part.failed
-            spoken.messages += part.messages
-            spoken.seconds, spoken.took = spoken.seconds + part.seconds, spoken.took + part.took
-        return spoken
-
-    def crashed(self, group: Sequence[TextLine]) -> SpokenLines:
+    def crashed(self, group: Sequence[TextLine]) -> list[SpokenLine]:
         _, (reject,) = super().crashed(group)
-        return SpokenLines(failed=[group[0].number], messages=[f"{self.options.from_}: {reject.message}"])
+        return [SpokenLine(group[0], messages=[f"{self.options.from_}: {reject.message}"])]
 
     def _utterance(self, line: TextLine) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
@@ -272,23 +263,23 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
         )
         executor = make_executor(cluster, devices)
         groups = [todo[i : i + size] for i in range(0, len(todo), size)]
-        for group, spoken in zip(groups, executor.map(LinesWorker(options), groups, lambda: False)):
-            for message in dict.fromkeys(m for m in spoken.messages if m not in printed):
-                printed.add(message)
-                bar.print(f"stentor: {message}", error=True)
-            by_number = {line.number: line for line in group}
-            for number, content in spoken.files.items():
-                path = _path(options, by_number[number])
+        for spoken in chain.from_iterable(executor.map(LinesWorker(options), groups, lambda: False)):
+            for message in spoken.messages:
+                if message not in printed:
+                    printed.add(message)
+                    bar.print(f"stentor: {message}", error=True)
+            if spoken.record is None:
+                failed.append(spoken.line.number)
+            else:
+                records[spoken.line.number] = spoken.record
+                path = _path(options, spoken.line)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_path(path) as part:
-                    part.write_bytes(content)
-            records |= spoken.records
-            failed += spoken.failed
+                    part.write_bytes(spoken.content)
             seconds += spoken.seconds
             took += spoken.took / min(processes, len(groups))
             bar.add_seconds(spoken.seconds)
-            for _ in group:
-                bar.add_file()
+            bar.add_file()
     write_jsonl(folder / MANIFEST, (records[number] for number in sorted(records)))
     if new := len(records) - unchanged:
         print(timing(f"{folder}: {new} spoken", seconds, took))

@@ -265,9 +265,6 @@ class FilesWorker(Worker):
     def name(self, group: Sequence[FileItem]) -> str:
         return label(group[0][0])
 
-    def join(self, results: Sequence[Any]) -> list[FileOutcome]:
-        return [outcome for result in results for outcome in result]
-
     def crashed(self, group: Sequence[FileItem]) -> list[FileOutcome]:
         _, (reject,) = super().crashed(group)
         return [FileOutcome(error=reject.id, messages=[f"stentor: {reject.message}"])]

@@ -38,7 +38,9 @@ class Worker:
         return str(group[0].id)
 
     def join(self, results: Sequence[Any]) -> Any:
-        """The result of a group, of those of its records."""
+        """The result of a group, of those of its records: of lists, or of pairs of lists."""
+        if isinstance(results[0], list):
+            return [each for result in results for each in result]
         return [o for outputs, _ in results for o in outputs], [r for _, rejects in results for r in rejects]
 
     def crashed(self, group: Any) -> Any:

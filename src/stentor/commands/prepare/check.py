@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lhotse.cut import Cut
 
@@ -50,9 +49,6 @@ class MeasureWorker(Worker):
 
     def process(self, group: list[Cut]) -> list[SignalStats]:
         return [measure_cut(cut) for cut in group]
-
-    def join(self, results: Sequence[Any]) -> list[SignalStats]:
-        return [stats for result in results for stats in result]
 
     def crashed(self, group: list[Cut]) -> list[SignalStats]:
         return [SignalStats(reject.reason, reject.message) for reject in super().crashed(group)[1]]

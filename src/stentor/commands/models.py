@@ -70,7 +70,7 @@ def memory(model: KnownModel, method: str) -> float | None:
     config = load_text(run_file(model, model.tasks[0], method)).config
     trained = model.adapters if method == LORA else model.parameters - model.frozen
     frozen = model.parameters if method == LORA else model.frozen
-    stored = 2 if getattr(config.model, "dtype", None) == "bfloat16" else 4
+    stored = 2 if config.plain()["model"].get("dtype") == "bfloat16" else 4
     return standing(stored * frozen + 4 * trained, trained, config.optim, config.train).total
 
 

@@ -354,7 +354,7 @@ def _refuse_missing_models(section: Improve) -> None:
         models |= {"improve.speech.model": section.speech.model}
         models |= {"improve.speech.recognizer": section.speech.recognizer}
     for place, model in models.items():
-        if model not in (None, BEST, *SpeechEvaluator.choices()):
+        if model is not None and model not in (BEST, *SpeechEvaluator.choices()):
             try:
                 find_export(model)
             except ConfigError as error:

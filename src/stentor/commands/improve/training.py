@@ -42,7 +42,7 @@ def round_config(config: Config, pools: Sequence[Pool], material: Material | Non
         plain["train"]["score_before"] = False
     kinds = {} if material is None else material.kinds(mix)
     sources = plain["data"]["train"]
-    added = [{"type": "jsonl", "path": str(path)} for path in kinds.values()]
+    added: list[Plain] = [{"type": "jsonl", "path": str(path)} for path in kinds.values()]
     if mix is not None and added:
         sources = [source for source, pool in zip(sources, pools) if pool.cuts]  # no weight is 0
         for source, share in zip(sources, _shares([pool for pool in pools if pool.cuts])):

@@ -21,7 +21,7 @@ from typing import Any
 
 from lhotse.cut import Cut
 
-from stentor.commands.improve.material import Entry, Known, gather, prepared, refuse_leaks
+from stentor.commands.improve.material import Entry, gather, prepared, refuse_leaks
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
 from stentor.commands.prepare.labels import refuse_few
@@ -131,10 +131,7 @@ class _Rounds:
             if self.section.speech.data is not None:
                 allowed(list(read_texts(self.section.speech.data)), excluded)
         self.human = {"records": len(human), "hours": sum(c.duration for c in human) / 3600}
-        known = Known()
-        for cut in human:
-            known.add(cut)
-        self.entry = Entry(known, data.min_seconds, data.max_seconds)
+        self.entry = Entry(human, data.min_seconds, data.max_seconds)
 
     def _refuse_few_labelled(self) -> None:
         """Raise DataError where too few records say how sure the labels are."""

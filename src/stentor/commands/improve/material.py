@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,39 +28,26 @@ Place = tuple[str, int | None, float]
 """Where a record begins: the path of its recording, the channel and the second."""
 
 
-@dataclass
-class Known:
-    """The stretches of recordings that people have transcribed."""
-
-    stretches: dict[str, list[tuple[int | None, float, float]]] = field(default_factory=lambda: defaultdict(list))
-    """Of each recording, by its path: channel, start and end in seconds."""
-
-    def add(self, cut: Cut) -> None:
-        if place := _place_of(cut):
-            path, channel, start = place
-            self.stretches[path].append((channel, start, start + cut.duration))
-
-    def has(self, place: Place, seconds: float) -> bool:
-        """Whether a part of so many seconds from this place is among them. No channel is the mean of all of them."""
-        path, channel, start = place
-        return any(
-            start < end and begin < start + seconds and (channel == other or None in (channel, other))
-            for other, begin, end in self.stretches.get(path, ())
-        )
-
-
-@dataclass(frozen=True)
 class Entry:
-    """What the material of a round must be to enter it."""
+    """What the material of a round must be to enter it: nothing that people have transcribed, and as long as what is
+    trained on."""
 
-    known: Known
-    min_seconds: float
-    max_seconds: float
+    def __init__(self, human: Iterable[Cut], min_seconds: float, max_seconds: float):
+        self.min_seconds, self.max_seconds = min_seconds, max_seconds
+        self.transcribed: dict[str, list[tuple[int | None, float, float]]] = defaultdict(list)
+        """Of each recording, by its path: channel, start and end in seconds of what people have transcribed."""
+        for cut in human:
+            if place := _place_of(cut):
+                path, channel, start = place
+                self.transcribed[path].append((channel, start, start + cut.duration))
 
     def refused(self, place: Place, seconds: float) -> str | None:
-        """Why a record from this place does not enter; None where it does."""
-        if self.known.has(place, seconds):
-            return "human"
+        """Why a record of so many seconds from this place does not enter; None where it does. No channel is the mean of
+        all of them."""
+        path, channel, start = place
+        for other, begin, end in self.transcribed.get(path, ()):
+            if start < end and begin < start + seconds and (channel == other or None in (channel, other)):
+                return "human"
         if seconds > self.max_seconds:
             return "too_long"
         return "too_short" if seconds < self.min_seconds else None

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from pathlib import Path
+from itertools import count
 
 import numpy as np
 from lhotse.cut import Cut
@@ -16,7 +16,7 @@ from stentor.data.cut import UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
-from stentor.models.codecs.base import AudioCodec, Codec, at_peak
+from stentor.models.codecs.base import Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
 from stentor.pipeline.journal import write_json
 from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, reject
@@ -50,10 +50,17 @@ def prepare_codec(options: CodecOptions) -> None:
     else:
         codec = section.open(device)
     codec.require_tokens()
+    numbers = count(1)
+
+    def sample(original: np.ndarray, decoded: np.ndarray) -> None:
+        if (number := next(numbers)) <= SAMPLES:
+            write(part / "samples" / f"{number}-original.wav", original, codec.sample_rate)
+            write(part / "samples" / f"{number}-decoded.wav", decoded, codec.sample_rate)
+
     with atomic_path(to) as part:
         codec.save(part)
         clips = (audio for audio in reader.audios(held_out, codec.sample_rate) if len(audio) >= codec.hop)
-        report = resynthesis(codec, clips, SampleWriter(part / "samples", codec))
+        report = resynthesis(codec, clips, sample)
         write_json(part / "resynthesis.json", report.as_dict())
     print(report)
     print(
@@ -101,16 +108,3 @@ class AudioReader:
             self.read += 1
             self.seconds += len(audio) / rate
             yield audio
-
-
-class SampleWriter:
-    """Writes the first clips as they were and as the codec decodes them."""
-
-    def __init__(self, folder: Path, codec: AudioCodec):
-        self.folder, self.rate, self.count = folder, codec.sample_rate, 0
-
-    def __call__(self, original: np.ndarray, decoded: np.ndarray) -> None:
-        self.count += 1
-        if self.count <= SAMPLES:
-            write(self.folder / f"{self.count}-original.wav", original, self.rate)
-            write(self.folder / f"{self.count}-decoded.wav", decoded, self.rate)

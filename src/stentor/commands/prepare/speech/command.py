@@ -6,7 +6,6 @@ recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from stentor.commands.prepare.speech.texts import (
@@ -51,20 +50,20 @@ def prepare_speech(options: SpeechOptions) -> None:
     """Write the records, or go on where a killed command stopped. Raises ConfigError for options that do not go
     together and for a folder that holds other speech, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the texts cannot be read or spoken (what could be made is written all the same)."""
-    plan = _plan(options)
+    spoken, augment, rejects = _plan(options)
     digest = Fingerprint(_description)
-    items = RecordTable(digest.through(plan.items))
+    items = RecordTable(digest.through(spoken))
     settings: dict[str, Any] = {"model": options.model, "steps": options.steps, "guidance": options.guidance}
     settings |= {"normalize": options.normalize, "recognizer": options.recognizer, "max_wer": options.max_wer}
     settings |= {"round": options.round, "seed": options.seed}
-    settings |= {"augment": plan.augment.model_dump(mode="json"), "records": str(digest)}
+    settings |= {"augment": augment.model_dump(mode="json"), "records": str(digest)}
     manifest = options.to / "manifest.jsonl"
     if made_before(options.to, settings, "speech") is not None:
         return _refuse_bad(options)
-    journal = _run(options, plan, items, RecordsInJournal(manifest, settings, "speaking", "utterances"))
+    journal = _run(options, augment, items, RecordsInJournal(manifest, settings, "speaking", "utterances"))
     records, failed = journal.outcomes(item.id for item in items)
     kept = [record for record in records if "reason" not in record]
-    rejects = [*plan.rejects, *(r for r in records if "reason" in r), *map(vars, failed)]
+    rejects += [*(r for r in records if "reason" in r), *map(vars, failed)]
     write_jsonl(manifest, kept)
     write_jsonl(options.to / "rejects.jsonl", rejects)
     write_json(options.to / "summary.json", {**_summary(kept, records, rejects), "settings": settings})
@@ -90,17 +89,9 @@ def _description(spoken: Spoken) -> list[Any]:
     return [spoken.id, spoken.text, spoken.language, spoken.voice.name, call]
 
 
-@dataclass
-class Plan:
-    """What is to be spoken, and what is not."""
-
-    items: list[Spoken]
-    augment: SpeechAugment
-    rejects: list[dict[str, Any]] = field(default_factory=list)
-
-
-def _plan(options: SpeechOptions) -> Plan:
-    """Raises ConfigError for options that do not go together, and DataError when there is nothing to speak."""
+def _plan(options: SpeechOptions) -> tuple[list[Spoken], SpeechAugment, list[dict[str, Any]]]:
+    """What is to be spoken and how, and what is not. Raises ConfigError for options that do not go together, and
+    DataError when there is nothing to speak."""
     if (options.data is None) == (options.language_model is None):
         both = "" if options.data is None else " Both are given: leave one out."
         raise ConfigError(f"Say whose texts are spoken: DATA, or a model that writes them with --language-model.{both}")
@@ -119,10 +110,10 @@ def _plan(options: SpeechOptions) -> Plan:
     else:
         texts = written_texts(options)
     chosen, rejects = allowed(texts, held_out(options.exclude))
-    return Plan(assign(chosen, options), augment, rejects)
+    return assign(chosen, options), augment, rejects
 
 
-def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], work: RecordsInJournal) -> Journal:
+def _run(options: SpeechOptions, augment: SpeechAugment, items: RecordTable[Spoken], work: RecordsInJournal) -> Journal:
     labels: dict[str, Any] = {"label_source": "synthetic", "round": options.round}
     lines = None
     if options.model is not None:
@@ -136,7 +127,7 @@ def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], work: R
         )
         lines = LinesWorker(speaking)
     max_wer = MAX_WER if options.max_wer is None else options.max_wer
-    worker = SpeechWorker(options.to, plan.augment, lines, options.recognizer, max_wer, labels, options.seed)
+    worker = SpeechWorker(options.to, augment, lines, options.recognizer, max_wer, labels, options.seed)
     loads = options.model is not None or options.recognizer is not None
     jobs = options.jobs or (None if options.ray else 1)
     executor = make_executor(options, device_names(options.device) if loads else (), not loads, jobs)

@@ -50,11 +50,11 @@ def recordings(tmp_path: Path, corpus: Path) -> Path:
     return folder
 
 
-def test_store_a_manifest(cli, corpus, tmp_path, capsys):
+def test_store_a_manifest(here, corpus, tmp_path, capsys):
     to = tmp_path / "features"
     data = corpus / "train.jsonl"
-    done = cli("prepare", "features", data, "--to", to, "--option", "num_mel_bins=20", "--jobs", 2)
-    assert f"{to}: features of 16 records" in done.stdout and f"model.features.store: {to}" in done.stdout
+    told = here("prepare", "features", data, "--to", to, "--option", "num_mel_bins=20", "--jobs", 2)
+    assert f"{to}: features of 16 records" in told and f"model.features.store: {to}" in told
     store = stored(to, num_mel_bins=20)
     records = [json.loads(line) for line in data.read_text().splitlines()]
     assert len(store) == 16 and all(store.has(cut_from_record(r, corpus, "x")) for r in records)
@@ -75,7 +75,7 @@ def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
     assert "unusable: 1 missing" in capsys.readouterr().out and len(stored(tmp_path / "f")) == 4
 
 
-def test_a_run_trains_on_what_was_stored(cli, rows, recordings, tmp_path, capsys):
+def test_a_run_trains_on_what_was_stored(here, rows, recordings, tmp_path, capsys):
     """The pieces of the run's recordings are stored ahead; training then reads no audio, and learns the same."""
     store = tmp_path / "store"
 
@@ -85,15 +85,15 @@ def test_a_run_trains_on_what_was_stored(cli, rows, recordings, tmp_path, capsys
         return path
 
     plain, keeping = config("plain", "null"), config("keeping", store)
-    cli("train", plain)
+    here("train", plain)
     prepare_features(FeaturesOptions(to=store, config=keeping))
     assert "features of 4 records" in capsys.readouterr().out
     audio = recordings / "long.wav"
     stat, data = audio.stat(), audio.read_bytes()
     audio.write_bytes(bytes(len(data)))  # all zeros: whoever reads it fails
     os.utime(audio, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    trained = cli("train", keeping)
-    assert "Features of 4 of 4 training items are stored in" in trained.stdout
+    trained = here("train", keeping)
+    assert "Features of 4 of 4 training items are stored in" in trained
     losses = [[row["train/loss"] for row in rows(next((tmp_path / n).iterdir()))] for n in ("plain", "keeping")]
     assert len(losses[0]) == 2 and losses[0] == losses[1]
     export = json.loads((next((tmp_path / "keeping").iterdir()) / "export" / "preprocessor_config.json").read_text())

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 from speaking import RATE, voiced
 
@@ -128,27 +127,9 @@ def test_voice_and_length(evaluate):
 
 
 def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_path):
-    import io
-    import tarfile
-
-    from stentor.audio.io import read
-    from stentor.models.codecs.base import open_codec
-
-    codec = open_codec(str(model))
-    with tarfile.open(tmp_path / "shard-000000.tar", "w") as tar:
-        lines = []
-        for line in data.read_text().splitlines()[:4]:
-            record = json.loads(line)
-            codes = codec.encode([read(data.parent / record["audio_path"], codec.sample_rate)])[0]
-            file = io.BytesIO()
-            np.save(file, codes)
-            member = tarfile.TarInfo(f"{record['id']}.npy")
-            member.size = len(file.getvalue())
-            tar.addfile(member, io.BytesIO(file.getvalue()))
-            seconds = codes.shape[1] / codec.frame_rate
-            lines.append(json.dumps(record | {"num_tokens": codes.shape[1], "audio_duration": seconds}))
-    (tmp_path / "shard-000000.jsonl").write_text("\n".join(lines) + "\n")
-    source = f"type=shards,path={tmp_path / 'shard-000000.tar'}"
+    command = f"prepare tokens {data},limit=4 --codec {model} --to {tmp_path}/shards --min-shards 1 --device cpu"
+    assert main(command.split()) == 0
+    source = f"type=shards,path={tmp_path}/shards"
     _, scores, rows = evaluate("--recognizer", recognizer, "--embedder", "cepstra", source=source)
     assert "wer_codec" in scores["eval"] and "wer_real" not in scores["eval"]
     assert "voice_accuracy_codec" in scores["eval"] and "voice_accuracy_real" not in scores["eval"]

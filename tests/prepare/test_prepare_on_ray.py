@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stentor.audio.io import read
 from stentor.cli import main
 from stentor.commands.prepare.tokens import plan
 from stentor.data.storage import as_path
@@ -18,20 +17,16 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def tokens(corpus, tmp_path, monkeypatch):
+def tokens(corpus, codec, tmp_path, monkeypatch):
     """The command, of seventeen records of which one cannot be read, in groups of two."""
-    from stentor.models.codecs.mel_rvq.config import MelRVQ
-
     monkeypatch.setattr(plan, "GROUP_ITEMS", 2)
     records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
     records = [{**record, "audio_path": str(corpus / record["audio_path"])} for record in records]
     (tmp_path / "broken.wav").write_bytes(b"RIFF this is no audio")
     records.insert(5, {"id": "broken", "audio_path": "broken.wav", "duration": 1.0, "text": "one"})
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
-    MelRVQ(codebooks=2, entries=16, mels=20, rounds=2).fit(clips).save(tmp_path / "codec")
-    codec = ["--codec", str(tmp_path / "codec"), "--min-shards", "3", "--device", "cpu"]
-    return ["prepare", "tokens", str(tmp_path / "data.jsonl"), *codec, "--to"]
+    options = ["--codec", str(codec), "--min-shards", "3", "--device", "cpu"]
+    return ["prepare", "tokens", str(tmp_path / "data.jsonl"), *options, "--to"]
 
 
 @pytest.fixture

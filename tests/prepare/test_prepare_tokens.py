@@ -26,17 +26,6 @@ from stentor.models.codecs.base import at_peak, open_codec
 from stentor.pipeline.executor import device_names
 
 
-@pytest.fixture(scope="module")
-def codec(corpus, tmp_path_factory) -> Path:
-    """The folder of a small codec for the tiny corpus."""
-    from stentor.models.codecs.mel_rvq.config import MelRVQ
-
-    folder = tmp_path_factory.mktemp("codec")
-    clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
-    MelRVQ(codebooks=2, entries=16, mels=20, rounds=2).fit(clips).save(folder)
-    return folder
-
-
 @pytest.fixture
 def few(monkeypatch):
     """Groups of two records, so that there is something to go on with."""

@@ -120,7 +120,7 @@ def test_broken_audio_ends_in_exit_code_3_after_the_rest_is_done(corpus, ctc_mod
     to = tmp_path / "a.jsonl"
     code, told = attempt("prepare", "words", data, "--to", to, "--model", ctc_model, "--device", "cpu")
     assert code == 3
-    assert "1 of 5 records have audio that cannot be used. The first are:\n  broken: " in told
+    assert "1 of 5 records cannot be used. The first are:\n  broken: " in told
     assert len(manifest(to)) == 4
 
 

@@ -1,4 +1,5 @@
-"""Probe: the clips that a model and its export are both run on, and how the outputs of the two are compared."""
+"""Probe: the clips that a model and its export are both run on, how the outputs of the two are compared, and what
+rounding may explain."""
 
 import contextlib
 import math

@@ -1,4 +1,5 @@
-"""Material of a round: what recognisers labelled and what was spoken, as manifests that are trained on."""
+"""Material of a round: what recognisers labelled and what was spoken, as manifests that are trained on; and what the
+sets that measure the rounds must not share with it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -34,7 +34,6 @@ from stentor.data.cut import (
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
-from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.align.engines import clip_of, engine_of, open_aligner
@@ -47,8 +46,8 @@ from stentor.pipeline.runner import (
     RecordsInJournal,
     RecordWithFiles,
     Results,
-    first_of,
     format_table,
+    refuse_rejects,
     reject,
     summarize,
 )
@@ -163,10 +162,7 @@ class WordsSummary:
     def check(self, summary_path: Path) -> None:
         """Raise DataError when over 1 % of the audio cannot be used, or nothing was kept."""
         unusable = [reject.message for reject in self.rejects if reject.reason not in REASONS]
-        records = self.num_timed + len(self.rejects)
-        if len(unusable) > MAX_BAD * records:
-            count = f"{len(unusable):,} of {records:,} records have audio that cannot be used"
-            raise DataError(f"{count}. {first_of(unusable)}")
+        refuse_rejects(unusable, self.num_timed + len(self.rejects))
         if not self.num_timed:
             raise DataError(f"No record got word times; {summary_path} says why.")
 

@@ -1,5 +1,5 @@
-"""Steps of `prepare:`: a corpus, segments, pseudo-labels, word times, a codec, codec tokens. The keys are
-options of the verbs."""
+"""Steps of `prepare:`: a corpus, segments, pseudo-labels, synthetic speech, word times, a codec, codec tokens. The keys
+are options of the verbs."""
 
 from pathlib import Path
 from typing import Any, ClassVar, Literal

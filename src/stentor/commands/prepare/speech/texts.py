@@ -1,4 +1,5 @@
-"""Texts that are to be spoken: of a source, or by a language model, without those that are held out."""
+"""Texts that are to be spoken, of a source or by a language model, without those that are held out; and the voice of
+each: a model's, a reference's or a built-in one."""
 
 import hashlib
 import random

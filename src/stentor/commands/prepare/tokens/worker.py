@@ -1,4 +1,9 @@
-"""Token worker of `stentor prepare tokens`: groups of samples to members of a tar and their labels."""
+"""Token worker of `stentor prepare tokens`: groups of samples to members of a tar and their labels.
+
+Noisy prompts, for models that learn to speak cleanly after a noisy reference, are OmniVoice's variant of its shards:
+the first 10 to 30 % of each utterance get noise and, at times, a room; the label says at which frame the clean speech
+begins (`clean_start_token_idx`).
+"""
 
 import io
 from dataclasses import dataclass, replace

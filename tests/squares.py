@@ -21,7 +21,7 @@ class Squares(Worker):
         self.action, self.device = action, device
 
     def setup(self, device: str) -> None:
-        """Where a device is expected, it must be that."""
+        """Refuse another device than the expected one."""
         assert self.device in (None, device)
         self.device = device
 

@@ -125,12 +125,12 @@ def told(folder: Path, name: str, instructs: list[str], **task) -> None:
 
 
 WORLDS = {"wrong_lists.txt": build_lists, "wrong_speak.txt": build_speak}
-"""What the commands of each file name."""
+"""Folders that the commands of each file name."""
 GOLDEN = {
     name: dict(case.split("\n", 1) for case in Path(__file__).with_name(name).read_text("utf-8").split("$ ")[1:])
     for name in WORLDS
 }
-"""Of each file: command -> answer."""
+"""File -> command -> answer."""
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def message(name: str) -> str:
 
 @pytest.mark.parametrize("name", FILES)
 def test_wrong_file_is_answered_with_the_golden_text(name, monkeypatch):
-    """Which speaks plainly and names the place."""
+    """The text speaks plainly and names the place."""
     monkeypatch.chdir(WRONG)
     golden = Path(name).with_suffix(".txt").read_text(encoding="utf-8")
     assert message(name) == golden and not any(word in golden for word in JARGON)

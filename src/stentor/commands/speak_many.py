@@ -139,11 +139,11 @@ def timing(what: str, seconds: float, took: float) -> str:
 
 @dataclass
 class SpokenLine:
-    """What became of a line; nothing but messages where it could not be spoken."""
+    """The outcome of a line; nothing but messages where it could not be spoken."""
 
     line: TextLine
     record: dict[str, Any] | None = None
-    """What the manifest says about its speech."""
+    """The line of the manifest about its speech."""
     content: bytes = b""
     """Its audio file."""
     seconds: float = 0.0
@@ -238,7 +238,6 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
     failed, todo = [line.number for line in lines if line.problem is not None], list[TextLine]()
     seconds, took = 0.0, 0.0
     records: dict[int, dict[str, Any]] = {}
-    printed: set[str] = set()  # each process warns of the model once
     with FileProgress(len(lines), "speaking") as bar:
         for line in lines:
             if line.problem is not None:
@@ -265,9 +264,7 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
         groups = [todo[i : i + size] for i in range(0, len(todo), size)]
         for spoken in chain.from_iterable(executor.map(LinesWorker(options), groups, lambda: False)):
             for message in spoken.messages:
-                if message not in printed:
-                    printed.add(message)
-                    bar.print(f"stentor: {message}", error=True)
+                bar.warn(f"stentor: {message}")
             if spoken.record is None:
                 failed.append(spoken.line.number)
             else:

@@ -71,7 +71,7 @@ class RecordWithFiles:
 Record = dict[str, Any] | RecordWithFiles
 """A manifest record; with its audio where that is no file yet."""
 Results = tuple[list[Record], list[UnusableRecord]]
-"""What a worker makes of a group: manifest records, and records of which none could be made."""
+"""Results of a group: manifest records, and records of which none could be made."""
 
 
 class JournalWriter(Writer):
@@ -135,7 +135,7 @@ class RecordsInJournal:
 
     path: Path
     settings: dict[str, Any]
-    """What the records depend on. A journal of other settings is refused."""
+    """Settings that the records depend on. A journal of other ones is refused."""
     title: str
     unit: str = "records"
     written: Callable[[Any], bool] = lambda item: True

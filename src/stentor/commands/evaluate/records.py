@@ -91,7 +91,7 @@ class Recordings:
         self.options, self.rate = options, loaded.bundle.processor.sample_rate
         self.plan, self.dropped, self.section = records(loaded, task, source, options)
         self.cuts: list[Cut] = []
-        """Those whose audio was read."""
+        """The records whose audio was read."""
 
     def audio(self) -> Iterator[np.ndarray]:
         """The audio, float32 [samples], of each record that can be read; its cut is in `cuts` just before."""

@@ -30,13 +30,13 @@ Place = tuple[str, int | None, float]
 
 
 class Entry:
-    """What the material of a round must be to enter it: nothing that people have transcribed, and as long as what is
-    trained on."""
+    """The condition for material to enter a round: nothing that people have transcribed, and as long as the records
+    that are trained on."""
 
     def __init__(self, human: Iterable[Cut], min_seconds: float, max_seconds: float):
         self.min_seconds, self.max_seconds = min_seconds, max_seconds
         self.transcribed: dict[str, list[tuple[int | None, float, float]]] = defaultdict(list)
-        """Of each recording, by its path: channel, start and end in seconds of what people have transcribed."""
+        """By path: channel, start and end in seconds of each stretch of the recording that people have transcribed."""
         for cut in human:
             if place := _place_of(cut):
                 path, channel, start = place

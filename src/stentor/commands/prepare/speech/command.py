@@ -90,7 +90,7 @@ def _description(spoken: Spoken) -> list[Any]:
 
 
 def _plan(options: SpeechOptions) -> tuple[list[Spoken], SpeechAugment, list[dict[str, Any]]]:
-    """What is to be spoken and how, and what is not. Raises ConfigError for options that do not go together, and
+    """The texts to speak, their changes, and the rejects. Raises ConfigError for options that do not go together, and
     DataError when there is nothing to speak."""
     if (options.data is None) == (options.language_model is None):
         both = "" if options.data is None else " Both are given: leave one out."

@@ -216,8 +216,8 @@ def conclude(plan: ShardPlan, options: TokensOptions, journal: Journal) -> None:
 
 
 def _facts(shard: Sequence[SampleGroup], journal: Journal) -> dict[str, Any]:
-    """Of a shard its number, samples, seconds, tokens, the seconds of each language ("" where none is named), and
-    errors."""
+    """Facts of a shard: its number, samples, seconds, tokens, the seconds of each language ("" where none is named)
+    and errors."""
     outcomes = list(journal.lines(group.id for group in shard))
     labels = [label for outcome in outcomes for label in outcome["labels"]]
     languages: Counter[str] = Counter()

@@ -306,14 +306,8 @@ class FilePiece:
             yield self.read(round(i * BLOCK * self.rate), round(end * self.rate))
 
     def read(self, start: int, end: int) -> np.ndarray:
-        return read(
-            self.path,
-            rate=self.rate,
-            start=self.start + start / self.rate,
-            duration=(end - start) / self.rate,
-            check_silence=False,
-            channel=self.channel,
-        )
+        place = self.start + start / self.rate, (end - start) / self.rate
+        return read(self.path, self.rate, *place, check_silence=False, channel=self.channel)
 
     def at(self, rate: int) -> FilePiece:
         return FilePiece(self.path, rate, self.start, self.duration, self.channel)

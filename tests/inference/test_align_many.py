@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from stentor.cli import main
-from stentor.commands.align import AlignWorker
+from stentor.commands.align_many import AlignWorker
 from stentor.inference.formats import record_names
 
 

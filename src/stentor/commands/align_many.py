@@ -1,0 +1,114 @@
+"""`stentor align` of data: word times of many records, in a folder, by processes of this machine or a cluster."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lhotse.cut import Cut
+
+from stentor.audio.io import AUDIO_SUFFIXES
+from stentor.commands.prepare.words import WordsWorker, batches
+from stentor.commands.recording_options import AlignOptions
+from stentor.config.load import parse_source
+from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.record_table import RecordTable, Selection
+from stentor.errors import AudioError, ConfigError
+from stentor.inference.align.base import Aligned, Clip, describe_problem, transcript
+from stentor.inference.align.engines import engine_of
+from stentor.inference.formats import SUFFIXES, WRITERS, record_names
+from stentor.inference.recording import STDIN
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.file_progress import check_failed, has_outputs, make_folder, parse_formats, write_outputs
+from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
+
+NAMED = 20
+"""Records that could not be aligned that the error at the end names."""
+
+
+def align_many(options: AlignOptions) -> None:
+    """Write the outputs of each record of a data source. Records that cannot be aligned are named on standard error,
+    the others are done; texts that do not seem to be what is said are aligned with a warning.
+
+    Raises ConfigError for options that do not go together, `Stopped` at a signal when what was begun is done, and
+    DataError at the end when records were left out.
+    """
+    formats = parse_formats(options.format, WRITERS)
+    if options.audio == STDIN or PurePosixPath(options.audio).suffix.lower() in AUDIO_SUFFIXES:
+        raise ConfigError(f"What is said in {options.audio}? Give its TEXT, or a folder or a manifest without TEXT.")
+    if options.out is None:
+        raise ConfigError("The word times of many recordings go into a folder: give one with --out.")
+    defaults = {"language": options.language, "channel": options.channel}
+    given = {key: value for key, value in defaults.items() if value is not None}
+    source = parse_source(options.audio).model_copy(update=given)
+    folder = make_folder(options.out)
+    _, engine = engine_of(options.model, options.engine)
+    cuts = RecordTable(source.cuts())
+    suffixes = [SUFFIXES[format] for format in formats]
+    writer = OutputsWriter(folder, [cut.id for cut in cuts], suffixes if options.skip_existing else ())
+    Pipeline(
+        worker=AlignWorker(options, engine, formats),
+        writer=writer,
+        executor=make_executor(options, (options.device,)),
+        title="aligning",
+        saved=lambda: f"{writer.written:,} records are in {folder}, and --skip-existing leaves these out",
+        finish_groups=True,
+    ).run([cuts.select(batch) for batch in batches(cuts)])
+    check_failed(writer.failed, len(cuts), "records could not be aligned", NAMED)
+
+
+class AlignWorker(WordsWorker):
+    """Batches of cuts to `{"id", "texts", "warning"}`: the outputs by their suffixes, and what seems wrong."""
+
+    def __init__(self, options: AlignOptions, engine: str, formats: Sequence[str]):
+        super().__init__(options.model, engine, options.lag, Path(options.out or ""))
+        self.formats = formats
+
+    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> dict[str, Any] | UnusableRecord:
+        if isinstance(aligned, AudioError):
+            return reject(cut, aligned)
+        problem = describe_problem(clip, aligned)
+        if problem is not None and not problem.startswith(clip.id):
+            problem = f"{clip.id}: {problem}"
+        if problem is not None and not aligned.words:
+            return UnusableRecord(cut.id, str(aligned.reason), problem)
+        record = record_from_cut(cut)
+        place = {key: value for key, value in record.items() if key in ("start", "channel")}
+        times = {"id": cut.id, **transcript(clip, aligned, str(self.model)), **place}
+        times["audio"] = record["audio_path"] or cut.id
+        return {
+            "id": cut.id,
+            "texts": {SUFFIXES[format]: WRITERS[format](times) for format in self.formats},
+            "warning": problem,
+        }
+
+
+class OutputsWriter(Writer):
+    """Writes the outputs of records into a folder; with `existing`, suffixes, records that have them all are done.
+    `failed`: ids of records without outputs."""
+
+    def __init__(self, folder: Path, ids: Sequence[str], existing: Sequence[str] = ()):
+        self.folder, self.names, self.existing = folder, dict(zip(ids, record_names(ids))), existing
+        self.failed: list[str] = []
+        self.written = 0
+
+    def remaining(self, groups: Sequence[Selection[Any]]) -> Sequence[Selection[Any]]:
+        if not self.existing:
+            return groups
+        return unfinished(groups, lambda record: has_outputs(self.folder, self.names[record.id], self.existing))
+
+    def write(self, group: Selection[Any], outputs: list[Mapping[str, Any]], rejects: Iterable[UnusableRecord]) -> None:
+        for output in outputs:
+            if output["warning"] is not None:
+                print(f"stentor: warning: {output['warning']}", file=sys.stderr)
+            problem = write_outputs(self.folder, self.names[output["id"]], output["texts"])
+            if problem is None:
+                self.written += 1
+            else:
+                self._fail(output["id"], problem)
+        for record in rejects:
+            self._fail(record.id, f"stentor: {record.message}")
+
+    def _fail(self, name: str, problem: str) -> None:
+        print(problem, file=sys.stderr)
+        self.failed.append(name)

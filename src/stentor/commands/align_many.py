@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.audio.io import AUDIO_SUFFIXES
 from stentor.commands.prepare.words import WordsWorker, batches
 from stentor.commands.recording_options import AlignOptions
 from stentor.config.load import parse_source
-from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.cut import Cut, UnusableRecord, record_from_cut
 from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.align.base import Aligned, Clip, describe_problem, transcript

@@ -15,18 +15,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
 from stentor.pipeline.journal import Journal
 from stentor.pipeline.worker import Executor, Worker
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 NAMED = 20
 """Unusable records that an error names, and that a summary names of each reason."""

@@ -12,14 +12,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.commands.evaluate.records import left_out, place_model, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.yaml_writer import dump
 from stentor.data.batch import Prediction
-from stentor.data.cut import UnusableRecord, language_of, record_from_cut, text_of
+from stentor.data.cut import Cut, UnusableRecord, language_of, record_from_cut, text_of
 from stentor.data.load_audio import load_audio
 from stentor.dataloading.mixing import DropCounter, filter_cuts
 from stentor.dataloading.section import Data

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.data.batch import Prediction
-from stentor.data.cut import record_from_cut
+from stentor.data.cut import Cut, record_from_cut
 from stentor.data.record_table import Selection
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.engine.evaluate import EvalReader, Predicted, planned_batches, predict

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from lhotse.cut import Cut
 
 from stentor.commands.evaluate_options import EvaluateOptions
+from stentor.data.cut import Cut
 from stentor.data.load_audio import load_audio
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.dataset import eval_plan, unlimited

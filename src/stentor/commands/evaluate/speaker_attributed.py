@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.commands.evaluate.records import Recordings, left_out
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
-from stentor.data.cut import language_of, segments_of, uem_of
+from stentor.data.cut import Cut, language_of, segments_of, uem_of
 from stentor.inference.options import DecodingOptions
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.inference.transcribe import Transcriber

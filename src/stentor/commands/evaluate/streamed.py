@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lhotse.cut import Cut
 
 from stentor.commands.evaluate.records import Recordings, left_out, place_model
 from stentor.commands.evaluate.speaker_attributed import reference_words
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
-from stentor.data.cut import language_of, segments_of, words_of
+from stentor.data.cut import Cut, language_of, segments_of, words_of
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError
 from stentor.inference.load import load

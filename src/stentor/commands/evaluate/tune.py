@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.commands.evaluate.records import Recordings, left_out, place_model
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
+from stentor.data.cut import Cut
 from stentor.errors import ConfigError
 from stentor.inference.load import TRAINING_CONFIG, find_export, load
 from stentor.metrics.format import figure

@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.commands.improve.material import Entry, gather, prepared, refuse_leaks
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
@@ -35,6 +33,7 @@ from stentor.config.prepare.base import Preparation
 from stentor.config.prepare.steps import LabelsStep, SpeechStep
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
+from stentor.data.cut import Cut
 from stentor.data.jsonl import open_text
 from stentor.data.storage import is_remote
 from stentor.dataloading.mixing import DropCounter, read_pools

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.commands.prepare.run import prepare_run
 from stentor.config.prepare.base import Preparation
 from stentor.config.schema import Config
-from stentor.data.cut import UnusableRecord, audio_path
+from stentor.data.cut import Cut, UnusableRecord, audio_path
 from stentor.data.fields import channel_of
 from stentor.data.storage import full_path, join
 from stentor.dataloading.leakage import KINDS, leakage

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lhotse.cut import Cut
-
 from stentor.commands.prepare_options import CheckOptions
 from stentor.config.load import parse_source
+from stentor.data.cut import Cut
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.data.storage import name_of
 from stentor.dataloading.dataset_report import MAX_BAD, check, summary

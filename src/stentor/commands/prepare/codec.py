@@ -6,13 +6,12 @@ from difflib import get_close_matches
 from itertools import count
 
 import numpy as np
-from lhotse.cut import Cut
 
 from stentor.audio.io import write
 from stentor.commands.prepare_options import CodecOptions
 from stentor.config.load import load, parse_source
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord, divided
+from stentor.data.cut import Cut, UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device

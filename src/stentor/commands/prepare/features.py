@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from lhotse.cut import Cut
-
 from stentor.commands.prepare_options import FeaturesOptions
 from stentor.config.load import load, parse_source
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.record_table import RecordTable, Selection
 from stentor.dataloading.dataset import unlimited
 from stentor.dataloading.train_dataset import ListedDataset

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
 
-from lhotse.cut import Cut
-
 from stentor.commands.prepare.segments.command import (
     NamedStage,
     make_corpus,
@@ -24,7 +22,7 @@ from stentor.commands.prepare_options import LabelsOptions
 from stentor.config.load import load as load_config
 from stentor.config.load import parse_section
 from stentor.config.yaml_writer import inline
-from stentor.data.cut import UnusableRecord, speaker_of, text_of
+from stentor.data.cut import Cut, UnusableRecord, speaker_of, text_of
 from stentor.data.record_table import RecordTable
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import train_dataset

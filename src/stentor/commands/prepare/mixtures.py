@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.audio.io import encode
 from stentor.commands.prepare_options import MixturesOptions
 from stentor.config.load import load, parse_source
-from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
+from stentor.data.cut import RATE, Cut, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
 from stentor.data.rttm import write_rttm

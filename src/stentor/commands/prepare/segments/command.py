@@ -13,13 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
 from stentor.commands.prepare_options import SegmentsOptions
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord, audio_path, custom_of, language_of, speaker_of, text_of
+from stentor.data.cut import Cut, UnusableRecord, audio_path, custom_of, language_of, speaker_of, text_of
 from stentor.data.fields import channel_of
 from stentor.data.record_table import RecordTable, Selection
 from stentor.data.storage import is_remote

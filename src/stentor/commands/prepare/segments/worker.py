@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lhotse.cut import Cut
-
 from stentor.audio.io import encode
-from stentor.data.cut import UnusableRecord, audio_path, divided, language_of, text_of
+from stentor.data.cut import Cut, UnusableRecord, audio_path, divided, language_of, text_of
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError

@@ -10,10 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from lhotse.cut import Cut
 
 from stentor.commands.prepare_options import TokensOptions
-from stentor.data.cut import UnusableRecord, record_from_cut, text_of
+from stentor.data.cut import Cut, UnusableRecord, record_from_cut, text_of
 from stentor.data.fields import channel_of
 from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import DataError

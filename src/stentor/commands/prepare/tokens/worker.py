@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lhotse.cut import Cut
 
 from stentor.audio.io import encode
 from stentor.commands.prepare.tokens.plan import Sample, SampleGroup, describe
 from stentor.commands.prepare.words import batches
 from stentor.commands.prepare_options import TokensOptions
 from stentor.data.augment import Noise, Reverb, list_audio
-from stentor.data.cut import UnusableRecord, divided
+from stentor.data.cut import Cut, UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.data.seeding import rng
 from stentor.errors import AudioError

@@ -12,8 +12,7 @@ from safetensors.torch import load_file, save_file
 from stentor.cli import main
 from stentor.commands.export import probe as probes
 from stentor.commands.export import verify
-from stentor.commands.export.agreement import COARSE, FULL, HALF, Different
-from stentor.commands.export.probe import ModelOutputs, Probe
+from stentor.commands.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, Probe
 from stentor.commands.export.verify import same_tensors
 from stentor.data.batch import Example
 from stentor.inference.load import load

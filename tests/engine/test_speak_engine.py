@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
-from stentor.commands.export.agreement import FULL, Different
-from stentor.commands.export.probe import losses_of, same_speech
+from stentor.commands.export.probe import FULL, Different, losses_of, same_speech
 from stentor.commands.export.verify import check_copy, probe_model
 from stentor.data.audio_base64 import decode_audio, is_encoded_audio
 from stentor.inference.load import load
@@ -129,12 +128,14 @@ def test_samples_of_steps_that_are_taken_back_are_forgotten(config, trained):
 
 def score(model, corpus, batch_tokens):
     from stentor.commands.evaluate.records import records
+    from stentor.commands.evaluate_options import EvaluateOptions
     from stentor.config.load import parse_source
     from stentor.engine.device import Communicator, accelerator
     from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup, evaluate
     from stentor.engine.section import Train
 
-    plan, dropped, _ = records(model, model.task, parse_source(str(corpus / "train.jsonl")), "train", batch_tokens)
+    options = EvaluateOptions(data=str(corpus / "train.jsonl"), batch_tokens=batch_tokens)
+    plan, dropped, _ = records(model, model.task, parse_source(options.data), options)
     device = accelerator(Train(device="cpu"))
     setup = EvalSetup(model.bundle, model.task, losses_of(model), device, Communicator(1), EvalOptions())
     return evaluate(setup, EvalSet("train", plan, dropped))

@@ -100,53 +100,40 @@ def cases(corpus, tmp_path_factory):
     return folder, arguments
 
 
-@pytest.mark.long
-def test_gated_and_missing_repositories(hub, cases):
+SENTENCES = {
+    "locked model": "model.from: the model someone/locked is gated: accept its conditions on "
+    "https://huggingface.co/someone/locked, then log in with `hf auth login` (or set HF_TOKEN), and run the same "
+    "command again.",
+    "locked data": "The data set someone/locked is gated: accept its licence on "
+    "https://huggingface.co/datasets/someone/locked, then log in with `hf auth login` (or set HF_TOKEN), and run the "
+    "same command again.",
+    "nothing model": "model.from: there is no folder someone/nothing, and no model of that name on the Hub, or it is "
+    "private: check the spelling on https://huggingface.co/someone/nothing, and log in with `hf auth login` if it is "
+    "yours.",
+    "nothing data": "There is no data set someone/nothing on the Hub, or it is private: check the spelling on "
+    "https://huggingface.co/datasets/someone/nothing, and log in with `hf auth login` if it is yours.",
+    "offline model": "model.from: the model someone/nothing could not be reached on the Hub and is not in the cache: "
+    "check the network (and that HF_HUB_OFFLINE is not set), or give a folder that holds it.",
+    "offline data": "The data set someone/nothing could not be reached on the Hub and is not in the cache: check the "
+    "network (and that HF_HUB_OFFLINE is not set), or give a local folder as `name`.",
+}
+
+
+@pytest.mark.parametrize(
+    "offline", [pytest.param(False, marks=pytest.mark.long), pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_repositories_that_cannot_be_had(hub, cases, offline):
     pytest.importorskip("mistral_common")
     folder, arguments = cases
-    url = f"http://127.0.0.1:{hub.server_address[1]}"
-    answers = dict(zip(arguments, ask(folder, list(arguments.values()), HF_ENDPOINT=url)))
-    assert any(TOKEN in sent for sent in hub.sent), "the token was used"
-    for (kind, name), (code, message, shown) in answers.items():
-        model = kind in FAMILIES
-        if name == "someone/locked":
-            sentence = (
-                "model.from: the model someone/locked is gated: accept its conditions on "
-                "https://huggingface.co/someone/locked, then log in with `hf auth login` (or set HF_TOKEN), and run "
-                "the same command again."
-                if model
-                else "The data set someone/locked is gated: accept its licence on "
-                "https://huggingface.co/datasets/someone/locked, then log in with `hf auth login` (or set HF_TOKEN), "
-                "and run the same command again."
-            )
-        else:
-            sentence = (
-                "model.from: there is no folder someone/nothing, and no model of that name on the Hub, or it is "
-                "private: check the spelling on https://huggingface.co/someone/nothing, and log in with `hf auth "
-                "login` if it is yours."
-                if model
-                else "There is no data set someone/nothing on the Hub, or it is private: check the spelling on "
-                "https://huggingface.co/datasets/someone/nothing, and log in with `hf auth login` if it is yours."
-            )
-        assert (code, message) == (2 if model else 3, f"stentor: {sentence}\n"), (kind, name)
+    asked = {key: command for key, command in arguments.items() if not offline or key[1] == "someone/nothing"}
+    network = {"HF_HUB_OFFLINE": "1"} if offline else {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_address[1]}"}
+    for (kind, name), (code, message, shown) in zip(asked, ask(folder, list(asked.values()), **network), strict=True):
+        what = "model" if kind in FAMILIES else "data"
+        sentence = SENTENCES[f"{'offline' if offline else name.removeprefix('someone/')} {what}"]
+        assert (code, message) == ({"model": 2, "data": 3}[what], f"stentor: {sentence}\n"), (kind, name)
         assert TOKEN not in shown
+    assert offline or any(TOKEN in sent for sent in hub.sent), "the token was used"
     assert not holds(folder, TOKEN)
-
-
-@pytest.mark.slow
-def test_without_a_network(cases):
-    folder, arguments = cases
-    asked = {key: a for key, a in arguments.items() if key[1] == "someone/nothing"}
-    answers = dict(zip(asked, ask(folder, list(asked.values()), HF_HUB_OFFLINE="1")))
-    for (kind, _), (code, message, _) in answers.items():
-        sentence = (
-            "model.from: the model someone/nothing could not be reached on the Hub and is not in the cache: check the "
-            "network (and that HF_HUB_OFFLINE is not set), or give a folder that holds it."
-            if kind in FAMILIES
-            else "The data set someone/nothing could not be reached on the Hub and is not in the cache: check the "
-            "network (and that HF_HUB_OFFLINE is not set), or give a local folder as `name`."
-        )
-        assert (code, message) == (2 if kind in FAMILIES else 3, f"stentor: {sentence}\n"), kind
 
 
 LEAK = '''

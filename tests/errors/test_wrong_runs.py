@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from world import CASES, answer, build
+from world import CASES, answer, build, speaks_plainly
 
 FILES = sorted(p.name for p in CASES.glob("*.yaml"))
 
@@ -39,16 +39,9 @@ def run(name: str) -> str:
 def test_a_wrong_run_is_answered_with_the_golden_text(name, world, monkeypatch):
     monkeypatch.chdir(world)
     monkeypatch.setenv("HF_HOME", str(world / "home"))
-    assert run(name) == (CASES / name).with_suffix(".txt").read_text(encoding="utf-8")
+    golden = (CASES / name).with_suffix(".txt").read_text(encoding="utf-8")
+    assert run(name) == golden and speaks_plainly(golden)
     assert not list(world.glob("runs/*/checkpoints/step-*"))
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_golden_texts_speak_plainly(name):
-    text = (CASES / name).with_suffix(".txt").read_text(encoding="utf-8")
-    code, first, *_ = text.splitlines()
-    assert code in ("exit 2", "exit 3") and first.startswith("stentor: ")
-    assert not any(word in text for word in ("Traceback", "Error:", "NoneType", "unexpected failure", "/tmp", "/proc"))
 
 
 @pytest.mark.parametrize("name", ["language_whisper", "script_ctc"])

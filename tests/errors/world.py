@@ -35,6 +35,13 @@ def answer(*arguments: str) -> tuple[int, str]:
     return code, stderr.getvalue()
 
 
+def speaks_plainly(text: str) -> bool:
+    """Whether the exit code and the message of a command are those of a mistake, in words for people."""
+    code, first, *_ = text.splitlines()
+    jargon = ("Traceback", "Error:", "NoneType", "unexpected failure", "/tmp", "/proc")
+    return code in ("exit 2", "exit 3") and first.startswith("stentor: ") and not any(word in text for word in jargon)
+
+
 def build(folder: Path) -> None:
     """Everything, and the cases beside it."""
     import datasets

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from stentor.commands.improve import material, training
-from stentor.commands.improve.material import Entry, Known, gather, prepared
+from stentor.commands.improve.material import Entry, gather, prepared
 from stentor.commands.improve.training import Material, round_config, train_run
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load_text
-from stentor.config.prepare.speech import SpeechStep
+from stentor.config.prepare.steps import SpeechStep
 from stentor.data.cut import cut_from_record
 from stentor.dataloading.mixing import Pool
 from stentor.errors import ConfigError, DataError
@@ -35,10 +35,7 @@ def step(folder, records):
 
 
 def entry(*people):
-    known = Known()
-    for cut in people:
-        known.add(cut)
-    return Entry(known, min_seconds=0.5, max_seconds=30)
+    return Entry(people, min_seconds=0.5, max_seconds=30)
 
 
 def gathered(tmp_path, folders, rule):

@@ -18,9 +18,9 @@ import stentor
 from stentor.audio.activity import EnergyDetector, speech_with_room
 from stentor.audio.io import write
 from stentor.audio.synth import say
-from stentor.commands.export import verify_onnx
-from stentor.commands.export.agreement import Tolerance
-from stentor.commands.export.quantize_onnx import quantize
+from stentor.commands.export import onnx_graphs
+from stentor.commands.export.onnx_graphs import quantize
+from stentor.commands.export.probe import Tolerance
 from stentor.data.batch import Example
 from stentor.inference.vad import cut
 from stentor.publish.onnx import PROGRAM, add_usage
@@ -172,9 +172,9 @@ def test_quantized_graphs_run_and_state_their_error_rate(kind, small, tmp_path, 
     """Untrained; how much of a trained model's text changes is measured by the slow test below."""
     folder = shutil.copytree(small, tmp_path / "onnx")
     quantize(folder, kind)
-    monkeypatch.setattr(verify_onnx, "COARSE", Tolerance(1.0, 99.0, 1.0))  # untrained, it is never sure
+    monkeypatch.setattr(onnx_graphs, "COARSE", Tolerance(1.0, 99.0, 1.0))  # untrained, it is never sure
     model = stentor.load(small, "cpu")
-    assert "export checked on 4 clips: WER" in str(verify_onnx.compare_quantized(model, folder, kind))
+    assert "export checked on 4 clips: WER" in str(onnx_graphs.compare_quantized(model, folder, kind))
     facts = json.loads((folder / "onnx_config.json").read_text())
     assert facts["quantization"] == kind and set(facts["quantized"]["wer"]) == {"model", "export"}
     sizes = [sum(f.stat().st_size for f in each.glob("*.onnx")) for each in (small, folder)]

@@ -1,10 +1,11 @@
-"""A CTC model of random weights that believes every text about as likely as any other."""
+"""A tiny CTC model, which believes every text about as likely as any other, and a tiny codec."""
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
+
+from wave_ctc import save_ctc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))  # for speaking
 
@@ -12,30 +13,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))  # for speaking
 @pytest.fixture(scope="session")
 def ctc_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny Wav2Vec2ForCTC with a tokenizer of characters."""
-    import torch
-    from transformers import Wav2Vec2Config, Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor, Wav2Vec2ForCTC
+    return save_ctc(tmp_path_factory.mktemp("ctc"), ["<pad>", "<unk>", "|", *"EFHINORSTUVWX"], 1e-3, bias=False)
 
-    folder = tmp_path_factory.mktemp("ctc")
-    characters = ["<pad>", "<unk>", "|", *"EFHINORSTUVWX"]
-    (folder / "vocab.json").write_text(json.dumps({c: i for i, c in enumerate(characters)}))
-    Wav2Vec2CTCTokenizer(folder / "vocab.json", pad_token="<pad>", unk_token="<unk>").save_pretrained(folder)
-    Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
-    torch.manual_seed(0)
-    model = Wav2Vec2ForCTC(
-        Wav2Vec2Config(
-            vocab_size=len(characters),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-            conv_dim=(8,) * 7,
-            num_conv_pos_embedding_groups=2,
-            num_conv_pos_embeddings=4,
-            pad_token_id=0,
-            mask_time_prob=0.0,
-        )
-    )
-    torch.nn.init.normal_(model.lm_head.weight, std=1e-3)
-    torch.nn.init.zeros_(model.lm_head.bias)
-    model.save_pretrained(folder)
+
+@pytest.fixture(scope="session")
+def codec(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small codec for the tiny corpus."""
+    from stentor.audio.io import read
+    from stentor.models.codecs.mel_rvq.config import MelRVQ
+
+    folder = tmp_path_factory.mktemp("codec")
+    clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
+    MelRVQ(codebooks=2, entries=16, mels=20, rounds=2).fit(clips).save(folder)
     return folder

@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from process_group import lives, wait_for
 from stentor.commands.prepare.features import prepare_features
 from stentor.commands.prepare_options import FeaturesOptions
 from stentor.data.cut import cut_from_record
@@ -52,11 +50,11 @@ def recordings(tmp_path: Path, corpus: Path) -> Path:
     return folder
 
 
-def test_store_a_manifest(cli, corpus, tmp_path, capsys):
+def test_store_a_manifest(here, corpus, tmp_path, capsys):
     to = tmp_path / "features"
     data = corpus / "train.jsonl"
-    done = cli("prepare", "features", data, "--to", to, "--option", "num_mel_bins=20", "--jobs", 2)
-    assert f"{to}: features of 16 records" in done.stdout and f"model.features.store: {to}" in done.stdout
+    told = here("prepare", "features", data, "--to", to, "--option", "num_mel_bins=20", "--jobs", 2)
+    assert f"{to}: features of 16 records" in told and f"model.features.store: {to}" in told
     store = stored(to, num_mel_bins=20)
     records = [json.loads(line) for line in data.read_text().splitlines()]
     assert len(store) == 16 and all(store.has(cut_from_record(r, corpus, "x")) for r in records)
@@ -68,18 +66,6 @@ def test_store_a_manifest(cli, corpus, tmp_path, capsys):
         prepare_features(FeaturesOptions(data=str(data), to=to, option=("num_mel_bins=30",)))
 
 
-def test_wrong_usage(corpus, tiny, tmp_path):
-    def refused(data=None, config=None, options=()):
-        with pytest.raises(ConfigError) as error:
-            prepare_features(FeaturesOptions(data=data, to=tmp_path / "f", config=config, option=options))
-        assert not (tmp_path / "f").exists()
-        return str(error.value)
-
-    assert "Name the data whose features are wanted" in refused()
-    assert "did you mean 'num_mel_bins'" in refused(str(corpus / "dev.jsonl"), options=("num_mel_bin=20",))
-    assert "reads no features that could be stored" in refused(config=tiny())
-
-
 def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
     manifest = corpus / "with_bad.jsonl"
     bad = json.dumps({"id": "gone", "audio_path": "gone.wav", "duration": 1.0, "text": "x"})
@@ -89,54 +75,7 @@ def test_records_that_cannot_be_used(corpus, tmp_path, capsys):
     assert "unusable: 1 missing" in capsys.readouterr().out and len(stored(tmp_path / "f")) == 4
 
 
-SLOWLY = """\
-import time
-from typing import Literal
-from stentor.engine.callback import Callback
-
-class Slow(Callback):
-    type: Literal["slow"] = "slow"
-
-from stentor.audio.kaldi import KaldiFeatures
-extract = KaldiFeatures.extract
-KaldiFeatures.extract = lambda *a: (time.sleep(0.2), extract(*a))[1]
-"""
-
-
-@pytest.mark.slow
-def test_going_on_after_a_kill(start, corpus, tmp_path, capsys):
-    """What was done stays, nothing is done twice, and no process outlives the command; a signal is told."""
-    record = json.loads((corpus / "dev.jsonl").read_text().splitlines()[0])
-    record["audio_path"] = str(corpus / record["audio_path"])
-    many, to, slowly = tmp_path / "many.jsonl", tmp_path / "features", tmp_path / "slowly.py"
-    many.write_text("".join(json.dumps({**record, "id": f"r{i}"}) + "\n" for i in range(64)))
-    slowly.write_text(SLOWLY)
-    command = ["prepare", "features", many, "--to", to, "--jobs", 2]
-
-    def done() -> list[str]:
-        lines = [line for file in to.glob("*.jsonl") for line in file.read_bytes().splitlines(keepends=True)]
-        return [json.loads(line)["id"] for line in lines if line.endswith(b"\n")]
-
-    process = start(*command, "--plugin", slowly)
-    wait_for(lambda: len(done()) > 3, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    wait_for(lambda: not lives(process.pid))
-    killed = len(done())
-    assert 3 < killed < 64
-    process = start(*command, "--plugin", slowly)
-    wait_for(lambda: len(done()) > killed + 3, process)
-    process.terminate()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in errors
-    before = len(done())
-    assert killed < before < 64
-    prepare_features(FeaturesOptions(data=str(many), to=to))
-    assert f"{before} of 64 records were stored before." in capsys.readouterr().out
-    assert sorted(done()) == sorted(f"r{i}" for i in range(64))
-
-
-def test_a_run_trains_on_what_was_stored(cli, rows, recordings, tmp_path, capsys):
+def test_a_run_trains_on_what_was_stored(here, rows, recordings, tmp_path, capsys):
     """The pieces of the run's recordings are stored ahead; training then reads no audio, and learns the same."""
     store = tmp_path / "store"
 
@@ -146,15 +85,15 @@ def test_a_run_trains_on_what_was_stored(cli, rows, recordings, tmp_path, capsys
         return path
 
     plain, keeping = config("plain", "null"), config("keeping", store)
-    cli("train", plain)
+    here("train", plain)
     prepare_features(FeaturesOptions(to=store, config=keeping))
     assert "features of 4 records" in capsys.readouterr().out
     audio = recordings / "long.wav"
     stat, data = audio.stat(), audio.read_bytes()
     audio.write_bytes(bytes(len(data)))  # all zeros: whoever reads it fails
     os.utime(audio, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    trained = cli("train", keeping)
-    assert "Features of 4 of 4 training items are stored in" in trained.stdout
+    trained = here("train", keeping)
+    assert "Features of 4 of 4 training items are stored in" in trained
     losses = [[row["train/loss"] for row in rows(next((tmp_path / n).iterdir()))] for n in ("plain", "keeping")]
     assert len(losses[0]) == 2 and losses[0] == losses[1]
     export = json.loads((next((tmp_path / "keeping").iterdir()) / "export" / "preprocessor_config.json").read_text())

@@ -3,7 +3,6 @@ rest is not; also killed, from shards, as a step, and with a real model."""
 
 import json
 import signal
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +20,8 @@ RECOGNISER = '''
 sure. It reads the name of the recording, so that no audio is needed."""
 import math
 import random
-import time
 
 from stentor.inference.transcribe import Transcript
-
-SLOWNESS = 0.0
 
 WORDS = "harbour light boat storm monday bridge river summer island valley morning garden telephone sea north".split()
 
@@ -53,29 +49,8 @@ def transcript(name, model, speed):
 
 
 def transcribed(model, device, work, batch_seconds, speed=1.0, decoding=None, tokens=False):
-    time.sleep(SLOWNESS)
     return [transcript(recording.name, model, speed) for recording, segments in work for _ in segments]
 '''
-PLUGIN = """
-import contextlib
-from typing import Literal
-
-import stentor.inference.segments.label as label
-from stentor.inference.segments.base import Stage
-
-
-class Nothing(Stage):
-    type: Literal["nothing"] = "nothing"
-
-
-label.transcribed = transcribed
-label.loaded = lambda model, device: label
-label.for_transcription = lambda: None
-label.bundle = label  # of a model that shares no work between ways of decoding
-label.cache_encoder = contextlib.nullcontext
-SLOWNESS = 0.2
-"""
-"""The recogniser in another process; a plug-in has to register something."""
 
 
 def rows(path: Path) -> list[dict]:
@@ -108,11 +83,15 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
+def run(place: Path, to: Path, *options: object, data: object = None) -> int:
+    """The exit code of the command in this process, with the first model and without stages."""
+    command = ["prepare", "labels", data or place / "data.jsonl", "--to", to, "--stage", "none", "--device", "cpu"]
+    return main([*map(str, [*command, "--model", place / "good", *options])])
+
+
 def labels(place: Path, to: Path, *options: object, code: int = 0, labelled: bool = True) -> tuple[list, list, dict]:
-    """(records, rejects, summary) of the command in this process."""
-    command = [place / "data.jsonl", "--to", to, "--stage", "none", "--device", "cpu"]
-    command += ["--model", place / "good", *(["--labelled", place / "labelled.jsonl"] if labelled else []), *options]
-    assert main(["prepare", "labels", *map(str, command)]) == code
+    """(records, rejects, summary) of the command."""
+    assert run(place, to, *(["--labelled", place / "labelled.jsonl"] if labelled else []), *options) == code
     return rows(to / "manifest.jsonl"), rows(to / "rejects.jsonl"), json.loads((to / "summary.json").read_text())
 
 
@@ -255,10 +234,7 @@ def test_labelled_records_that_a_model_was_trained_on(place, tmp_path, recognise
     ],
 )
 def test_mistakes(place, tmp_path, recogniser, capsys, options, code, message):
-    options = [str(option).format(place=place) for option in options]
-    command = ["prepare", "labels", str(place / "data.jsonl"), "--to", str(tmp_path / "x"), "--stage", "none"]
-    command += ["--model", str(place / "good"), *options]
-    assert main(command) == code
+    assert run(place, tmp_path / "x", *(str(option).format(place=place) for option in options)) == code
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -266,10 +242,10 @@ def test_a_manifest_that_it_did_not_make_stays(place, tmp_path, recogniser, caps
     mine = tmp_path / "mine" / "manifest.jsonl"
     mine.parent.mkdir()
     mine.write_bytes((place / "data.jsonl").read_bytes().replace(b"sound.flac", bytes(place / "sound.flac")))
-    command = ["prepare", "labels", str(mine), "--to", str(mine.parent), "--stage", "none", "--max-error", "1"]
     before = mine.read_bytes()
-    for arguments in ([*command, "--model", str(place / "good")], ["prepare", "speech", str(mine), *command[3:5]]):
-        assert main(arguments) == 2
+    speech = ["prepare", "speech", str(mine), "--to", str(mine.parent)]
+    for command in (lambda: run(place, mine.parent, data=mine), lambda: main(speech)):
+        assert command() == 2
         assert "holds a manifest.jsonl already, which stays" in capsys.readouterr().err
     assert mine.read_bytes() == before and list(mine.parent.iterdir()) == [mine]
 
@@ -287,63 +263,46 @@ def test_other_settings_and_other_data_are_refused(place, tmp_path, recogniser, 
     ]
     usual = {"data": f"{place}/data.jsonl", "--labelled": f"{place}/labelled.jsonl", "--max-error": "0.3"}
     for change in changes:
-        data, *options = (usual | change).items()
-        command = ["prepare", "labels", data[1], *(word for option in options for word in option), "--stage", "none"]
-        assert main([*command, "--to", str(tmp_path / "a"), "--model", str(place / "good")]) == 2
+        (_, data), *options = (usual | change).items()
+        assert run(place, tmp_path / "a", *(word for option in options for word in option), data=data) == 2
         assert "holds other segments" in capsys.readouterr().err
 
 
 def test_max_hours_of_the_data(place, tmp_path, recogniser):
-    command = [
-        "prepare",
-        "labels",
-        f"{place}/data.jsonl,max_hours=0.01",
-        "--model",
-        str(place / "good"),
-        "--stage",
-        "none",
-    ]
-    assert main([*command, "--max-error", "1", "--to", str(tmp_path / "a")]) == 0
+    assert run(place, tmp_path / "a", "--max-error", 1, data=f"{place}/data.jsonl,max_hours=0.01") == 0
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["recordings"] == 12
 
 
-@pytest.mark.long
-def test_killed_and_started_again_it_makes_the_same(place, tmp_path, start, cli):
-    """SIGKILL among the labelled records, and among the others."""
-    slow = tmp_path / "slow.py"
-    slow.write_text(RECOGNISER + PLUGIN)
+def test_stopped_and_started_again_it_makes_the_same(place, tmp_path, recogniser, monkeypatch, capsys):
+    """Among the labelled records, and among the others."""
+    import stentor.inference.segments.label as label
 
-    def command(to: Path) -> list[object]:
-        data = ["prepare", "labels", place / "data.jsonl", "--to", to, "--stage", "none", "--plugin", slow]
-        return [*data, "--labelled", place / "labelled.jsonl", "--model", place / "good", "--device", "cpu"]
+    monkeypatch.setattr("stentor.commands.prepare.segments.command.MOST", 16)
+    labels(place, tmp_path / "straight")
+    real, calls = label.transcribed, []
 
-    cli(*command(tmp_path / "straight"))
-    to = tmp_path / "killed"
-    for name in ("labelled", "1"):
-        process = start(*command(to))
-        part = to / f"pass-{name}.jsonl.part"
-        deadline = time.monotonic() + 120
-        while not (part.exists() and part.read_bytes().count(b"\n") > 1):
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not (to / "summary.json").exists()
-    assert "were done before" in cli(*command(to)).stdout
-    for name in ("manifest.jsonl", "rejects.jsonl", "summary.json", "corpus.html"):
-        assert (to / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
-    assert not list(to.glob("*.part"))
+    def stopping(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) in (3, 8):
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(label, "transcribed", stopping)
+    stopped = tmp_path / "stopped"
+    assert [run(place, stopped, "--labelled", place / "labelled.jsonl") for _ in range(3)] == [75, 75, 0]
+    assert capsys.readouterr().out.count("were done before") == 4  # the labelled records twice
+    for path in (tmp_path / "straight").iterdir():
+        assert path.read_bytes() == (stopped / path.name).read_bytes()
+    assert not list(stopped.glob("*.part"))
 
 
 def test_from_shards_with_files_of_its_own(place, tmp_path, recogniser, capsys):
     """Segments cannot point into a tar file."""
     shards = tmp_path / "shards"
     assert main(["prepare", "tokens", str(place / "data.jsonl"), "--codec", "none", "--to", str(shards)]) == 0
-    command = ["prepare", "labels", str(shards / "data.lst"), "--model", str(place / "good"), "--stage", "none"]
-    command += ["--max-error", "0.3", "--device", "cpu"]
-    assert main([*command, "--to", str(tmp_path / "a")]) == 3
+    assert run(place, tmp_path / "a", "--max-error", 0.3, data=shards / "data.lst") == 3
     assert "take --audio" in capsys.readouterr().err
-    assert main([*command, "--to", str(tmp_path / "b"), "--audio"]) == 0
+    assert run(place, tmp_path / "b", "--max-error", 0.3, "--audio", data=shards / "data.lst") == 0
     kept = rows(tmp_path / "b" / "manifest.jsonl")
     assert kept and all((tmp_path / "b" / r["audio_path"]).is_file() and "start" not in r for r in kept)
     assert all("audio_path" not in r and r["recording"] for r in rows(tmp_path / "b" / "rejects.jsonl"))

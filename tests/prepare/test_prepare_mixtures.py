@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from stentor.commands.prepare_options import MixturesOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, segments_of
 from stentor.data.load_audio import load_audio
-from stentor.data.rttm import read_rttm
 from stentor.errors import AudioError, ConfigError, DataError, Stopped
 
 SPEC = (
@@ -82,9 +80,6 @@ def test_a_config_file_with_the_keys_of_a_source(spec, tmp_path):
         match=r"mix.yaml:1: 'source' is missing(?s:.)*mix.yaml:3: unknown key 'speaker' \(did you mean 'speakers'",
     ):
         prepare(None, tmp_path / "x", config=tmp_path / "mix.yaml")
-    for data, config in ((None, None), (spec(), tmp_path / "mix.yaml")):
-        with pytest.raises(ConfigError, match="Say what to mix"):
-            prepare(data, tmp_path / "x", config=config)
 
 
 def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
@@ -93,7 +88,7 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     real = mixtures.MixturesWorker._mix
 
     def mix(self, mixture):
-        mixed.append(mixture[0])
+        mixed.append(mixture.index)
         return real(self, mixture)
 
     def stopping(self, mixture):
@@ -116,12 +111,8 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     assert "Going on: 2 of 6 mixtures were done before." in capsys.readouterr().out
     assert records(tmp_path / "out") == records(tmp_path / "straight")
     assert (tmp_path / "out" / "reference.rttm").read_text() == (tmp_path / "straight" / "reference.rttm").read_text()
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "audio",
-        "manifest.jsonl",
-        "reference.rttm",
-        "summary.json",
-    ]
+    left = {p.name for p in (tmp_path / "out").iterdir()}
+    assert left == {"audio", "manifest.jsonl", "reference.rttm", "summary.json"}
 
 
 def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
@@ -144,20 +135,3 @@ def test_what_cannot_be_mixed_is_counted_and_named(spec, tmp_path, monkeypatch):
     )
     with pytest.raises(DataError, match=r"(?s)1 of 1 records cannot be used.*a is gone"):
         prepare(spec(), tmp_path / "other")
-
-
-@pytest.mark.slow
-def test_the_command_after_a_kill(spec, tmp_path, start, cli):
-    command = ["prepare", "mixtures", spec(150), "--to", tmp_path / "out", "--jobs", 2]
-    process = start(*command)
-    part = tmp_path / "out" / "manifest.jsonl.part"
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and not (part.exists() and part.read_bytes().count(b"\n") > 4):
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    before = part.read_bytes().count(b"\n") - 1
-    assert 3 < before < 150
-    done = cli(*command)
-    assert "Going on:" in done.stdout and "150 mixtures" in done.stdout
-    assert len(records(tmp_path / "out")) == 150 == len(read_rttm(tmp_path / "out" / "reference.rttm"))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stentor.audio.io import read
 from stentor.cli import main
 from stentor.commands.prepare.tokens import plan
 from stentor.data.storage import as_path
@@ -18,41 +17,33 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def tokens(corpus, tmp_path, monkeypatch):
+def tokens(corpus, codec, tmp_path, monkeypatch):
     """The command, of seventeen records of which one cannot be read, in groups of two."""
-    from stentor.models.codecs.mel_rvq.config import MelRVQ
-
     monkeypatch.setattr(plan, "GROUP_ITEMS", 2)
     records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
     records = [{**record, "audio_path": str(corpus / record["audio_path"])} for record in records]
     (tmp_path / "broken.wav").write_bytes(b"RIFF this is no audio")
     records.insert(5, {"id": "broken", "audio_path": "broken.wav", "duration": 1.0, "text": "one"})
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
-    MelRVQ(codebooks=2, entries=16, mels=20, rounds=2).fit(clips).save(tmp_path / "codec")
-    codec = ["--codec", str(tmp_path / "codec"), "--min-shards", "3", "--device", "cpu"]
-    return ["prepare", "tokens", str(tmp_path / "data.jsonl"), *codec, "--to"]
+    options = ["--codec", str(codec), "--min-shards", "3", "--device", "cpu"]
+    return ["prepare", "tokens", str(tmp_path / "data.jsonl"), *options, "--to"]
 
 
 @pytest.fixture
 def bucket(monkeypatch, tmp_path):
     """The address of a bucket of an S3 stand-in."""
-    server = pytest.importorskip("moto.server", reason="needs the extra `s3` and moto: pip install 'moto[server]'")
-    pytest.importorskip("s3fs", reason="needs the extra `s3`: pip install 'stentor[s3]'")
+    for package, extra in (("s3fs", "s3"), ("moto.server", "test-cluster")):
+        pytest.importorskip(package, reason=f"needs the extra `{extra}`: pip install 'stentor[{extra}]'")
     import s3fs
 
-    started = server.ThreadedMotoServer(port=0, verbose=False)
-    started.start()
-    _, port = started.get_host_and_port()
-    settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
-    settings |= {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-    for name, value in settings.items():
+    from s3_stand_in import StandIn
+
+    server = StandIn()
+    for name, value in {**server.environment(), "STENTOR_CACHE": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "cache"))
     s3fs.S3FileSystem.clear_instance_cache()
-    s3fs.S3FileSystem().mkdir("bucket")
     yield "s3://bucket"
-    started.stop()
+    server.stop()
     s3fs.S3FileSystem.clear_instance_cache()
 
 

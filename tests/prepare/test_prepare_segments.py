@@ -2,8 +2,6 @@
 
 import json
 import re
-import signal
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -34,7 +32,6 @@ SENTENCES = {
 }
 PLUGIN = '''
 """Stages of a plug-in: texts as a recogniser would write them, and one that takes its time."""
-import time
 from typing import Literal
 from stentor.inference.segments.base import Limit, Stage
 
@@ -47,17 +44,6 @@ class ToldStage(Stage):
         for segment in segments:
             text = next(t for name, t in self.texts.items() if f"{recording.name}@{segment.start:.3f}".startswith(name))
             yield segment.measured(text=text, confidence=self.confidence)
-
-class ShortStage(Stage):
-    type: Literal["slowly"] = "slowly"
-    seconds: float = 0.05
-    longest: float = 100.0
-    limits = (Limit("length", "longest", "long", upper=True),)
-    reasons = {"long": "longer than `longest`"}
-
-    def measure(self, recording, segments):
-        time.sleep(self.seconds)
-        return [s.measured(length=round(s.seconds, 3)) for s in segments]
 '''
 
 
@@ -265,26 +251,6 @@ def test_language_by_the_audio_and_agreement_of_recognisers(podcasts, tmp_path, 
     assert {r["reason"] for r in rejects if r["stage"] == "language"} == {"unsure_language"}
 
 
-@pytest.mark.parametrize(
-    ("stage", "message"),
-    [
-        ("vda", "unknown type 'vda'"),
-        ("vad,second=[1,2]", "did you mean 'seconds'"),
-        ("language,languages=[klingonish]", "klingonish"),
-        ("speakers,model=nowhere/at_all_here", "nowhere/at_all_here"),
-        ("vad,detector=missing.onnx", "missing.onnx"),
-    ],
-)
-def test_mistakes_in_stages(podcasts, tmp_path, capsys, stage, message, hub_is_away):
-    assert main(["prepare", "segments", str(podcasts), "--to", str(tmp_path / "out"), "--stage", stage]) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.fixture
-def hub_is_away(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 def test_what_cannot_be_read_is_counted_and_listed(podcasts, tmp_path, capsys):
     folder = tmp_path / "some"
     folder.mkdir()
@@ -356,36 +322,3 @@ def test_the_stage_of_the_page_works(podcasts, tmp_path):
     assert [r["recording"] for r in kept] == ["speech.flac"] and kept[0]["change"] > 0.02
     assert [(r["recording"], r["reason"]) for r in rejects] == [("tone.wav", "steady")]
     assert rejects[0]["value"] == rejects[0]["change"] < rejects[0]["threshold"] == 0.02
-
-
-def run_slowly(podcasts: Path, to: Path, plugin: Path, jobs: int) -> list[object]:
-    stages = ["vad", "slowly", "quality", "duplicates", "slowly,longest=4.5"]
-    flags = [word for stage in stages for word in ("--stage", stage)]
-    command = ["prepare", "segments", podcasts, "--to", to, "--audio", "--jobs", jobs, "--device", "cpu"]
-    return [*command, *flags, "--plugin", plugin]
-
-
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.long
-def test_killed_and_started_again_it_makes_the_same(podcasts, tmp_path, plugin, start, cli, jobs):
-    """SIGKILL in the first pass and in the second one."""
-    cli(*run_slowly(podcasts, tmp_path / "straight", plugin, 1))
-    to = tmp_path / "killed"
-    for number in (1, 2):
-        process = start(*run_slowly(podcasts, to, plugin, jobs))
-        part = to / f"pass-{number}.jsonl.part"
-        deadline = time.monotonic() + 120
-        while not (part.exists() and part.read_bytes().count(b"\n") > 1):
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not (to / "summary.json").exists()
-    done = cli(*run_slowly(podcasts, to, plugin, 1))
-    assert "Going on: 8 of 8 recordings were done before." in done.stdout
-    for name in ("manifest.jsonl", "rejects.jsonl", "summary.json", "corpus.html"):
-        assert (to / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
-    files = [sorted(p.relative_to(f) for p in f.rglob("*.flac")) for f in (to, tmp_path / "straight")]
-    assert files[0] == files[1] and len(files[0]) == len(rows(to / "manifest.jsonl")) == 4
-    assert all((to / f).read_bytes() == (tmp_path / "straight" / f).read_bytes() for f in files[0])
-    assert not list(to.glob("*.part"))

@@ -326,33 +326,6 @@ def test_scripts(text, language, script):
     assert unread_script(text, language) == script
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        ([], 2, "Say whose texts are spoken: DATA"),
-        (["none.txt"], 3, "none.txt does not exist"),
-        (["type=text,texts=[a]", "--language-model", "x"], 2, "Say whose texts are spoken: DATA"),
-        (["--language-model", "none", "--count", "3"], 2, "There is no model none"),
-        (["--language-model", "none"], 2, "--count 1000"),
-        (["type=text,texts=[a]", "--max-wer", "0.2"], 2, "--max-wer goes with --recognizer."),
-        (["type=text,texts=[a]", "--recognizer", "none"], 2, "There is no model none"),
-        (["type=text,texts=[a]", "--instruct", "low"], 2, "--instruct goes with --model."),
-        (["type=text,texts=[a]", "--voice", "en-us+f33"], 2, "did you mean"),
-        (["type=text,texts=[a]", "--voices", "cuont=3"], 2, "did you mean 'count'"),
-        (["type=text,texts=[a]", "--augment", "noise.snr=[3,9]"], 2, "noise needs `paths` or `builtin`"),
-        (["type=text,texts=[a]", "--augment", "noise.paths=[none]"], 3, "none does not exist"),
-        (["type=text,texts=[a]", "--augment", "spec_augment={}"], 2, "data.augment"),
-        (["type=text,texts=[a]", "--exclude", "none.jsonl"], 3, "none.jsonl does not exist"),
-        (["type=text,texts=['...']"], 3, "There is nothing to speak in '...'"),
-        (["type=text,texts=[a]", "--exclude", "type=text,texts=[A.]"], 3, "none of 1 texts is left (1 held_out)"),
-    ],
-)
-def test_wrong_inputs_are_one_sentence(arguments, code, says, speech, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = speech("out", *arguments, code=code, says=says)
-    assert not (folder / "manifest.jsonl").is_file() or not lines(folder)
-
-
 def test_texts_that_are_not_utf8_are_named_each_time(speech, tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"one two\ncaf\xe9\n")
     for _ in range(2):  # what could be made is there the second time, and the rest is still not

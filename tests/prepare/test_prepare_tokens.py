@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from process_group import lives, wait_for
 from stentor.audio.io import read, write
 from stentor.cli import main
-from stentor.commands.prepare.tokens import plan, prepare_tokens, worker
-from stentor.commands.prepare.tokens.noisy import NoisyPrompts
+from stentor.commands.prepare.tokens import plan, worker
+from stentor.commands.prepare.tokens.command import prepare_tokens
+from stentor.commands.prepare.tokens.worker import NoisyPrompts
 from stentor.commands.prepare_options import TokensOptions
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import has_codes, load_codes
@@ -24,17 +24,6 @@ from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError, Stopped
 from stentor.models.codecs.base import at_peak, open_codec
 from stentor.pipeline.executor import device_names
-
-
-@pytest.fixture(scope="module")
-def codec(corpus, tmp_path_factory) -> Path:
-    """The folder of a small codec for the tiny corpus."""
-    from stentor.models.codecs.mel_rvq.config import MelRVQ
-
-    folder = tmp_path_factory.mktemp("codec")
-    clips = [read(corpus / f"train{i}.wav", rate=16000) for i in range(6)]
-    MelRVQ(codebooks=2, entries=16, mels=20, rounds=2).fit(clips).save(folder)
-    return folder
 
 
 @pytest.fixture
@@ -97,37 +86,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_format(manifest, codec, tmp_path, capsys):
     data = manifest({"language": "en", "speaker": "anna", "instruct": "female", "text_pinyin": "p"}, {}, {}, {}, {})
     to = tmp_path / "out"
-    assert (
-        main(
-            [
-                "prepare",
-                "tokens",
-                str(data),
-                "--codec",
-                str(codec),
-                "--to",
-                str(to),
-                "--samples-per-shard",
-                "4",
-                "--min-shards",
-                "2",
-                "--device",
-                "cpu",
-            ]
-        )
-        == 0
-    )
+    command = f"prepare tokens {data} --codec {codec} --to {to} --samples-per-shard 4 --min-shards 2 --device cpu"
+    assert main(command.split()) == 0
     assert "kept         5  0.00 hours in 2 shards" in capsys.readouterr().out
-    assert sorted(p.name for p in to.iterdir()) == [
-        "data.lst",
-        "errors.jsonl",
-        "settings.json",
-        "shard-000000.jsonl",
-        "shard-000000.tar",
-        "shard-000001.jsonl",
-        "shard-000001.tar",
-        "summary.json",
-    ]
+    shards = [f"shard-00000{i}.{kind}" for i in range(2) for kind in ("jsonl", "tar")]
+    lists = {"data.lst", "errors.jsonl", "settings.json", "summary.json"}
+    assert {p.name for p in to.iterdir()} == lists | set(shards)
     samples, opened = labels(to), open_codec(str(codec))
     assert [f"{label['id']}.npy" for label in samples] == list(members(to))  # in the order of the tar
     assert sorted(label["id"] for label in samples) == [f"train{i}" for i in range(5)] != [x["id"] for x in samples]
@@ -240,13 +204,8 @@ def test_what_cannot_be_used_is_named(manifest, prepare, tmp_path, capsys):
     with pytest.raises(DataError, match=r"(?s)4 of 6 records cannot be used\. The first are:.*mute has no text"):
         prepare(data=data, max_seconds=60)
     reasons = {error["id"]: error["reason"] for error in errors(tmp_path / "out")}
-    assert reasons == {
-        "gone": "missing",
-        "mute": "empty_text",
-        "long": "too_long",
-        "quiet": "silent",
-        "short": "too_short",
-    }
+    reasons_of_use = {"gone": "missing", "mute": "empty_text", "long": "too_long"}
+    assert reasons == {**reasons_of_use, "quiet": "silent", "short": "too_short"}
     assert [label["id"] for label in labels(tmp_path / "out")] == ["train0"]
     assert re.search(r"dropped: too_long +1\n", capsys.readouterr().out)
     # What was asked for is no fault of the data; a shard without samples is not listed.
@@ -285,25 +244,6 @@ def test_other_settings_are_refused(prepare, tmp_path, codec, corpus):
     (tmp_path / "foreign" / "shard-000000.tar").touch()
     with pytest.raises(ConfigError, match="holds shards that this command did not make"):
         prepare("foreign")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"codec": "none", "noisy_prompts": True}, "Noisy prompts are counted in frames of a codec"),
-        ({"rate": 16000}, "--rate is for raw audio"),
-        ({"min_seconds": 3.0, "max_seconds": 2.0}, "nothing would be left"),
-        ({"name": "a folder"}, "the folder's path must have none"),
-        ({"codec": "./nowhere"}, "nowhere"),
-        ({"device": "gpu"}, "Unknown device gpu"),
-        ({"data": "type=shards,path=x,stream=true"}, "shards are planned over all records: `stream=false`"),
-    ],
-)
-def test_wrong_usage(prepare, options, message):
-    with pytest.raises(ConfigError, match=message):
-        prepare(**options)
-    with pytest.raises(DataError, match="nowhere"):
-        prepare(noise=(Path("/nowhere"),))
 
 
 def test_devices(monkeypatch):
@@ -383,68 +323,3 @@ def test_a_codec_is_fitted_first(prepare, tmp_path, monkeypatch, few, capsys):
     assert contents(out) == contents(prepare("straight", codec="mel_rvq"))
     facts = json.loads((out / "settings.json").read_text())["codec_found"]
     assert facts["type"] == "mel_rvq" and facts["codebooks"] == 4 and len(facts["sha256"]) == 64
-
-
-SLOWLY = """\
-import time
-from typing import Literal
-from stentor.engine.callback import Callback
-
-class Slow(Callback):
-    type: Literal["slow"] = "slow"
-
-from stentor.models.codecs.mel_rvq.codec import MelRVQCodec
-from stentor.commands.prepare.tokens import plan
-plan.GROUP_ITEMS = 2
-encode = MelRVQCodec._encode
-MelRVQCodec._encode = lambda *a: (time.sleep(0.2), encode(*a))[1]
-"""
-
-
-@pytest.mark.slow
-def test_going_on_after_a_kill(start, prepare, manifest, codec, tmp_path):
-    """Everything is killed in the middle, then a signal reaches the whole group: the same bytes in the end, and no
-    process outlives the command."""
-    data, slowly, out = manifest(*[{"id": f"r{i}"} for i in range(16)]), tmp_path / "slowly.py", tmp_path / "out"
-    data.write_text("".join(line.replace('"r', f'"{k}') for k in "abcd" for line in data.open()))
-    slowly.write_text(SLOWLY)
-    command = [
-        "prepare",
-        "tokens",
-        data,
-        "--codec",
-        codec,
-        "--to",
-        out,
-        "--jobs",
-        2,
-        "--min-shards",
-        4,
-        "--device",
-        "cpu",
-        "--plugin",
-        slowly,
-    ]
-
-    def done() -> int:
-        return (out / "tokens.part").read_bytes().count(b"\n") if (out / "tokens.part").exists() else 0
-
-    process = start(*command)
-    wait_for(lambda: done() > 10, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    killed = done()
-    assert 10 < killed < 32 and len(list(out.glob("shard-*.tar"))) < 4
-    process = start(*command)
-    wait_for(lambda: done() > killed + 3, process)
-    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the processes finish what they are at
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 75 and "Stopped by SIGTERM; what is done is in" in stderr
-    assert killed < done() < 32
-    process = start(*command)
-    wait_for(lambda: done() > 0, process)
-    os.kill(process.pid, signal.SIGKILL)  # the command alone
-    process.wait()
-    wait_for(lambda: not lives(process.pid))
-    prepare(data=data, min_shards=4)
-    assert contents(out) == contents(prepare("straight", data, min_shards=4))

@@ -1,38 +1,15 @@
 """`stentor prepare words`, as a user calls it."""
 
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from process_group import lives, wait_for
 from stentor.commands.prepare.words import prepare_words
 from stentor.commands.prepare_options import WordsOptions
-from stentor.errors import ConfigError, DataError
-
-SLOW = """\
-import json, os, time
-from typing import Literal
-import stentor.commands.prepare.words.worker as words
-from stentor.engine.callback import Callback
-
-class Slow(Callback):
-    type: Literal["slow"] = "slow"
-
-process = words.WordsWorker.process
-
-def slowly(self, group):
-    time.sleep(float(os.environ.get("SLOWLY", "0")))
-    result = process(self, group)
-    with open(os.environ["WORK"], "a") as file:
-        file.write("".join(f"{cut.id}\\n" for cut in group))
-    return result
-
-words.WordsWorker.process = slowly
-"""
+from stentor.errors import DataError
 
 
 def manifest(path: Path) -> list[dict]:
@@ -44,21 +21,30 @@ def summary(path: Path) -> dict:
 
 
 @pytest.fixture
-def many(corpus, tmp_path):
-    """A manifest with 96 records of the corpus's 16 files."""
-    path = tmp_path / "many.jsonl"
-    records = [
-        {"id": f"{r['id']}-{i}", "audio_path": str(corpus / r["audio_path"]), "text": r["text"]}
-        for i in range(6)
-        for r in manifest(corpus / "train.jsonl")
-    ]
+def timed(ctc_model):
+    """Times the words of records by the tiny model, or as the options say."""
+
+    def run(data, to: Path, **options) -> None:
+        prepare_words(WordsOptions(data=str(data), to=to, device="cpu", **{"model": str(ctc_model)} | options))
+
+    return run
+
+
+def written(folder: Path, records: list[dict]) -> Path:
+    """A manifest of these records."""
+    path = folder / "data.jsonl"
     path.write_text("".join(json.dumps(r) + "\n" for r in records))
     return path
 
 
-def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, capsys):
+def placed(corpus: Path, name: str) -> list[dict]:
+    """The records of a manifest of the corpus, which a manifest in any folder may hold."""
+    return [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / name)]
+
+
+def test_every_record_gets_the_words_of_its_text(corpus, timed, tmp_path, capsys):
     to = tmp_path / "out" / "train.words.jsonl"
-    prepare_words(WordsOptions(data=str(corpus / "train.jsonl"), to=to, model=str(ctc_model), device="cpu"))
+    timed(corpus / "train.jsonl", to)
     before, after = manifest(corpus / "train.jsonl"), manifest(to)
     assert [r["id"] for r in after] == [r["id"] for r in before], "in the order of the data"
     for record in after:
@@ -78,127 +64,25 @@ def test_every_record_gets_the_words_of_its_text(corpus, ctc_model, tmp_path, ca
     assert [Words().drop_reason(cut) for cut in parse_source(str(to)).cuts()] == [None] * 16
 
 
-@pytest.mark.slow
-def test_the_same_from_several_processes(many, ctc_model, tmp_path, cli):
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    prepare_words(WordsOptions(data=str(many), to=one, model=str(ctc_model), device="cpu"))
-    done = cli("prepare", "words", many, "--to", two, "--model", ctc_model, "--jobs", "2", "--device", "cpu")
-    assert one.read_text() == two.read_text()
-    assert f"written: {two}" in done.stdout
-    assert "aligning: 96 of 96 records" in done.stderr
-
-
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.slow
-def test_a_killed_command_goes_on(many, ctc_model, tmp_path, start, cli, jobs):
-    """SIGKILL in the middle: what was written is not done again, and the manifest is the one of a straight run."""
-    plugin, work, to = tmp_path / "slow.py", tmp_path / "work.txt", tmp_path / "killed.jsonl"
-    plugin.write_text(SLOW)
-    command = [
-        "prepare",
-        "words",
-        many,
-        "--to",
-        to,
-        "--model",
-        ctc_model,
-        "--jobs",
-        jobs,
-        "--device",
-        "cpu",
-        "--plugin",
-        plugin,
-    ]
-    part = tmp_path / "killed.jsonl.part"
-    process = start(*command, SLOWLY="0.4", WORK=str(work))
-    wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    wait_for(lambda: not lives(process.pid))  # its workers end by themselves
-    with open(part, "ab") as file:
-        file.write(b'{"id": "train0-5", "rec')  # as if it had been killed while writing
-    journaled = {json.loads(line)["id"] for line in part.read_text().splitlines()[1:-1]}
-    assert 0 < len(journaled) < 96 and not to.exists()
-    work.unlink()
-    done = cli(*command, WORK=str(work))
-    assert f"Going on: {len(journaled)} of 96 records were done before." in done.stdout
-    again = work.read_text().split()
-    assert len(again) == len(set(again)) == 96 - len(journaled) and not journaled & set(again)
-    straight = tmp_path / "straight.jsonl"
-    prepare_words(WordsOptions(data=str(many), to=straight, model=str(ctc_model), device="cpu"))
-    assert to.read_text() == straight.read_text()
-    assert not part.exists()
-
-
-def test_a_signal_stops_it_with_a_word(many, ctc_model, tmp_path, start):
-    plugin, to = tmp_path / "slow.py", tmp_path / "stopped.jsonl"
-    plugin.write_text(SLOW)
-    process = start(
-        "prepare",
-        "words",
-        many,
-        "--to",
-        to,
-        "--model",
-        ctc_model,
-        "--jobs",
-        1,
-        "--device",
-        "cpu",
-        "--plugin",
-        plugin,
-        SLOWLY="0.4",
-        WORK=str(tmp_path / "work.txt"),
-    )
-    part = tmp_path / "stopped.jsonl.part"
-    wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 10, process)
-    process.terminate()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert "Stopped by SIGTERM; " in errors and "Run the same command to go on." in errors
-
-
-def test_a_complete_manifest_is_left_alone(corpus, ctc_model, tmp_path, capsys):
-    to = tmp_path / "a.jsonl"
-    options = WordsOptions(data=str(corpus / "dev.jsonl"), to=to, model=str(ctc_model), device="cpu")
-    prepare_words(options)
+def test_a_complete_manifest_is_left_alone_until_the_data_change(corpus, timed, tmp_path, capsys):
+    to, records = tmp_path / "a.jsonl", placed(corpus, "dev.jsonl")
+    timed(written(tmp_path, records), to)
     before = to.stat().st_mtime_ns
     capsys.readouterr()
-    prepare_words(options)
+    timed(tmp_path / "data.jsonl", to)
     assert capsys.readouterr().out == f"{to} is complete; delete it to make it anew.\n"
     assert to.stat().st_mtime_ns == before
-
-
-def test_data_that_changed_are_aligned_again(corpus, ctc_model, tmp_path):
-    data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
-    records = [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / "dev.jsonl")]
-    data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    options = WordsOptions(data=str(data), to=to, model=str(ctc_model), device="cpu")
-    prepare_words(options)
     records[1]["text"] = "six six"
-    data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    prepare_words(options)
+    timed(written(tmp_path, records), to)
     assert [w["word"] for w in manifest(to)[1]["words"]] == ["six", "six"]
 
 
-def test_a_part_of_another_command_is_refused(corpus, ctc_model, tmp_path):
-    to = tmp_path / "a.jsonl"
-    (tmp_path / "a.jsonl.part").write_text('{"settings": {"data": "other.jsonl", "engine": "whisper"}}\n{"id": "1"}\n')
-    with pytest.raises(
-        ConfigError, match=r"was left by a command with other settings \(data was 'other.jsonl'"
-    ) as raised:
-        prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), to=to, model=str(ctc_model), device="cpu"))
-    assert "engine was 'whisper' and is 'ctc'" in str(raised.value)
-    assert "delete the file to start anew" in str(raised.value)
-
-
-def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_path, capsys):
+def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, timed, tmp_path, capsys):
     from stentor.audio.io import write
 
     write(tmp_path / "short.wav", 0.1 * np.ones(3200, np.float32), 16000)
     write(tmp_path / "click.wav", 0.1 * np.ones(160, np.float32), 16000)
-    good = [r | {"audio_path": str(corpus / r["audio_path"])} for r in manifest(corpus / "train.jsonl")]
-    data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
+    good, to = placed(corpus, "train.jsonl"), tmp_path / "a.jsonl"
     records = [
         *good,
         good[0] | {"id": "empty", "text": " "},
@@ -207,8 +91,7 @@ def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_p
         {"id": "click", "audio_path": "click.wav", "text": "one two three four"},
         good[2] | {"id": "unknown", "text": "日本 ж"},
     ]
-    data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    prepare_words(WordsOptions(data=str(data), to=to, model=str(ctc_model), device="cpu"))
+    timed(written(tmp_path, records), to)
     facts = summary(to)
     assert {k: v["count"] for k, v in facts["dropped"].items()} == {"too_long_text": 2, "empty_text": 1, "no_words": 1}
     assert facts["dropped"]["too_long_text"]["first"] == [
@@ -220,37 +103,31 @@ def test_what_cannot_be_used_is_dropped_with_its_reason(corpus, ctc_model, tmp_p
     assert "dropped: too_long_text         2  more text than the audio can hold" in out
 
 
-def test_max_wer_drops_what_the_model_hears_otherwise(corpus, ctc_model, tmp_path):
+def test_max_wer_drops_what_the_model_hears_otherwise(corpus, timed, tmp_path):
     """The model of the tests hears nothing that makes sense: every record differs."""
     to = tmp_path / "a.jsonl"
     with pytest.raises(DataError, match="No record got word times"):
-        prepare_words(
-            WordsOptions(data=str(corpus / "dev.jsonl"), to=to, model=str(ctc_model), device="cpu", max_wer=0.3)
-        )
+        timed(corpus / "dev.jsonl", to, max_wer=0.3)
     dropped = summary(to)["dropped"]
     assert dropped["wer"]["count"] == 4
     assert dropped["wer"]["first"][0].startswith("dev0: WER 100%: one / heard: ")
 
 
-def test_broken_audio_ends_in_exit_code_3_after_the_rest_is_done(corpus, ctc_model, tmp_path, cli):
-    good = []
-    for r in manifest(corpus / "dev.jsonl"):
-        audio = corpus / r["audio_path"]
-        good.append(r | {"audio_path": str(audio), "duration": soundfile.info(audio).duration})
+def test_broken_audio_ends_in_exit_code_3_after_the_rest_is_done(corpus, ctc_model, tmp_path, attempt):
+    good = [r | {"duration": soundfile.info(r["audio_path"]).duration} for r in placed(corpus, "dev.jsonl")]
     (tmp_path / "broken.wav").write_bytes(b"RIFF no audio")
-    data, to = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
-    records = [*good, {"id": "broken", "audio_path": "broken.wav", "text": "one", "duration": 1.0}]
-    data.write_text("".join(json.dumps(r) + "\n" for r in records))
-    done = cli("prepare", "words", data, "--to", to, "--model", ctc_model, "--device", "cpu", check=False)
-    assert done.returncode == 3
-    assert "1 of 5 records have audio that cannot be used. The first are:\n  broken: " in done.stderr
+    data = written(tmp_path, [*good, {"id": "broken", "audio_path": "broken.wav", "text": "one", "duration": 1.0}])
+    to = tmp_path / "a.jsonl"
+    code, told = attempt("prepare", "words", data, "--to", to, "--model", ctc_model, "--device", "cpu")
+    assert code == 3
+    assert "1 of 5 records cannot be used. The first are:\n  broken: " in told
     assert len(manifest(to)) == 4
 
 
-def test_the_built_in_voice_knows_its_words_exactly(tmp_path, cli):
+def test_the_built_in_voice_knows_its_words_exactly(tmp_path, here):
     to = tmp_path / "spoken.jsonl"
     spec = "type=synth,texts=[one two, three],voices=[en-us],silence=[0.1, 0.2]"
-    cli("prepare", "words", spec, "--to", to, "--engine", "voice")
+    here("prepare", "words", spec, "--to", to, "--engine", "voice")
     from stentor.config.load import parse_source
     from stentor.data.cut import words_of
     from stentor.data.load_audio import load_audio
@@ -268,19 +145,3 @@ def test_only_the_built_in_voice_is_asked_for_its_words(corpus, tmp_path):
     with pytest.raises(DataError, match="No record got word times"):
         prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), to=tmp_path / "a.jsonl", engine="voice"))
     assert summary(tmp_path / "a.jsonl")["dropped"]["not_voice"]["count"] == 4
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "Word times need --model: a transducer, CTC or Whisper model"),
-        ({"engine": "voice", "model": "m"}, "--engine voice asks the built-in voice itself: leave out --model."),
-        ({"engine": "voice", "max_wer": 0.1}, "--engine voice knows what was said: leave out --max-wer."),
-        ({"model": "no/such/model"}, "There is no model no/such/model"),
-        ({"model": ".", "to": Path("words.txt")}, "--to words.txt: the manifest's name must end in .jsonl."),
-    ],
-)
-def test_wrong_options(corpus, tmp_path, options, message):
-    with pytest.raises(ConfigError) as raised:
-        prepare_words(WordsOptions(data=str(corpus / "dev.jsonl"), **({"to": tmp_path / "a.jsonl"} | options)))
-    assert message in str(raised.value)

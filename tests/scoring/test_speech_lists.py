@@ -121,13 +121,8 @@ def test_the_error_rate_of_existing_audio_is_that_of_jiwer(evaluate, world):
     assert rows["u1"]["output"]["heard"]["text"]["synthetic"] == ENGLISH["u1"][1]
     assert scores["model"] is None and "real_time_factor" not in measured and "loss" not in measured
     digest = hashlib.sha256((world / "en.lst").read_bytes()).hexdigest()
-    assert scores["list"] == {
-        "name": "en.lst",
-        "format": "seed_tts",
-        "sha256": digest,
-        "protocol": "seed_tts",
-        "items": 2,
-    }
+    facts = {"name": "en.lst", "format": "seed_tts", "sha256": digest}
+    assert scores["list"] == {**facts, "protocol": "seed_tts", "items": 2}
     assert f"en.lst (seed_tts, 2 items, sha256 {digest})" in printed and "normaliser seed_tts" in printed
 
 
@@ -201,27 +196,36 @@ def test_a_model_speaks_a_list_in_the_voices_of_its_references(evaluate, world, 
     assert again["eval"]["wer"] == scores["eval"]["wer"]
 
 
-@pytest.mark.parametrize("name", ["minimax", "librispeech_pc", "tsv", "jsonl"])
+FORMATS = {
+    "minimax": {
+        "text/english.txt": "english_male|one two\n",
+        "speaker/prompt_text.txt": "m.wav|this is how i speak\n",
+        "speaker/english/english_male/m.wav": "p1.wav",
+    },
+    "librispeech_pc": {
+        "list.lst": "908-1-0001\t2.0\tthis is how i speak\t908-2-0001\t1.5\tone two\n",
+        "908/1/908-1-0001.flac": "p1.wav",
+        "908/2/908-2-0001.flac": "made/u1.wav",
+    },
+    "tsv": {"list.tsv": "u1\tthis is how i speak\tp1.wav\tone two\n", "p1.wav": "p1.wav"},
+    "jsonl": {
+        "list.jsonl": '{"id": "u1", "text": "one two", "reference": "p1.wav", "duration": 0.8, '
+        '"reference_text": "this is how i speak"}\n',
+        "p1.wav": "p1.wav",
+    },
+}
+"""Files of a list in each format, the list first; of audio the recording that it is."""
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_each_format_runs_end_to_end(evaluate, world, model, tmp_path, name):
-    prompt = read(world / "p1.wav")
-    if name == "minimax":
-        write(tmp_path / "speaker" / "english" / "english_male" / "m.wav", prompt, RATE)
-        (tmp_path / "speaker" / "prompt_text.txt").write_text("m.wav|this is how i speak\n")
-        path = tmp_path / "text" / "english.txt"
-        path.parent.mkdir()
-        path.write_text("english_male|one two\n")
-    elif name == "librispeech_pc":
-        write(tmp_path / "908" / "1" / "908-1-0001.flac", prompt, RATE)
-        write(tmp_path / "908" / "2" / "908-2-0001.flac", voiced(1.5), RATE)
-        path = tmp_path / "list.lst"
-        path.write_text("908-1-0001\t2.0\tthis is how i speak\t908-2-0001\t1.5\tone two\n")
-    elif name == "tsv":
-        path = tmp_path / "list.tsv"
-        path.write_text(f"u1\tthis is how i speak\t{world / 'p1.wav'}\tone two\n")
-    else:
-        path = tmp_path / "list.jsonl"
-        record = {"id": "u1", "text": "one two", "reference": str(world / "p1.wav"), "duration": 0.8}
-        path.write_text(json.dumps(record | {"reference_text": "this is how i speak"}) + "\n")
+    for file, content in FORMATS[name].items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        if content.endswith(".wav"):
+            write(tmp_path / file, read(world / content), RATE)
+        else:
+            (tmp_path / file).write_text(content)
+    path = tmp_path / next(iter(FORMATS[name]))
     _, scores, rows = evaluate(model, "--data", path)
     assert scores["list"]["format"] == name and scores["voices"] == {"reference": 1}
     assert math.isfinite(scores["eval"]["similarity"]["value"]) and scores["eval"]["wer"]["total"] > 0

@@ -1,12 +1,9 @@
 """`stentor align`: one recording, its text, the time of every word. Many recordings: see `align_many`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stentor.commands.recording_options import ONE
+from stentor.commands.recording_options import ONE, AlignOptions
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import describe_problem, transcript
@@ -15,9 +12,6 @@ from stentor.inference.declarations import refuse_unused
 from stentor.inference.formats import SUFFIXES, WRITERS
 from stentor.inference.recording import label, open_recording
 from stentor.pipeline.file_progress import make_folder, parse_formats, require_folder
-
-if TYPE_CHECKING:
-    from stentor.commands.recording_options import AlignOptions
 
 
 def align(options: AlignOptions) -> None:

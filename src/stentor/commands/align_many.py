@@ -1,16 +1,15 @@
 """`stentor align` of data: word times of many records, in a folder, by processes of this machine or a cluster."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.audio.io import AUDIO_SUFFIXES
-from stentor.commands.prepare.words.worker import WordsWorker, batches
+from stentor.commands.prepare.words import WordsWorker, batches
+from stentor.commands.recording_options import AlignOptions
 from stentor.config.load import parse_source
-from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.cut import Cut, UnusableRecord, record_from_cut
 from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.align.base import Aligned, Clip, describe_problem, transcript
@@ -20,11 +19,6 @@ from stentor.inference.recording import STDIN
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.file_progress import check_failed, has_outputs, make_folder, parse_formats, write_outputs
 from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.recording_options import AlignOptions
 
 NAMED = 20
 """Records that could not be aligned that the error at the end names."""
@@ -42,8 +36,9 @@ def align_many(options: AlignOptions) -> None:
         raise ConfigError(f"What is said in {options.audio}? Give its TEXT, or a folder or a manifest without TEXT.")
     if options.out is None:
         raise ConfigError("The word times of many recordings go into a folder: give one with --out.")
-    defaults = {key: value for key in ("language", "channel") if (value := getattr(options, key)) is not None}
-    source = parse_source(options.audio).model_copy(update=defaults)
+    defaults = {"language": options.language, "channel": options.channel}
+    given = {key: value for key, value in defaults.items() if value is not None}
+    source = parse_source(options.audio).model_copy(update=given)
     folder = make_folder(options.out)
     _, engine = engine_of(options.model, options.engine)
     cuts = RecordTable(source.cuts())
@@ -86,7 +81,7 @@ class AlignWorker(WordsWorker):
         }
 
 
-class OutputsWriter(Writer[Selection[Any], Any]):
+class OutputsWriter(Writer):
     """Writes the outputs of records into a folder; with `existing`, suffixes, records that have them all are done.
     `failed`: ids of records without outputs."""
 

@@ -26,6 +26,7 @@ from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
 from stentor.errors import Stopped, without_secrets
 from stentor.metrics.format import figure, label, percent
+from stentor.pipeline.journal import write_json, write_lines
 
 
 @dataclass
@@ -116,12 +117,9 @@ def _read(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def _write(folder: Path, name: str, content: dict[str, Any], predictions: Sequence[Prediction]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        file.write(without_secrets("".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)))
-    temporary = folder / f"{name}.json.tmp"
-    temporary.write_text(json.dumps(finite(content), indent=1, ensure_ascii=False), encoding="utf-8")
-    temporary.replace(folder / f"{name}.json")  # last: where it is there, both are complete
+    lines = without_secrets("".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions))
+    write_lines(folder / f"{name}.jsonl", [lines])
+    write_json(folder / f"{name}.json", finite(content))  # last: where it is there, both are complete
 
 
 def _set_digest(config: RunConfig, eval_set: EvalSet) -> str:

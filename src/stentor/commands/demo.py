@@ -1,21 +1,16 @@
 """`stentor demo`: the page of a demo Space, served on this machine."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stentor.commands.addresses import brought_run
+from stentor.commands.server_options import DemoOptions
 from stentor.errors import ConfigError
 from stentor.publish.space import build_page
-
-if TYPE_CHECKING:
-    from stentor.commands.server_options import DemoOptions
 
 HOST = "127.0.0.1"
 

@@ -1,18 +1,13 @@
 """`stentor diarize`: who speaks when in audio files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from stentor.commands.recording_options import DiarizeOptions
 from stentor.errors import AudioError
 from stentor.inference.diarize import Diarization, diarize, with_speakers
 from stentor.inference.recording import Recording
 from stentor.pipeline.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
-
-if TYPE_CHECKING:
-    from stentor.commands.recording_options import DiarizeOptions
 
 FORMATS = ("rttm", "json")
 

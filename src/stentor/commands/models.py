@@ -1,12 +1,11 @@
 """`stentor models`: the table of known models, with the memory that training takes, and the run file of each."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stentor.commands.begin_options import ModelsOptions, ShowOptions
 from stentor.commands.plan.suggest import method_of, suggest
 from stentor.config.load import load_text
 from stentor.config.yaml_writer import dump
@@ -16,9 +15,6 @@ from stentor.metrics.format import count, text_table
 from stentor.models.catalogue import FULL, LORA, KnownModel, known_models
 from stentor.tasks.base import Task
 from stentor.text.languages import language_code
-
-if TYPE_CHECKING:
-    from stentor.commands.begin_options import ModelsOptions, ShowOptions
 
 CAN = ("words", "speakers", "streaming", "translation")
 HOURS = 10.0
@@ -74,7 +70,7 @@ def memory(model: KnownModel, method: str) -> float | None:
     config = load_text(run_file(model, model.tasks[0], method)).config
     trained = model.adapters if method == LORA else model.parameters - model.frozen
     frozen = model.parameters if method == LORA else model.frozen
-    stored = 2 if getattr(config.model, "dtype", None) == "bfloat16" else 4
+    stored = 2 if config.plain()["model"].get("dtype") == "bfloat16" else 4
     return standing(stored * frozen + 4 * trained, trained, config.optim, config.train).total
 
 

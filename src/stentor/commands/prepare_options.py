@@ -56,7 +56,7 @@ class CheckOptions(Cluster):
     jobs: int | None = Option("Processes that decode audio. Default: all cores.", min=1)
 
 
-@verb("segments", "stentor.commands.prepare.segments:prepare_segments", PREPARE)
+@verb("segments", "stentor.commands.prepare.segments.command:prepare_segments", PREPARE)
 @dataclass(kw_only=True)
 class SegmentsOptions(AllGpus):
     """Turn long recordings into training records, with a page of what was kept and why. The same command goes on after
@@ -70,7 +70,7 @@ class SegmentsOptions(AllGpus):
     audio: bool = Flag("Write each segment as a FLAC file. Otherwise records point into the recordings.")
 
 
-@verb("speech", "stentor.commands.prepare.speech:prepare_speech", PREPARE)
+@verb("speech", "stentor.commands.prepare.speech.command:prepare_speech", PREPARE)
 @dataclass(kw_only=True)
 class SpeechOptions(AllGpus):
     """Speak texts, by a model or the built-in voices, and keep what a recogniser understands, as records for training
@@ -193,7 +193,7 @@ class CodecOptions:
     plugin: list[Path] = Option(PLUGINS, [], local=True)
 
 
-@verb("tokens", "stentor.commands.prepare.tokens:prepare_tokens", PREPARE)
+@verb("tokens", "stentor.commands.prepare.tokens.command:prepare_tokens", PREPARE)
 @dataclass(kw_only=True)
 class TokensOptions(AllGpus):
     """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""

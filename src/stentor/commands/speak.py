@@ -1,19 +1,15 @@
 """`stentor speak`: one text into one file, or many from a file into a folder."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stentor.audio.io import WRITTEN
 from stentor.audio.writer import PIPED, open_writer
-from stentor.commands.speak_lines import read_lines
-from stentor.commands.speak_many import open_speaker, speak_many, timing
-from stentor.commands.speak_options import LINES, PIPE, TEXT, VOICE
+from stentor.commands.speak_many import open_speaker, read_lines, speak_many, timing
+from stentor.commands.speak_options import LINES, PIPE, TEXT, VOICE, SpeakOptions
 from stentor.data.atomic_write import atomic_path
 from stentor.errors import ConfigError
 from stentor.inference.declarations import refuse_unused
@@ -22,9 +18,6 @@ from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Utterance
 from stentor.inference.speak.voice import load_voice, save_voice, voice_file
 from stentor.pipeline.file_progress import make_folder
-
-if TYPE_CHECKING:
-    from stentor.commands.speak_options import SpeakOptions
 
 STDOUT = "-"
 """Standard output, as `--out`."""

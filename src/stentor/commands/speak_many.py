@@ -1,32 +1,123 @@
 """`stentor speak --from`: many texts of a file into a folder, by one process or several."""
 
-from __future__ import annotations
-
+import difflib
 import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.audio.io import encode, probe
-from stentor.commands.speak_lines import TextLine
+from stentor.commands.speak_options import SpeakOptions
 from stentor.data.atomic_write import atomic_path
+from stentor.data.jsonl import open_text, parse_object
 from stentor.data.storage import as_path
-from stentor.errors import AudioError, StentorError
+from stentor.errors import AudioError, ConfigError, DataError, StentorError
+from stentor.inference.declarations import declarations
+from stentor.inference.options import SpeechOptions
+from stentor.inference.speak.reference import Remark
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import voice_names
 from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.file_progress import FileProgress, check_failed
+from stentor.pipeline.journal import write_jsonl
 from stentor.pipeline.options import Workers
-from stentor.pipeline.worker import RecordWorker
-from stentor.sources.speech_list import beside_or_here
+from stentor.pipeline.worker import Worker
+from stentor.sources.speech_list import REFERENCE_ALIASES, beside_or_here
 from stentor.tasks.speak.task import seed_of
 
-if TYPE_CHECKING:
-    from stentor.commands.speak_options import SpeakOptions
-    from stentor.inference.speak.reference import Remark
+
+@dataclass
+class TextLine:
+    """One text of a file."""
+
+    number: int
+    record: dict[str, Any]
+    problem: str | None = None  # why it cannot be spoken
+
+    @property
+    def id(self) -> str:
+        return str(self.record.get("id", f"line{self.number:05d}"))
+
+
+KINDS: dict[Any, tuple[type, ...]] = {str | None: (str,), int | None: (int,), float | None: (int, float)}
+TYPES: dict[str, tuple[type, ...]] = {
+    "id": (str, int),
+    "text": (str,),
+    **{field.name: KINDS[declared.read_as or field.type] for field, declared in declarations(SpeechOptions)},
+}
+"""Keys of a line that mean something here; null is as if the key were not there."""
+ALIASES = REFERENCE_ALIASES | {"language_id": "language"}
+"""OmniVoice's names."""
+LONGEST_ID = 200
+"""Bytes of an `id`: names of files have 255."""
+IGNORED = ("speaker", "audio_path", "start", "words", "segments", "uem", "text_pinyin", "language_name")
+"""Other keys of manifests and of OmniVoice's lists, which may stand there."""
+
+
+def read_lines(path: str) -> list[TextLine]:
+    """The lines of a JSONL file, each with its problem where it has one; empty lines are skipped.
+
+    Raises ConfigError when the file cannot be read, DataError when it holds no line.
+    """
+    lines: list[TextLine] = []
+    seen: dict[str, int] = {}
+    try:
+        with open_text(as_path(path)) as texts:
+            written = [(number, line) for number, line in texts.numbered() if not isinstance(line, str) or line.strip()]
+    except DataError as error:
+        raise ConfigError(f"--from {error}") from None
+    for number, text in written:
+        where = f"{path}:{number}"
+        try:
+            record = parse_object(text, where)
+        except DataError as error:
+            lines.append(TextLine(number, {}, str(error).removeprefix(f"{where}: ")))
+            continue
+        line = TextLine(number, {key: value for key, value in record.items() if value is not None})
+        problem = _rename(line.record) or _problem(line, seen)
+        line.problem = problem and f"the line {problem}{'' if problem.endswith('?') else '.'}"
+        lines.append(line)
+    if not lines:
+        raise DataError(f"--from {path} is empty: it holds one JSON object a line.")
+    return lines
+
+
+def _rename(record: dict[str, Any]) -> str | None:
+    """Give `ALIASES` our names; what is wrong with the keys."""
+    for alias, key in ALIASES.items():
+        if alias in record and key in record:
+            return f"has both `{key}` and `{alias}`, which mean the same"
+        if alias in record:
+            record[key] = record.pop(alias)
+    for key in record:
+        if key not in TYPES and key not in IGNORED:
+            matches = difflib.get_close_matches(key, [*TYPES, *ALIASES], 1)
+            hint = f"did you mean `{matches[0]}`?" if matches else f"known are {', '.join(TYPES)}"
+            return f"has the key `{key}`, which means nothing here; {hint}"
+    return None
+
+
+def _problem(line: TextLine, seen: dict[str, int]) -> str | None:
+    if "text" not in line.record:
+        return "has no `text`"
+    for key, kinds in TYPES.items():
+        value = line.record.get(key)
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            return f"has {json.dumps(value, ensure_ascii=False)[:40]} as `{key}`, which must be {_named(kinds)}"
+    named = Path(line.id).name == line.id and line.id.isprintable() and len(line.id.encode()) <= LONGEST_ID
+    if not line.id or not named or line.id.startswith("."):
+        return f"has the id {line.id!r}, which is no name for a file"
+    first = seen.setdefault(line.id.lower(), line.number)
+    return None if first == line.number else f"has the id {line.id!r} of line {first}"
+
+
+def _named(kinds: tuple[type, ...]) -> str:
+    return {str: "text", int: "a whole number", float: "a number"}[kinds[-1] if kinds != (str, int) else str]
+
 
 MANIFEST = "speech.jsonl"
 BATCH = 32
@@ -47,22 +138,23 @@ def timing(what: str, seconds: float, took: float) -> str:
 
 
 @dataclass
-class SpokenLines:
-    """What became of lines that were spoken together."""
+class SpokenLine:
+    """The outcome of a line; nothing but messages where it could not be spoken."""
 
-    records: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By the number of the line, what the manifest says about its speech."""
-    files: dict[int, bytes] = field(default_factory=dict)
-    """By the number of the line, its audio file."""
-    failed: list[int] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    """Warnings and reasons of failures."""
+    line: TextLine
+    record: dict[str, Any] | None = None
+    """The line of the manifest about its speech."""
+    content: bytes = b""
+    """Its audio file."""
     seconds: float = 0.0
+    messages: list[str] = field(default_factory=list)
+    """Warnings and reasons of failures; of lines that were spoken together, with the first one."""
     took: float = 0.0
+    """Seconds that the lines took which were spoken together, with the first one."""
 
 
 @dataclass
-class LinesWorker(RecordWorker):
+class LinesWorker(Worker):
     """Speaks groups of lines."""
 
     options: SpeakOptions
@@ -72,20 +164,19 @@ class LinesWorker(RecordWorker):
         self.speaker = open_speaker(self.options, device, lambda text: self.messages.append(f"warning: {text}"))
         self.seed = self.speaker.generation.seed if self.options.seed is None else self.options.seed
 
-    def process(self, group: Sequence[TextLine]) -> SpokenLines:
+    def process(self, group: Sequence[TextLine]) -> list[SpokenLine]:
         """The file of each line, which depends on nothing but the line."""
-        began, spoken = time.perf_counter(), SpokenLines()
+        began, spoken = time.perf_counter(), list[SpokenLine]()
         for line, speech in self.speak(group):
             if isinstance(speech, StentorError):
-                spoken.failed.append(line.number)
                 self.messages.append(f"{self.options.from_}:{line.number}: {speech}")
+                spoken.append(SpokenLine(line))
                 continue
             path = _path(self.options, line)
-            spoken.files[line.number] = encode(speech.audio, speech.rate, str(path), path.suffix.lstrip("."))
-            spoken.records[line.number] = _record(line, path.name, speech.seconds)
-            spoken.seconds += speech.seconds
-        spoken.took = time.perf_counter() - began
-        spoken.messages, self.messages = self.messages, []
+            content = encode(speech.audio, speech.rate, str(path), path.suffix.lstrip("."))
+            spoken.append(SpokenLine(line, _record(line, path.name, speech.seconds), content, speech.seconds))
+        spoken[0].messages, self.messages = self.messages, []
+        spoken[0].took = time.perf_counter() - began
         return spoken
 
     def speak(self, group: Sequence[TextLine]) -> Iterator[tuple[TextLine, Speech | StentorError]]:
@@ -100,19 +191,9 @@ class LinesWorker(RecordWorker):
         for (line, _), speech in zip(prepared, self.speaker.speak(utterances, not self.options.raw)):
             yield line, speech
 
-    def join(self, results: Sequence[Any]) -> SpokenLines:
-        spoken = SpokenLines()
-        for part in results:
-            spoken.records |= part.records
-            spoken.files |= part.files
-            spoken.failed += part.failed
-            spoken.messages += part.messages
-            spoken.seconds, spoken.took = spoken.seconds + part.seconds, spoken.took + part.took
-        return spoken
-
-    def crashed(self, group: Sequence[TextLine]) -> SpokenLines:
+    def crashed(self, group: Sequence[TextLine]) -> list[SpokenLine]:
         _, (reject,) = super().crashed(group)
-        return SpokenLines(failed=[group[0].number], messages=[f"{self.options.from_}: {reject.message}"])
+        return [SpokenLine(group[0], messages=[f"{self.options.from_}: {reject.message}"])]
 
     def _utterance(self, line: TextLine) -> Utterance:
         """Checked. Raises ConfigError, DataError and AudioError."""
@@ -157,7 +238,6 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
     failed, todo = [line.number for line in lines if line.problem is not None], list[TextLine]()
     seconds, took = 0.0, 0.0
     records: dict[int, dict[str, Any]] = {}
-    printed: set[str] = set()  # each process warns of the model once
     with FileProgress(len(lines), "speaking") as bar:
         for line in lines:
             if line.problem is not None:
@@ -182,26 +262,22 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
         )
         executor = make_executor(cluster, devices)
         groups = [todo[i : i + size] for i in range(0, len(todo), size)]
-        for group, spoken in zip(groups, executor.map(LinesWorker(options), groups, lambda: False)):
-            for message in dict.fromkeys(m for m in spoken.messages if m not in printed):
-                printed.add(message)
-                bar.print(f"stentor: {message}", error=True)
-            by_number = {line.number: line for line in group}
-            for number, content in spoken.files.items():
-                path = _path(options, by_number[number])
+        for spoken in chain.from_iterable(executor.map(LinesWorker(options), groups, lambda: False)):
+            for message in spoken.messages:
+                bar.warn(f"stentor: {message}")
+            if spoken.record is None:
+                failed.append(spoken.line.number)
+            else:
+                records[spoken.line.number] = spoken.record
+                path = _path(options, spoken.line)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_path(path) as part:
-                    part.write_bytes(content)
-            records |= spoken.records
-            failed += spoken.failed
+                    part.write_bytes(spoken.content)
             seconds += spoken.seconds
             took += spoken.took / min(processes, len(groups))
             bar.add_seconds(spoken.seconds)
-            for _ in group:
-                bar.add_file()
-    with atomic_path(folder / MANIFEST) as part:
-        rows = [json.dumps(records[number], ensure_ascii=False) + "\n" for number in sorted(records)]
-        part.write_text("".join(rows), encoding="utf-8")
+            bar.add_file()
+    write_jsonl(folder / MANIFEST, (records[number] for number in sorted(records)))
     if new := len(records) - unchanged:
         print(timing(f"{folder}: {new} spoken", seconds, took))
     if unchanged:

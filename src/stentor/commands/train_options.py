@@ -69,7 +69,7 @@ class TrainOptions:
         return None
 
 
-@verb("improve", "stentor.commands.improve:improve")
+@verb("improve", "stentor.commands.improve.command:improve")
 @dataclass(kw_only=True)
 class ImproveOptions:
     """Train in rounds, each on labels that the best model made and on synthetic speech, as the section `improve:` of a

@@ -1,12 +1,11 @@
 """`stentor transcribe`: transcripts of many files, on standard output or in a folder."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stentor.commands.recording_options import TranscribeOptions
 from stentor.commands.transcribe_live import transcribe_live
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.declarations import refuse_unused
@@ -15,9 +14,6 @@ from stentor.inference.options import FILES
 from stentor.inference.recording import Recording
 from stentor.inference.transcribe import Transcript
 from stentor.pipeline.file_progress import FileOutcome, Files, FilesWorker, parse_formats, require_folder, work_on_files
-
-if TYPE_CHECKING:
-    from stentor.commands.recording_options import TranscribeOptions
 
 
 def transcribe_files(options: TranscribeOptions) -> None:

@@ -8,19 +8,17 @@ import signal
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from stentor.audio.channels import to_mono
+from stentor.commands.recording_options import TranscribeOptions
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.declarations import refuse_unused
 from stentor.inference.options import STREAM
 from stentor.inference.recording import STDIN, label, open_recording
 from stentor.text.written_words import joined, spaced
-
-if TYPE_CHECKING:
-    from stentor.commands.recording_options import TranscribeOptions
 
 READ = 0.02
 """Seconds of audio that are read at a time."""

@@ -1,21 +1,16 @@
 """`stentor voices`: a table of saved voices."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from stentor.commands.speak_options import VoicesOptions
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.inference.speak.voice import VOICES, describe_voice, voice_names
 from stentor.metrics.format import text_table
 from stentor.pipeline.file_progress import check_failed
-
-if TYPE_CHECKING:
-    from stentor.commands.speak_options import VoicesOptions
 
 HEAD = ("voice", "seconds", "language", "codec", "text")
 LONGEST_TEXT = 60

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from stentor.config.prepare.speech import SpeechKeys
-from stentor.config.prepare.steps import LabelKeys
+from stentor.config.prepare.steps import LabelKeys, SpeechKeys
 from stentor.dataloading.section import Data
 from stentor.section import ConfigConflict, Section
 from stentor.sources.base import Source
@@ -28,6 +27,10 @@ class MixRatio(Section):
     """Of what was labelled by recognisers. 0: none of it."""
     synthetic: float = Field(1.0, ge=0)
     """Of synthetic speech. 0: none of it."""
+
+    def of(self, kind: str) -> float:
+        """The part of a kind."""
+        return {"human": self.human, "pseudo": self.pseudo, "synthetic": self.synthetic}[kind]
 
 
 class Improve(Section):
@@ -79,12 +82,14 @@ class Improve(Section):
         if self.rounds and not self.unlabelled and self.speech is None:
             raise ConfigConflict("improve", "has nothing to add: give `unlabelled`, `speech` or both, or `rounds: 0`")
         added = {"pseudo": bool(self.unlabelled), "synthetic": self.speech is not None}
-        if self.rounds and self.mix is not None and not any(getattr(self.mix, kind) for kind in added if added[kind]):
+        if self.rounds and self.mix is not None and not any(self.mix.of(kind) for kind in added if added[kind]):
             kinds = " and ".join(f"`{kind}`" for kind in added if added[kind])
             raise ConfigConflict("improve.mix", f"takes nothing of what the rounds add: {kinds} must be above 0")
+        from stentor.tasks.transcribe import Transcribe
+
         if task.type != "transcribe":
             raise ConfigConflict("improve", f"is for the task transcribe, not {task.type}")
-        if getattr(task, "translate", False):
+        if isinstance(task, Transcribe) and task.translate:
             raise ConfigConflict("task.translate", "goes with no `improve`, which compares rounds by errors of words")
         overrides = {f"stages.{number}": stage for number, stage in enumerate(stages or [])}
         for key, section in (overrides | {"improve.then": self.then or {}}).items():

@@ -21,8 +21,10 @@ from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     from lhotse import AudioSource, MonoCut, Recording
-    from lhotse.cut import Cut
+    from lhotse.cut import Cut as Cut
     from lhotse.supervision import SupervisionSegment
+else:
+    Cut = Any  # for types alone: importing lhotse takes two seconds
 
 FIELDS = ("id", "audio_path", "text", "start", "duration", "language", "language_id", "speaker", "words", "segments")
 RATE = 16000

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from stentor.pipeline.local_executor import LocalExecutor
 from stentor.pipeline.options import Cluster, GpuCluster, Workers
-from stentor.pipeline.worker import Executor
+from stentor.pipeline.worker import Executor, LocalExecutor
 
 
 def make_executor(

@@ -20,7 +20,7 @@ from stentor.inference.recording import STDIN, Recording, expand, label, open_re
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.options import AudioFiles
 from stentor.pipeline.runner import Stop
-from stentor.pipeline.worker import RecordWorker
+from stentor.pipeline.worker import Worker
 
 GROUP_FILES = 16
 """Most files that a worker of a cluster is given at a time."""
@@ -74,7 +74,7 @@ class FileProgress:
 
     def __init__(self, files: int, doing: str):
         self.bar: Any = None
-        self.seconds = 0.0
+        self.seconds, self.printed = 0.0, set[str]()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -111,6 +111,12 @@ class FileProgress:
             self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True) if error else self._above(text)
         else:
             print(text, file=sys.stderr if error else sys.stdout, flush=True)
+
+    def warn(self, message: str) -> None:
+        """A line on standard error, unless it was there before: each process warns of the model."""
+        if message not in self.printed:
+            self.printed.add(message)
+            self.print(message, error=True)
 
     def _above(self, text: str) -> None:
         self.bar.stop()
@@ -162,7 +168,6 @@ class Files(FileProgress):
         ]
         self.inputs, self.names = [source for source, _ in todo], [name for _, name in todo]
         self.audio, self.failed, self.done = [label(name) for name in self.inputs], list[str](), 0
-        self.printed: set[str] = set()
         super().__init__(len(self.audio), doing)
         if len(todo) < len(inputs):
             self.print(f"{len(inputs) - len(todo)} of {len(inputs)} files have their outputs already.", error=True)
@@ -174,9 +179,7 @@ class Files(FileProgress):
     def take(self, outcome: FileOutcome) -> None:
         """Write or print what became of the next file."""
         for message in outcome.messages:
-            if message not in self.printed:  # each process warns of the model
-                self.printed.add(message)
-                self.print(message, error=True)
+            self.warn(message)
         if outcome.error is not None:
             self.failed.append(self.audio[self.done])
             self.add_file()
@@ -215,7 +218,7 @@ class FileOutcome:
     """Segments whose text seems made up."""
 
 
-class FilesWorker(RecordWorker):
+class FilesWorker(Worker):
     """The work of a verb on audio files: subclasses load the model in `setup`, and say what `results` and outputs
     are."""
 
@@ -264,9 +267,6 @@ class FilesWorker(RecordWorker):
 
     def name(self, group: Sequence[FileItem]) -> str:
         return label(group[0][0])
-
-    def join(self, results: Sequence[Any]) -> list[FileOutcome]:
-        return [outcome for result in results for outcome in result]
 
     def crashed(self, group: Sequence[FileItem]) -> list[FileOutcome]:
         _, (reject,) = super().crashed(group)

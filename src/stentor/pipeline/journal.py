@@ -189,15 +189,17 @@ class Fingerprint:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a file under a temporary name, then rename it: after a kill it is complete, or not there."""
+    """Write a file under a temporary name, then rename it: after a kill it is complete, or not there. Makes its folder
+    where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as part, open(part, "w", encoding="utf-8") as file:
         file.writelines(lines)
         file.flush()
         os.fsync(file.fileno())
 
 
-def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
-    write_lines(path, [without_secrets(json.dumps(content, indent=indent, ensure_ascii=False)) + "\n"])
+def write_json(path: Path, content: Any) -> None:
+    write_lines(path, [without_secrets(json.dumps(content, indent=1, ensure_ascii=False)) + "\n"])
 
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:

@@ -4,8 +4,6 @@ Workers are Ray actors. Only this process, the driver, decides what is done wher
 of the groups; so a group that is done twice, because a node died, is written once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import importlib.util
@@ -23,7 +21,7 @@ from typing import Any
 
 from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError, StentorError
-from stentor.pipeline.worker import GroupT, RecordWorker, ResultT, Worker
+from stentor.pipeline.worker import Worker
 from stentor.version import __version__
 
 DEATHS = 3
@@ -45,9 +43,8 @@ class RayExecutor:
     """Actors of a Ray cluster, of one CPU and thread each, or with a share of a GPU.
 
     An actor whose process or node dies is replaced, and its groups are done again. A group on which `DEATHS` workers
-    died is done record by record, and a record on which as many die is a reject (`RecordWorker.crashed`); of other
-    workers than a RecordWorker it is a StentorError. Raises ConfigError where there is no cluster, and for nodes
-    without Stentor or with another version of it.
+    died is done record by record, and a record on which as many die is a reject (`Worker.crashed`). Raises ConfigError
+    where there is no cluster, and for nodes without Stentor or with another version of it.
     """
 
     address: str
@@ -60,9 +57,7 @@ class RayExecutor:
     plugins: Sequence[Path] = ()
     """Python files of this machine, which are sent to the actors."""
 
-    def map(
-        self, worker: Worker[GroupT, ResultT], groups: Sequence[GroupT], stopping: Callable[[], bool]
-    ) -> Generator[ResultT, None, None]:
+    def map(self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]) -> Generator[Any, None, None]:
         if not groups:
             return
         with connected(self.address, self.jobs):
@@ -170,7 +165,7 @@ class _Actor:
 class _Actors:
     """The actors of a run: as many as are wanted, each known to work before it is given a group."""
 
-    def __init__(self, executor: RayExecutor, worker: Worker[Any, Any]):
+    def __init__(self, executor: RayExecutor, worker: Worker):
         import ray
         from ray import cloudpickle
 
@@ -249,9 +244,9 @@ Unit = tuple[int, int]
 class _Schedule:
     """Which groups are where: those that died with their actor come first again."""
 
-    def __init__(self, actors: _Actors, worker: Worker[Any, Any], groups: Sequence[Any], stopping: Callable[[], bool]):
+    def __init__(self, actors: _Actors, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]):
         self.actors, self.groups, self.stopping = actors, groups, stopping
-        self.worker: Any = worker
+        self.worker = worker
         self.next = self.begun = 0
         """The group whose result comes next, and the first one that was never given to an actor."""
         self.again: list[Unit] = []
@@ -368,16 +363,9 @@ class _Schedule:
     def _blame(self, unit: Unit) -> None:
         """A group on which workers died is done record by record, and such a record is left out."""
         group = self._group(unit)
-        if not isinstance(self.worker, RecordWorker):
-            raise StentorError(f"{DEATHS} workers died one after the other on the same files: {_named(group)}.")
         if unit[1] >= 0:
             self._store(unit, self.worker.crashed(group))
             return
         self.parts[unit[0]] = [None] * len(self.worker.split(group))
         for part in range(len(self.parts[unit[0]])):
             heapq.heappush(self.again, (unit[0], part))
-
-
-def _named(group: Any) -> str:
-    names = [str(getattr(item, "id", item)) for item in group]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")

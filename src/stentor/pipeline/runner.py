@@ -10,39 +10,33 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any
 
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.record_table import Selection
 from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
 from stentor.pipeline.journal import Journal
 from stentor.pipeline.worker import Executor, Worker
 
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
 NAMED = 20
 """Unusable records that an error names, and that a summary names of each reason."""
 
-GroupT = TypeVar("GroupT", bound=Sized)
-OutputT = TypeVar("OutputT")
 
-
-class Writer(Generic[GroupT, OutputT]):
+class Writer:
     """Stores the results of groups, in their order, and knows which are stored already."""
 
-    def remaining(self, groups: Sequence[GroupT]) -> Sequence[GroupT]:
+    def remaining(self, groups: Sequence[Any]) -> Sequence[Any]:
         """The groups, or what is left of them, that are still to be processed."""
         raise NotImplementedError
 
-    def write(self, group: GroupT, outputs: list[OutputT], rejects: list[UnusableRecord]) -> None:
+    def write(self, group: Any, outputs: list[Any], rejects: list[UnusableRecord]) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -71,7 +65,13 @@ class RecordWithFiles:
         return self.record
 
 
-class JournalWriter(Writer[Selection[Any], "dict[str, Any] | RecordWithFiles"]):
+Record = dict[str, Any] | RecordWithFiles
+"""A manifest record; with its audio where that is no file yet."""
+Results = tuple[list[Record], list[UnusableRecord]]
+"""Results of a group: manifest records, and records of which none could be made."""
+
+
+class JournalWriter(Writer):
     """Writer of manifest records into a journal, a line for each. Groups hold anything that `is_done` takes."""
 
     def __init__(self, journal: Journal, is_done: Callable[[Any], bool]):
@@ -80,9 +80,7 @@ class JournalWriter(Writer[Selection[Any], "dict[str, Any] | RecordWithFiles"]):
     def remaining(self, groups: Sequence[Selection[Any]]) -> Sequence[Selection[Any]]:
         return unfinished(groups, self.is_done) if len(self.journal) else groups
 
-    def write(
-        self, group: Selection[Any], outputs: list[dict[str, Any] | RecordWithFiles], rejects: list[UnusableRecord]
-    ) -> None:
+    def write(self, group: Any, outputs: list[Record], rejects: list[UnusableRecord]) -> None:
         records = [output.write() if isinstance(output, RecordWithFiles) else output for output in outputs]
         records = [{"id": record["id"], "record": record} for record in records]
         self.journal.add([*records, *({"id": r.id, "dropped": r.reason, "message": r.message} for r in rejects)])
@@ -92,11 +90,11 @@ class JournalWriter(Writer[Selection[Any], "dict[str, Any] | RecordWithFiles"]):
 
 
 @dataclass(frozen=True)
-class Pipeline(Generic[GroupT, OutputT]):
+class Pipeline:
     """Worker, writer and executor of a command, and how it speaks of its progress."""
 
-    worker: Worker[GroupT, tuple[list[OutputT], list[UnusableRecord]]]
-    writer: Writer[GroupT, OutputT]
+    worker: Worker
+    writer: Writer
     executor: Executor
     title: str
     saved: Callable[[], str]
@@ -106,7 +104,7 @@ class Pipeline(Generic[GroupT, OutputT]):
     finish_groups: bool = False
     """After a signal the groups at hand are finished and written; otherwise they are given up."""
 
-    def run(self, groups: Sequence[GroupT]) -> None:
+    def run(self, groups: Sequence[Any]) -> None:
         """Process and write all that remains. Raises `Stopped` after SIGTERM or SIGINT."""
         remaining = self.writer.remaining(groups)
         total = sum(map(len, groups))
@@ -128,26 +126,33 @@ class Pipeline(Generic[GroupT, OutputT]):
             raise stop.stopped()
 
 
-def run_journaled(
-    journal: Journal,
-    worker: Worker[Any, Any],
-    executor: Executor,
-    groups: Sequence[Selection[Any]],
-    title: str,
-    unit: str = "records",
-    is_done: Callable[[Any], bool] | None = None,
-) -> None:
-    """Have a worker process what is not in the journal yet (or not `is_done`), and write its records there. Raises
-    `Stopped` after SIGTERM or SIGINT."""
-    total = sum(map(len, groups))
-    Pipeline(
-        worker=worker,
-        writer=JournalWriter(journal, is_done or (lambda item: item.id in journal)),
-        executor=executor,
-        title=title,
-        saved=lambda: f"{len(journal):,} of {total:,} {unit} are in {journal.path}",
-        unit=unit,
-    ).run(groups)
+@dataclass(frozen=True)
+class RecordsInJournal:
+    """The work of a verb that makes a record of each item, which goes through a journal beside the file `path`."""
+
+    path: Path
+    settings: dict[str, Any]
+    """Settings that the records depend on. A journal of other ones is refused."""
+    title: str
+    unit: str = "records"
+    written: Callable[[Any], bool] = lambda item: True
+    """Whether the files are there that belong to the record of an item in the journal."""
+
+    def run(self, worker: Worker, executor: Executor, groups: Sequence[Selection[Any]]) -> Journal:
+        """Have a worker process what is not done; the journal with the records. Raises `Stopped` after SIGTERM or
+        SIGINT."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        journal = Journal(self.path.with_name(f"{self.path.name}.part"), self.settings)
+        total = sum(map(len, groups))
+        Pipeline(
+            worker=worker,
+            writer=JournalWriter(journal, lambda item: item.id in journal and self.written(item)),
+            executor=executor,
+            title=self.title,
+            saved=lambda: f"{len(journal):,} of {total:,} {self.unit} are in {journal.path}",
+            unit=self.unit,
+        ).run(groups)
+        return journal
 
 
 class Stop:

@@ -1,41 +1,46 @@
-"""Worker and executor as a prepare pipeline sees them: what is done with a group, and what runs it on all groups."""
+"""Work on groups of records: the worker, and what runs it on all groups, on this machine or elsewhere."""
 
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
 
+from stentor.config.plugins import load_plugins
 from stentor.data.cut import UnusableRecord
-
-GroupT = TypeVar("GroupT")
-GroupInT = TypeVar("GroupInT", contravariant=True)
-ResultT = TypeVar("ResultT")
-ResultOutT = TypeVar("ResultOutT", covariant=True)
+from stentor.errors import StentorError
 
 
-class Worker(Protocol[GroupInT, ResultOutT]):
-    """The work on a group of records. It is pickled to each process that does the work."""
+class Worker:
+    """The work on groups of records. It is pickled to each process that does the work. The groups are lists of things
+    with an `id`, of which it gives (outputs, rejects), unless a subclass says otherwise."""
 
     def setup(self, device: str) -> None:
         """Load what all groups need; called once in each process, before its first group."""
-        return
 
-    def process(self, group: GroupInT) -> ResultOutT:
+    def process(self, group: Any) -> Any:
         """The result of a group, which depends on nothing but the group."""
-
-
-class RecordWorker:
-    """A worker that gives (outputs, rejects) for groups of records, so that an executor can find out which record it is
-    that processes die of. The groups are lists of things with an `id`, unless a subclass says otherwise."""
+        raise NotImplementedError
 
     def split(self, group: Any) -> list[Any]:
-        """Groups of one record each."""
+        """Groups of one record each: so an executor finds out which record it is that processes die of."""
         return [[record] for record in group]
 
     def name(self, group: Any) -> str:
         """The id of the record of such a group."""
         return str(group[0].id)
 
-    def join(self, results: Sequence[tuple[list[Any], list[UnusableRecord]]]) -> Any:
-        """The result of a group, of those of its records."""
+    def join(self, results: Sequence[Any]) -> Any:
+        """The result of a group, of those of its records: of lists, or of pairs of lists."""
+        if isinstance(results[0], list):
+            return [each for result in results for each in result]
         return [o for outputs, _ in results for o in outputs], [r for _, rejects in results for r in rejects]
 
     def crashed(self, group: Any) -> Any:
@@ -47,8 +52,106 @@ class RecordWorker:
 class Executor(Protocol):
     """Runs a worker on all groups: in processes of this machine, or elsewhere."""
 
-    def map(
-        self, worker: Worker[GroupT, ResultT], groups: Sequence[GroupT], stopping: Callable[[], bool]
-    ) -> Generator[ResultT, None, None]:
+    def map(self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]) -> Generator[Any, None, None]:
         """The results, in the order of the groups. Once `stopping()` is true no group is begun, and the results end
         after those of the groups that were begun. Closing the generator releases the processes."""
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Processes of this machine, of one thread each; this process itself for one job or one group.
+
+    Raises StentorError when a process dies. Processes ignore SIGTERM and SIGINT, which their parent obeys, and end
+    when it ends.
+    """
+
+    jobs: int = 1
+    devices: Sequence[str] = ("cpu",)
+    """Names that `Worker.setup` is called with; the processes are dealt to them in turn."""
+    plugins: Sequence[Path] = ()
+    """Python files that a fresh process loads before it works."""
+    fork: bool = False
+    """Fork where the system can: a process starts with what this one has imported and read. A GPU needs fresh ones."""
+
+    def map(self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]) -> Generator[Any, None, None]:
+        jobs = min(self.jobs, len(groups))
+        if jobs > 1:
+            yield from self._in_processes(worker, groups, stopping, jobs)
+            return
+        for number, group in enumerate(groups):
+            if stopping():
+                return
+            if number == 0:
+                worker.setup(self.devices[0])
+            yield worker.process(group)
+
+    def _in_processes(
+        self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool], jobs: int
+    ) -> Generator[Any, None, None]:
+        """Groups are submitted a few ahead, so that no process waits while a result is written."""
+        fork = self.fork and "fork" in multiprocessing.get_all_start_methods()
+        context = multiprocessing.get_context("fork" if fork else "spawn")
+        devices = context.SimpleQueue()
+        for number in range(jobs):
+            devices.put(self.devices[number % len(self.devices)])
+        remaining = iter(groups)
+        pending: deque[Future[Any]] = deque()
+        initargs = (worker, devices, () if fork else self.plugins)
+        with ProcessPoolExecutor(jobs, context, initializer=_start_process, initargs=initargs) as pool:
+            try:
+                while True:
+                    if not stopping():
+                        pending.extend(pool.submit(_process, g) for g in islice(remaining, 2 * jobs - len(pending)))
+                    if not pending:
+                        return
+                    future = pending.popleft()
+                    if stopping() and future.cancel():
+                        return  # the results after it are of no use without it
+                    yield future.result()
+            except BrokenProcessPool:
+                raise StentorError(
+                    f"One of the {jobs} processes died, perhaps for want of memory: run the same command again to go "
+                    "on, with fewer of them."
+                ) from None
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+
+_worker: Worker
+_device: str | None
+"""The device of this process, until the worker is set up."""
+
+
+def _start_process(worker: Worker, devices: Any, plugins: Sequence[Path]) -> None:
+    global _worker, _device
+
+    import torch
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    end_with_parent()
+    torch.set_num_threads(1)
+    load_plugins(list(plugins))
+    _worker, _device = worker, devices.get()
+
+
+def _process(group: Any) -> Any:
+    """The set-up is here and not in `_start_process`, whose errors would not reach the parent."""
+    global _device
+
+    if _device is not None:
+        _worker.setup(_device)
+        _device = None
+    return _worker.process(group)
+
+
+def end_with_parent() -> None:
+    """From now on, end when the parent ends, also when it is killed and can stop nobody."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

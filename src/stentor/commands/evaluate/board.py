@@ -5,21 +5,19 @@ What is written beside `--json` is what those scripts write and read: a manifest
 repository.
 """
 
-from __future__ import annotations
-
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.commands.evaluate.records import left_out, place_model, scored_as, write_figures
 from stentor.commands.evaluate.streamed import model_name
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.yaml_writer import dump
 from stentor.data.batch import Prediction
-from stentor.data.cut import UnusableRecord, language_of, record_from_cut, text_of
+from stentor.data.cut import Cut, UnusableRecord, language_of, record_from_cut, text_of
 from stentor.data.load_audio import load_audio
 from stentor.dataloading.mixing import DropCounter, filter_cuts
 from stentor.dataloading.section import Data
@@ -31,16 +29,12 @@ from stentor.inference.recording import ArrayRecording
 from stentor.inference.transcribe import Transcriber, batches
 from stentor.metrics.format import figure, interval, text_table
 from stentor.metrics.score import Score
+from stentor.pipeline.journal import write_jsonl
 from stentor.sources.hub import USUAL, Columns, Hub
 from stentor.sources.hub_open import HubLocation, column_value, open_dataset
 from stentor.sources.open_asr import BoardSet, boards
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.normalize import normalize
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 SCORING = "open_asr"
 IGNORED = ("", "ignore time segment in scoring")
@@ -266,19 +260,13 @@ def manifest_name(model: str, test: BoardSet) -> str:
 
 def write_manifest(path: Path, answered: Sequence[Answered]) -> None:
     """Raw references and answers with lengths and times in seconds, a JSON line each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for prediction, took in answered:
-            record = prediction.record
-            row = {
-                "audio_filepath": Path(prediction.id).name,
-                "duration": prediction.seconds,
-                "time": took,
-                "text": prediction.reference["text"],
-                "pred_text": prediction.output["text"],
-                **({k: record[k] for k in ("parent_id", "chunk_index")} if "parent_id" in record else {}),
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = []
+    for prediction, took in answered:
+        parent = {k: v for k, v in prediction.record.items() if k in ("parent_id", "chunk_index")}
+        row = {"audio_filepath": Path(prediction.id).name, "duration": prediction.seconds, "time": took}
+        row |= {"text": prediction.reference["text"], "pred_text": prediction.output["text"]}
+        rows.append(row | (parent if "parent_id" in parent else {}))
+    write_jsonl(path, rows)
 
 
 def _write_results(path: Path, figures: dict[str, Any]) -> None:

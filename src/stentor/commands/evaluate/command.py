@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
 from stentor.commands.evaluate.records import left_out, place_model, records, scored_as, task_of, write_figures
-from stentor.commands.evaluate_options import TASK
+from stentor.commands.evaluate_options import TASK, EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
 from stentor.dataloading.mixing import DropCounter
@@ -31,8 +31,6 @@ from stentor.tasks.speak.task import Speak
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from stentor.commands.evaluate_options import EvaluateOptions
-
 
 def evaluate(options: EvaluateOptions) -> str:
     """Score a model, or speech that is there already, on one data source; returns the scores as text and writes them to
@@ -53,7 +51,7 @@ def evaluate(options: EvaluateOptions) -> str:
     refuse_unused(options, TASK, f"the task {task.type}")
     if isinstance(source, SpeechList):
         raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
-    plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
+    plan, dropped, section = records(loaded, task, source, options)
     device = place_model(loaded)
     control, settings = Communicator(device.num_processes), EvalOptions(max_bad=section.max_bad)
     setup = EvalSetup(loaded.bundle, task, {}, device, control, settings)

@@ -3,44 +3,31 @@
 Answers are appended to JSON.part as they come, so that the same command goes on after a kill.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.data.batch import Prediction
-from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.cut import Cut, record_from_cut
 from stentor.data.record_table import Selection
 from stentor.dataloading.batch_sampler import BatchSampler, PlannedBatch
 from stentor.engine.evaluate import EvalReader, Predicted, planned_batches, predict
 from stentor.inference.load import find_export
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import Fingerprint, Journal
-from stentor.pipeline.runner import JournalWriter, Pipeline, RecordWithFiles
-from stentor.pipeline.worker import RecordWorker, Worker
+from stentor.pipeline.runner import JournalWriter, Pipeline, Results
+from stentor.pipeline.worker import Worker
 from stentor.tasks.base import Task
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 GROUP_BATCHES = 8
 """Batches that a worker is given at a time."""
 SCORING = ("json", "report", "normalizer", "scoring", "processes", "ray", "jobs", "gpus_per_worker", "plugin")
 """Options that change nothing in the answers."""
 
-Answers = tuple[list[dict[str, Any] | RecordWithFiles], list[UnusableRecord]]
-"""A worker's answer to each item of a group, with the item's name as `id`; and what could not be answered."""
 
-
-class AnswersWorker(RecordWorker, Worker[Sequence[Any], Answers]):
-    """What answers the items of an evaluation; `name` of a group of one is the name of its item."""
-
-
-class EvaluateWorker(AnswersWorker):
+class EvaluateWorker(Worker):
     """Answers groups of batches: the fields of `Predicted`. `predicted`: ids of the records that are predicted; None:
     all."""
 
@@ -58,7 +45,7 @@ class EvaluateWorker(AnswersWorker):
         self.reader = EvalReader(self.task, self.bundle.processor, None, seed=0)
         self.reader.predicted_ids = self.predicted
 
-    def process(self, group: Sequence[PlannedBatch]) -> Answers:
+    def process(self, group: Sequence[PlannedBatch]) -> Results:
         return [self._answer(planned) for planned in group], []
 
     def _answer(self, planned: PlannedBatch) -> dict[str, Any]:
@@ -89,12 +76,7 @@ def predict_on_cluster(options: EvaluateOptions, task: Task, plan: BatchSampler)
 
 
 def answers(
-    options: EvaluateOptions,
-    worker: AnswersWorker,
-    items: Sequence[Any],
-    group_size: int,
-    cuts: Iterable[Cut],
-    unit: str,
+    options: EvaluateOptions, worker: Worker, items: Sequence[Any], group_size: int, cuts: Iterable[Cut], unit: str
 ) -> Iterator[dict[str, Any]]:
     """The lines of the journal for all items, in their order: `record`, what the worker answers, or the reason in
     `dropped` with a `message`. `cuts`: what the answers depend on, besides the options and the model.

@@ -7,25 +7,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
+from stentor.commands.evaluate_options import EvaluateOptions
+from stentor.data.cut import Cut
+from stentor.data.load_audio import load_audio
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.dataset import eval_plan, unlimited
 from stentor.dataloading.mixing import DropCounter
 from stentor.dataloading.section import Data
 from stentor.engine.device import accelerator
 from stentor.engine.section import Train
-from stentor.errors import AudioError, ConfigError, without_secrets
+from stentor.errors import AudioError, ConfigError, DataError, without_secrets
 from stentor.inference.model import Model
+from stentor.pipeline.journal import write_json, write_lines
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.protocols import NORMALIZERS
 
 if TYPE_CHECKING:
-    import numpy as np
     from accelerate import Accelerator
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def place_model(loaded: Model, where: str = "auto") -> Accelerator:
@@ -67,33 +69,52 @@ def scored_as(task: Task, scoring: str) -> Transcribe:
 
 
 def records(
-    loaded: Model, task: Task, source: Source, data: str, batch_tokens: int = 2000
+    loaded: Model, task: Task, source: Source, options: EvaluateOptions
 ) -> tuple[BatchSampler, DropCounter, Data]:
-    """The records of a data source, called `data`, that the model can be scored on, what is left out of them, and the
-    settings."""
+    """The records of a data source that the model can be scored on, what is left out of them, and the settings."""
     bundle = loaded.bundle
-    section = Data(train=[source], batch_tokens=batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
+    section = Data(train=[source], batch_tokens=options.batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
     section = unlimited(section) if task.any_length else section
 
     def drop_reason(cut: Cut) -> tuple[str, str] | None:
         return bundle.family.drop_reason(bundle.processor, cut, False)
 
-    plan, dropped = eval_plan(source, data, section, bundle.processor, task.drop_reason, drop_reason)
+    plan, dropped = eval_plan(source, options.data, section, bundle.processor, task.drop_reason, drop_reason)
     return plan, dropped, section
 
 
-def readable_audio(plan: BatchSampler, rate: int, cuts: list[Cut], dropped: DropCounter) -> Iterator[np.ndarray]:
-    """The audio, float32 [samples], of each record that can be read; its cut is added to `cuts` just before."""
-    from stentor.data.load_audio import load_audio
+class Recordings:
+    """The recordings of `--data` that are scored one by one, as a whole: read, counted, and what is found of them
+    written."""
 
-    for item in (item for items in plan.epoch(0) for item in items):
-        try:
-            audio = load_audio(item.cut, rate)
-        except AudioError as error:
-            dropped.add(error.reason, f"{item.cut.id}: {error}")
-            continue
-        cuts.append(item.cut)
-        yield audio
+    def __init__(self, options: EvaluateOptions, loaded: Model, task: Task, source: Source):
+        self.options, self.rate = options, loaded.bundle.processor.sample_rate
+        self.plan, self.dropped, self.section = records(loaded, task, source, options)
+        self.cuts: list[Cut] = []
+        """The records whose audio was read."""
+
+    def audio(self) -> Iterator[np.ndarray]:
+        """The audio, float32 [samples], of each record that can be read; its cut is in `cuts` just before."""
+        for item in (item for items in self.plan.epoch(0) for item in items):
+            try:
+                audio = load_audio(item.cut, self.rate)
+            except AudioError as error:
+                self.dropped.add(error.reason, f"{item.cut.id}: {error}")
+                continue
+            self.cuts.append(item.cut)
+            yield audio
+
+    def check(self, done: str) -> None:
+        """Raises DataError when too many could not be read, or none could be `done`."""
+        self.dropped.check(len(self.cuts) + self.dropped.bad, self.section.max_bad, self.options.data)
+        if not self.cuts:
+            raise DataError(f"{self.options.data}: no record could be {done}.")
+
+    def write(self, found: Mapping[str, Any], predictions: Iterable[Mapping[str, Any]] | None = None) -> None:
+        """Write what was found to the file of `--json`, where it is asked for."""
+        if self.options.json is not None:
+            facts = {"model": self.options.model, "data": self.options.data, "records": len(self.cuts)}
+            write_figures(self.options.json, {**facts, **found, **self.dropped.facts()}, predictions)
 
 
 def left_out(dropped: DropCounter) -> str:
@@ -108,8 +129,7 @@ def write_figures(
     path: Path, figures: Mapping[str, Any], predictions: Iterable[Mapping[str, Any]] | None = None
 ) -> None:
     """Write the scores of `--json`, with `NAME.predictions.jsonl` beside it when there are predictions."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_json(path, figures)
     if predictions is not None:
-        with path.with_suffix(".predictions.jsonl").open("w", encoding="utf-8") as file:
-            file.write(without_secrets("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions)))
+        lines = without_secrets("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions))
+        write_lines(path.with_suffix(".predictions.jsonl"), [lines])

@@ -1,24 +1,17 @@
 """`stentor evaluate ASR --diarizer MODEL2`: who said what, against references with speakers and texts."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from stentor.commands.evaluate.records import left_out, readable_audio, records, write_figures
+from stentor.commands.evaluate.records import Recordings, left_out
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
-from stentor.data.cut import language_of, segments_of, uem_of
-from stentor.errors import DataError
+from stentor.data.cut import Cut, language_of, segments_of, uem_of
 from stentor.inference.options import DecodingOptions
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.inference.transcribe import Transcriber
 from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
 from stentor.metrics.diarization import DiarizedRecording, der
 from stentor.metrics.format import figure
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def attributed(options: EvaluateOptions) -> str:
@@ -28,26 +21,22 @@ def attributed(options: EvaluateOptions) -> str:
     """
     from stentor.inference.load import load
 
-    model, diarizer, data, out = str(options.model), str(options.diarizer), options.data, options.json
-    source = parse_source(data)
-    recogniser, second = load(model), load(diarizer)
+    source = parse_source(options.data)
+    recogniser, second = load(str(options.model)), load(str(options.diarizer))
     task = recogniser.for_transcription()
     hear = second.speaker_segments()
-    plan, dropped, section = records(recogniser, second.task, source, data)
-    cuts: list[Cut] = []
+    recordings = Recordings(options, recogniser, second.task, source)
+    cuts, rate = recordings.cuts, recordings.rate
     spoken: list[list[dict[str, Any]]] = []
 
     def listened(recording: Recording) -> list[dict[str, Any]]:
         spoken.append(hear(recording))
         return spoken[-1]
 
-    rate = recogniser.bundle.processor.sample_rate
-    recordings = (ArrayRecording(audio, rate, rate, cuts[-1].id) for audio in readable_audio(plan, rate, cuts, dropped))
+    opened = (ArrayRecording(audio, rate, rate, cuts[-1].id) for audio in recordings.audio())
     decoding = DecodingOptions(words=recogniser.knows_times, keep_failed=True)
-    transcripts = list(Transcriber(recogniser.bundle, task, decoding, model, listened).transcribe(recordings))
-    dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
-    if not cuts:
-        raise DataError(f"{data}: no record could be scored.")
+    transcripts = list(Transcriber(recogniser.bundle, task, decoding, str(options.model), listened).transcribe(opened))
+    recordings.check("scored")
     files = [
         Attributed(cut.id, reference_words(cut), transcript, language_of(cut))
         for cut, transcript in zip(cuts, transcripts, strict=True)
@@ -61,19 +50,11 @@ def attributed(options: EvaluateOptions) -> str:
         "tcpwer": tcpwer(files, normalizer=task.normalizer),
         "der": der(turns),
     }
-    if out is not None:
-        figures = {
-            "model": model,
-            "diarizer": diarizer,
-            "data": data,
-            "records": len(cuts),
-            "eval": {name: score.as_dict() for name, score in scores.items()},
-            **dropped.facts(),
-        }
-        rows = ({"id": f.id, "reference": list(f.reference), "output": f.hypothesis} for f in files)
-        write_figures(out, figures, rows)
+    rows = ({"id": f.id, "reference": list(f.reference), "output": f.hypothesis} for f in files)
+    found = {name: score.as_dict() for name, score in scores.items()}
+    recordings.write({"diarizer": options.diarizer, "eval": found}, rows)
     text = "  ".join(f"{name} {figure(name, score.value)}" for name, score in scores.items())
-    return f"{len(cuts)} records  {text}{left_out(dropped)}"
+    return f"{len(cuts)} records  {text}{left_out(recordings.dropped)}"
 
 
 def reference_words(cut: Cut) -> list[dict[str, Any]]:

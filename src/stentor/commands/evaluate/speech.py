@@ -19,6 +19,7 @@ from stentor.commands.evaluate.speech_clips import (
     reference_of,
 )
 from stentor.commands.evaluate.speech_rows import SpeechRows, evaluators_of, model_clips, rows_on_cluster
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.data.batch import Prediction
 from stentor.data.cut import divided
 from stentor.dataloading.batch_sampler import Item
@@ -39,8 +40,6 @@ from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 VOICES = ("auto", "reference", "instruct", "none")
 LENGTHS = ("auto", "recorded", "rule")
@@ -224,7 +223,7 @@ def _records(
 
     dropped = DropCounter()
     if loaded is not None and not isinstance(source, SpeechList):
-        plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
+        plan, dropped, section = records(loaded, task, source, options)
         items = [item for items in plan.epoch(0) for item in items]
         without_samples = task.model_copy(update={"samples": 0})
         settings = EvalOptions(max_bad=section.max_bad)

@@ -1,7 +1,5 @@
 """Clips to evaluate: each record as a model speaks it, or as an existing file has it, beside what is real."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence

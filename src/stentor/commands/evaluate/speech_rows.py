@@ -1,17 +1,16 @@
 """Rows of an evaluation of speech: each record's clips and what the evaluators answer for them, as plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.audio.io import encode, probe, read
-from stentor.commands.evaluate.on_cluster import Answers, AnswersWorker, answers
+from stentor.commands.evaluate.on_cluster import answers
 from stentor.commands.evaluate.speech_clips import Clips, FileClips, ModelClips, is_recorded, naming, reference_of
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_section
 from stentor.data.cut import language_of, record_from_cut
 from stentor.dataloading.batch_sampler import Item
@@ -19,14 +18,12 @@ from stentor.dataloading.mixing import DropCounter
 from stentor.errors import ConfigError
 from stentor.inference.model import Model
 from stentor.metrics.speech import REFERENCE
-from stentor.pipeline.runner import RecordWithFiles
+from stentor.pipeline.runner import RecordWithFiles, Results
+from stentor.pipeline.worker import Worker
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
 from stentor.tasks.speak.evaluator_scores import evaluate_items
 from stentor.tasks.speak.generation import Generation
 from stentor.tasks.speak.task import Speak
-
-if TYPE_CHECKING:
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 TOGETHER = 64
 """Records that are handed to the model at once; it makes batches of them."""
@@ -86,7 +83,8 @@ def model_clips(loaded: Model, options: EvaluateOptions, others: dict[str, Item]
     trained = task.generation
     if options.generation is not None:
         settings = parse_section(options.generation, Generation, "--generation", trained).model_dump()
-        changes = {key: value for key, value in settings.items() if value != getattr(trained, key)}
+        before = trained.model_dump()
+        changes = {key: value for key, value in settings.items() if value != before[key]}
     speaker = loaded.speaker(changes, recognizer=options.recognizer, denoise=options.denoise)
     speaker.codec.to(device)
     return ModelClips(loaded, task, speaker, options.voice, options.length, options.audio, others)
@@ -105,7 +103,7 @@ def evaluators_of(options: EvaluateOptions) -> list[SpeechEvaluator]:
     return evaluators
 
 
-class SpeechWorker(AnswersWorker):
+class SpeechWorker(Worker):
     """Groups of records to `{"id", "row"}`, with what `ModelClips` counts in the first of a group: `computing` and
     `seconds`. The row of a record whose audio cannot be used is None."""
 
@@ -126,7 +124,7 @@ class SpeechWorker(AnswersWorker):
         """Speech is written where the command runs."""
         self.files[str(path)] = encode(audio, rate, str(path), "wav")
 
-    def process(self, group: Sequence[Item]) -> Answers:
+    def process(self, group: Sequence[Item]) -> Results:
         self.files: dict[str, bytes] = {}
         self.clips.computing = self.clips.seconds = 0.0
         rows = {row["id"]: row for row in self.speech.rows(group)}

@@ -1,44 +1,37 @@
 """`stentor evaluate --stream`: error rate and latency of a model that answers while one speaks."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from stentor.commands.evaluate.records import left_out, place_model, readable_audio, records, write_figures
+from stentor.commands.evaluate.records import Recordings, left_out, place_model
 from stentor.commands.evaluate.speaker_attributed import reference_words
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
-from stentor.data.cut import language_of, segments_of, words_of
+from stentor.data.cut import Cut, language_of, segments_of, words_of
 from stentor.data.storage import is_remote, name_of
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.inference.model import Model
 from stentor.inference.speaker_attribution import SpeakerTurns
+from stentor.inference.stream.base import Recogniser
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.cpwer import Attributed, confused, cpwer
 from stentor.metrics.format import figure, label, text_table
+from stentor.metrics.score import Score
 from stentor.metrics.stream import StreamedRecording, stream_scores
+from stentor.pipeline.journal import write_jsonl
 from stentor.report.report import write_report
 from stentor.report.run_folder import STREAMS, read_run
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.written_words import joined
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
-    from stentor.inference.stream.base import Recogniser
-    from stentor.metrics.score import Score
-    from stentor.metrics.stream import StreamedRecording
-
 
 STEP = 0.02
 """Seconds of audio that are fed at a time."""
@@ -49,48 +42,40 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     """Score a model's streams at each of the delays; returns the scores as text and writes them to `--json` (beside it
     NAME.DELAY.instances.jsonl), and for the report of the run."""
     run = _run_folder(options)
+    source = parse_source(options.data)
     loaded = load(options.model or "")
     task = loaded.for_transcription()
     diarizer = load(options.diarizer) if options.diarizer is not None else None
     asked, delays = _delays(options.stream or "")
     for delay in delays:  # with the error of one that it was not trained for
         policy = open_recogniser(loaded, StreamOptions(None, delay, asked)).policy
-    source = parse_source(options.data)
-    plan, dropped, section = records(loaded, task, source, options.data, options.batch_tokens)
+    recordings = Recordings(options, loaded, task, source)
     place_model(loaded)
-    cuts: list[Cut] = []
-    rate = loaded.bundle.processor.sample_rate
-    audio = list(readable_audio(plan, rate, cuts, dropped))
-    dropped.check(len(cuts) + dropped.bad, section.max_bad, options.data)
-    if not cuts:
-        raise DataError(f"{options.data}: no record could be heard.")
-    offline = diarizer is not None and [diarizer.diarize(samples, rate).segments for samples in audio]
+    audio, cuts = list(recordings.audio()), recordings.cuts
+    recordings.check("heard")
+    offline = diarizer is not None and [diarizer.diarize(samples, recordings.rate).segments for samples in audio]
     rows: dict[str, Any] = {}
     for delay in delays:
         recognisers = {
             tag: open_recogniser(loaded, StreamOptions(tag, delay, asked)) for tag in set(map(language_of, cuts))
         }
         opened = (recognisers[language_of(cut)] for cut in cuts)
-        recordings = [_stream(*parts, diarizer) for parts in zip(opened, cuts, audio, strict=True)]
+        streams = [_stream(*parts, diarizer) for parts in zip(opened, cuts, audio, strict=True)]
         predictions = [
-            Prediction(cut.id, task.reference(cut), {"text": _text(recording)})
-            for cut, recording in zip(cuts, recordings)
+            Prediction(cut.id, task.reference(cut), {"text": _text(recording)}) for cut, recording in zip(cuts, streams)
         ]
         # Of the text alone, also where the model has learned when words are said.
-        rows[f"{delay:g}"] = {**Transcribe.score(task, predictions), **stream_scores(recordings)}
+        rows[f"{delay:g}"] = {**Transcribe.score(task, predictions), **stream_scores(streams)}
         if offline:
-            rows[f"{delay:g}"] |= speaker_scores(cuts, recordings, offline, task.normalizer)
+            rows[f"{delay:g}"] |= speaker_scores(cuts, streams, offline, task.normalizer)
         if options.json is not None:
-            write_instances(options.json.with_suffix(f".{delay:g}.instances.jsonl"), predictions, recordings)
+            write_instances(options.json.with_suffix(f".{delay:g}.instances.jsonl"), predictions, streams)
     figures = {delay: {name: score.as_dict() for name, score in scores.items()} for delay, scores in rows.items()}
     facts = {"data": options.data, "records": len(cuts), "policy": policy}
     if run is not None:
         _report(run, {"model": model_name(loaded), **facts}, figures)
-    if options.json is not None:
-        write_figures(
-            options.json, {"model": options.model, **facts, "task": task.type, "stream": figures, **dropped.facts()}
-        )
-    return _table(rows, len(cuts)) + left_out(dropped)
+    recordings.write({"policy": policy, "task": task.type, "stream": figures})
+    return _table(rows, len(cuts)) + left_out(recordings.dropped)
 
 
 def _run_folder(options: EvaluateOptions) -> Path | None:
@@ -172,23 +157,16 @@ def _table(rows: dict[str, Any], count: int) -> str:
 def write_instances(path: Path, predictions: Sequence[Prediction], recordings: Sequence[StreamedRecording]) -> None:
     """A JSON line for each recording: `prediction` and `reference`, and in milliseconds `source_length`, `delays` (when
     each word stayed, in seconds of audio that had come) and `elapsed` (with the time of computation)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for index, (prediction, recording) in enumerate(zip(predictions, recordings, strict=True)):
-            # Readers split at spaces, which a word may hold.
-            words = [
-                (word, event) for event in recording.events if event["type"] == "word" for word in event["word"].split()
-            ]
-            row = {
-                "index": index,
-                "source": prediction.id,
-                "prediction": " ".join(word for word, _ in words),
-                "reference": prediction.reference["text"],
-                "delays": [round(1000 * event["time"], 1) for _, event in words],
-                "elapsed": [round(1000 * event["done"], 1) for _, event in words],
-                "source_length": round(1000 * recording.seconds, 1),
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = []
+    for index, (prediction, recording) in enumerate(zip(predictions, recordings, strict=True)):
+        # Readers split at spaces, which a word may hold.
+        words = [(w, event) for event in recording.events if event["type"] == "word" for w in event["word"].split()]
+        row = {"index": index, "source": prediction.id, "prediction": " ".join(word for word, _ in words)}
+        row |= {"reference": prediction.reference["text"]}
+        row |= {"delays": [round(1000 * event["time"], 1) for _, event in words]}
+        row |= {"elapsed": [round(1000 * event["done"], 1) for _, event in words]}
+        rows.append(row | {"source_length": round(1000 * recording.seconds, 1)})
+    write_jsonl(path, rows)
 
 
 def speaker_scores(

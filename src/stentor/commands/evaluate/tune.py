@@ -1,31 +1,24 @@
 """`stentor evaluate --tune`: the settings of a diarization model that suit a development set, stored in its export."""
 
-from __future__ import annotations
-
-import json
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.commands.evaluate.records import left_out, place_model, readable_audio, records, write_figures
+from stentor.commands.evaluate.records import Recordings, left_out, place_model
+from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
-from stentor.data.atomic_write import atomic_path
 from stentor.data.batch import Prediction
-from stentor.errors import ConfigError, DataError
-from stentor.inference.load import TRAINING_CONFIG, find_export
+from stentor.data.cut import Cut
+from stentor.errors import ConfigError
+from stentor.inference.load import TRAINING_CONFIG, find_export, load
 from stentor.metrics.format import figure
 from stentor.metrics.score import Score
+from stentor.pipeline.journal import write_json
 from stentor.tasks.diarize.aggregate import diarization
 from stentor.tasks.diarize.inference import WindowOutputs, run_windows
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.diarize.tune import TuningRecording
 from stentor.tasks.diarize.tune import tune as search
 from stentor.tasks.diarize.windows import Windows
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.evaluate_options import EvaluateOptions
 
 
 def tune(options: EvaluateOptions) -> str:
@@ -34,32 +27,23 @@ def tune(options: EvaluateOptions) -> str:
     The model runs once over each recording. Returns what was found, as text, and writes it to `--json` when given.
     Raises ConfigError for a model on the Hub, one of an unfinished run, or of another task.
     """
-    from stentor.inference.load import load
-
-    model, data, out = str(options.model), options.data, options.json
-    source = parse_source(data)
+    model, source = str(options.model), parse_source(options.data)
     folder = _tunable_export(model)
     loaded = load(model)
     task: Diarize = loaded.for_diarization()
-    plan, dropped, section = records(loaded, task, source, data)
-    cuts: list[Cut] = []
-    device = place_model(loaded)
-    rate = loaded.bundle.processor.sample_rate
+    recordings = Recordings(options, loaded, task, source)
+    device, cuts = place_model(loaded), recordings.cuts
     with device.autocast():
-        outputs = list(
-            run_windows(loaded.bundle, task, ([audio] for audio in readable_audio(plan, rate, cuts, dropped)))
-        )
-    dropped.check(len(cuts) + dropped.bad, section.max_bad, data)
-    if not cuts:
-        raise DataError(f"{data}: no record could be tuned on.")
+        outputs = list(run_windows(loaded.bundle, task, ([audio] for audio in recordings.audio())))
+    recordings.check("tuned on")
     references = [task.reference(cut) for cut in cuts]
     permutes, names = task.labels.permutes, task.labels.names
-    recordings = [
+    tuned = [
         TuningRecording.of(h, r["segments"], r["uem"], None if permutes else names)
         for h, r in zip(outputs, references, strict=True)
     ]
     rounds: list[str] = []
-    windows = search(recordings, task.windows, permutes, rounds.append)
+    windows = search(tuned, task.windows, permutes, rounds.append)
     before = _scores(task, task.windows, outputs, references, cuts)
     after = _scores(task, windows, outputs, references, cuts)
     metric = task.main_metric()[0]
@@ -69,23 +53,16 @@ def tune(options: EvaluateOptions) -> str:
     changed = {key: (old[key], new[key]) for key in new if new[key] != old[key]}
     if changed:
         loaded.training["task"]["windows"] = new
-        with atomic_path(folder / TRAINING_CONFIG) as part, part.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(loaded.training, indent=1, ensure_ascii=False))
-            file.flush()
-            os.fsync(file.fileno())
-    if out is not None:
-        figures = {
-            "model": model,
-            "data": data,
-            "records": len(cuts),
+        write_json(folder / TRAINING_CONFIG, loaded.training)
+    recordings.write(
+        {
             "changed": {key: {"before": old, "after": new} for key, (old, new) in changed.items()},
             "windows": new,
             "before": {name: score.as_dict() for name, score in before.items()},
             "after": {name: score.as_dict() for name, score in after.items()},
-            **dropped.facts(),
         }
-        write_figures(out, figures)
-    return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(dropped)
+    )
+    return _text(len(cuts), metric, before, after, changed, rounds, folder) + left_out(recordings.dropped)
 
 
 def _tunable_export(model: str) -> Path:

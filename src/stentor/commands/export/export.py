@@ -1,18 +1,14 @@
 """`stentor export`: a copy of a finished model for others, compared with the original before it is handed over."""
 
-from __future__ import annotations
-
 import filecmp
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stentor.commands.export import quantize_onnx, verify_onnx
-from stentor.commands.export.agreement import COARSE, FULL, HALF, Different
-from stentor.commands.export.probe import ModelOutputs, clips
+from stentor.commands.export import onnx_graphs
+from stentor.commands.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, clips
 from stentor.commands.export.verify import (
     LARGE,
     check_copy,
@@ -23,13 +19,11 @@ from stentor.commands.export.verify import (
     replace,
     same_tensors,
 )
+from stentor.commands.train_options import ExportOptions
 from stentor.errors import ConfigError
 from stentor.inference.load import find_export, load
 from stentor.inference.speak.voice import VOICES
 from stentor.publish.onnx import add_usage
-
-if TYPE_CHECKING:
-    from stentor.commands.train_options import ExportOptions
 
 FORMATS = ("hf", "onnx", "ct2")
 FACTS = ("training_config.json", "train_results.json", "eval_results.json", "README.md")
@@ -60,7 +54,7 @@ def export(model: str, to: Path, merge: bool, format: str, quantization: str | N
     if quantization is not None and not {"ct2", "onnx"} & set(formats):
         raise ConfigError("--quantization is for ONNX and CTranslate2: add --format onnx or ct2, or leave it out.")
     if quantization is not None and "onnx" in formats:
-        quantize_onnx.check_kind(quantization)
+        onnx_graphs.check_kind(quantization)
     source = find_export(model)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"{to} is not empty: choose another folder, so that nothing is overwritten.")
@@ -82,7 +76,8 @@ def export(model: str, to: Path, merge: bool, format: str, quantization: str | N
 
 @contextmanager
 def _written(to: Path) -> Iterator[Path]:
-    """A folder to write into, whose files are moved into `to` at the end; after an error nothing of it is left."""
+    """A folder to write into, whose files are moved into `to` at the end; after an error nothing of it is left. A copy
+    that does something else is kept under another name: raises `Different`, with that name."""
     # In the folder that will hold it: the same disk, so that moving is renaming.
     parent = to if to.is_dir() else to.parent
     while not parent.is_dir():
@@ -94,6 +89,13 @@ def _written(to: Path) -> Iterator[Path]:
         to.mkdir(parents=True, exist_ok=True)
         for file in folder.iterdir():
             file.rename(to / file.name)
+    except Different as error:
+        wrong = to.with_name(f"{to.name}-wrong")
+        replace(folder, wrong)
+        raise Different(
+            f"The copy does not do what the model does: {error}. It is kept as {wrong} and should not be used; please "
+            "report this with the versions that `stentor doctor` prints."
+        ) from error
     except OSError as error:
         raise ConfigError(f"{error.filename or to} cannot be written: {error.strerror}.") from error
     finally:
@@ -108,39 +110,25 @@ def _copy_facts(source: Path, to: Path) -> None:
         shutil.copytree(source / VOICES, to / VOICES)
 
 
-def _set_aside(folder: Path, to: Path, error: Different) -> Different:
-    """The error of a copy that does something else, which is kept under another name."""
-    wrong = to.with_name(f"{to.name}-wrong")
-    replace(folder, wrong)
-    return Different(
-        f"The copy does not do what the model does: {error}. It is kept as {wrong} and should not be used; please "
-        "report this with the versions that `stentor doctor` prints."
-    )
-
-
 def _copy(model: str, source: Path, to: Path) -> str:
-    """The files of the export as they are."""
     with _written(to) as folder:  # of ONNX, which has no losses to compare, the bytes are enough
         shutil.copytree(source, folder, dirs_exist_ok=True)
         files = [str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()]
+        _, other, failed = filecmp.cmpfiles(source, folder, files, shallow=False)
+        if other or failed:
+            raise Different(f"{(other + failed)[0]} is not what was copied")
+        same = f"its {len(files)} files are those of the model"
+        if (source / "onnx_config.json").is_file():
+            return same
         try:
-            _, other, failed = filecmp.cmpfiles(source, folder, files, shallow=False)
-            if other or failed:
-                raise Different(f"{(other + failed)[0]} is not what was copied")
-            same = f"its {len(files)} files are those of the model"
-            if (source / "onnx_config.json").is_file():
-                return same
-            try:
-                loaded = load(model)
-            except ConfigError as error:  # such as adapters whose base is not at hand
-                return f"{same}; they were not run, because the model itself cannot be loaded here: {error}".rstrip(".")
-            if not_comparable(loaded.task, loaded.bundle) or num_parameters(loaded.bundle) > LARGE:
-                return same
-            reference = probe_model(loaded)
-            del loaded
-            return str(check_copy(*reference, folder)) if reference else same
-        except Different as error:
-            raise _set_aside(folder, to, error) from error
+            loaded = load(model)
+        except ConfigError as error:  # such as adapters whose base is not at hand
+            return f"{same}; they were not run, because the model itself cannot be loaded here: {error}".rstrip(".")
+        if not_comparable(loaded.task, loaded.bundle) or num_parameters(loaded.bundle) > LARGE:
+            return same
+        reference = probe_model(loaded)
+        del loaded
+        return str(check_copy(*reference, folder)) if reference else same
 
 
 def _merge(model: str, source: Path, to: Path) -> str:
@@ -150,16 +138,13 @@ def _merge(model: str, source: Path, to: Path) -> str:
     with _written(to) as folder:
         bundle.family.save_merged(bundle, folder)
         _copy_facts(source, folder)
-        try:
-            if reason := not_comparable(loaded.task, bundle):
-                return f"not checked: {reason}"
-            if num_parameters(bundle) > LARGE:
-                return str(same_tensors(bundle, bundle.model.state_dict(), folder))
-            reference = probe_model(loaded)
-            del loaded, bundle
-            return str(check_copy(*reference, folder)) if reference else "not checked: its evaluation data are gone"
-        except Different as error:
-            raise _set_aside(folder, to, error) from error
+        if reason := not_comparable(loaded.task, bundle):
+            return f"not checked: {reason}"
+        if num_parameters(bundle) > LARGE:
+            return str(same_tensors(bundle, bundle.model.state_dict(), folder))
+        reference = probe_model(loaded)
+        del loaded, bundle
+        return str(check_copy(*reference, folder)) if reference else "not checked: its evaluation data are gone"
 
 
 def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -> str:
@@ -169,13 +154,10 @@ def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -
     with _written(to) as folder:
         loaded.bundle.family.save_onnx(loaded.bundle, folder)
         _copy_facts(source, folder)
-        checked = str(verify_onnx.compare(loaded, load(folder, "cpu"), clips(loaded)))
+        checked = str(onnx_graphs.compare(loaded, load(folder, "cpu"), clips(loaded)))
         if quantization is not None:
-            quantize_onnx.quantize(folder, quantization)
-            try:
-                agreement = verify_onnx.compare_quantized(loaded, folder, quantization)
-            except Different as error:
-                raise _set_aside(folder, to, error) from error
+            onnx_graphs.quantize(folder, quantization)
+            agreement = onnx_graphs.compare_quantized(loaded, folder, quantization)
             checked += f"; then with weights in {quantization}, {agreement} in {quantization}"
         add_usage(folder, checked, quantization)
     return checked
@@ -192,9 +174,5 @@ def _export_ct2(model: str, source: Path, to: Path, quantization: str | None) ->
         assert reference is not None  # a recogniser can always be given the built-in voice
         probe, original = reference
         tolerance = COARSE if quantization and quantization.startswith("int") else HALF if quantization else FULL
-        try:
-            copied = ModelOutputs(ct2_transcripts(folder, loaded.bundle, probe.examples))
-            agreement = probe.compare(original, copied, tolerance)
-        except Different as error:
-            raise _set_aside(folder, to, error) from error
-    return str(agreement)
+        copied = ModelOutputs(ct2_transcripts(folder, loaded.bundle, probe.examples))
+        return str(probe.compare(original, copied, tolerance))

@@ -16,8 +16,18 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from stentor.commands.export.agreement import FULL, HALF, Agreement, Different
-from stentor.commands.export.probe import ModelOutputs, Probe, losses_of, make_probe, records, spread
+from stentor.commands.export.probe import (
+    FULL,
+    HALF,
+    Agreement,
+    Different,
+    ModelOutputs,
+    Probe,
+    losses_of,
+    make_probe,
+    records,
+    spread,
+)
 from stentor.data.batch import Example
 from stentor.engine.evaluate import EvalSet
 from stentor.engine.trainer import Trainer

@@ -11,31 +11,29 @@
 Each step is skipped where it is done, so the same command goes on after any stop.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.commands.improve.leaks import refuse_leaks
-from stentor.commands.improve.material import Entry, Known, gather, prepared
+from stentor.commands.improve.material import Entry, gather, prepared, refuse_leaks
 from stentor.commands.improve.rounds import Round, best_round, finished_rounds, round_folder, run_rounds
 from stentor.commands.improve.training import Material, Plain, best_ratio, later, round_config, shortened, train_run
-from stentor.commands.prepare.labels.labelled import refuse_few
+from stentor.commands.prepare.labels import refuse_few
 from stentor.commands.prepare.run import PLACE_ALONE, prepare_run
 from stentor.commands.prepare.speech.texts import allowed, held_out, read_texts
+from stentor.commands.train_options import ImproveOptions
 from stentor.config.improve import Improve, MixRatio
 from stentor.config.load import load, resolved
 from stentor.config.missing_data import located
 from stentor.config.prepare.base import Preparation
-from stentor.config.prepare.speech import SpeechStep
-from stentor.config.prepare.steps import LabelsStep
+from stentor.config.prepare.steps import LabelsStep, SpeechStep
 from stentor.config.schema import Config
 from stentor.data.batch import Prediction
+from stentor.data.cut import Cut
 from stentor.data.jsonl import open_text
 from stentor.data.storage import is_remote
 from stentor.dataloading.mixing import DropCounter, read_pools
@@ -50,11 +48,6 @@ from stentor.report.rounds import sureness_text, write_rounds_report
 from stentor.section import Section
 from stentor.sources.base import Source
 from stentor.tasks.speak.evaluator import SpeechEvaluator
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.train_options import ImproveOptions
 
 BEST = "best"
 """What stands for the best model so far where a step takes a model."""
@@ -137,10 +130,7 @@ class _Rounds:
             if self.section.speech.data is not None:
                 allowed(list(read_texts(self.section.speech.data)), excluded)
         self.human = {"records": len(human), "hours": sum(c.duration for c in human) / 3600}
-        known = Known()
-        for cut in human:
-            known.add(cut)
-        self.entry = Entry(known, data.min_seconds, data.max_seconds)
+        self.entry = Entry(human, data.min_seconds, data.max_seconds)
 
     def _refuse_few_labelled(self) -> None:
         """Raise DataError where too few records say how sure the labels are."""
@@ -353,11 +343,14 @@ def _refuse_missing_models(section: Improve) -> None:
     for step in (section.labels, section.speech):
         if step is not None:
             check_device(step.device, step.ray)
-    models = {f"improve.labels.models.{number}": model for number, model in enumerate(section.labels.models)}
+    models: dict[str, str | None] = {
+        f"improve.labels.models.{number}": model for number, model in enumerate(section.labels.models)
+    }
     if section.speech is not None:
-        models |= {f"improve.speech.{key}": getattr(section.speech, key) for key in ("model", "recognizer")}
+        models |= {"improve.speech.model": section.speech.model}
+        models |= {"improve.speech.recognizer": section.speech.recognizer}
     for place, model in models.items():
-        if model not in (None, BEST, *SpeechEvaluator.choices()):
+        if model is not None and model not in (BEST, *SpeechEvaluator.choices()):
             try:
                 find_export(model)
             except ConfigError as error:
@@ -378,8 +371,7 @@ def _refuse_language_models(section: Improve, task: Any) -> None:
 
 
 def _written(section: Section) -> dict[str, Any]:
-    """The keys of a section that were written."""
-    return {name: getattr(section, name) for name in section.model_fields_set}
+    return {name: value for name, value in section if name in section.model_fields_set}
 
 
 def _sureness(change: dict[str, dict[str, Any]], metric: str) -> float:

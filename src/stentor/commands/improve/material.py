@@ -1,24 +1,21 @@
-"""Material of a round: what recognisers labelled and what was spoken, as manifests that are trained on."""
-
-from __future__ import annotations
+"""Material of a round: what recognisers labelled and what was spoken, as manifests that are trained on; and what the
+sets that measure the rounds must not share with it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.commands.prepare.run import prepare_run
-from stentor.data.cut import audio_path
+from stentor.config.prepare.base import Preparation
+from stentor.config.schema import Config
+from stentor.data.cut import Cut, UnusableRecord, audio_path
 from stentor.data.fields import channel_of
 from stentor.data.storage import full_path, join
+from stentor.dataloading.leakage import KINDS, leakage
 from stentor.errors import ConfigError, DataError
 from stentor.pipeline.journal import OtherSettings, read_jsonl, write_jsonl
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.config.prepare.base import Preparation
+from stentor.sources.base import Source
 
 MANIFEST, REJECTS, SUMMARY = "manifest.jsonl", "rejects.jsonl", "summary.json"
 """What the steps `labels` and `speech` leave in their folders."""
@@ -30,39 +27,26 @@ Place = tuple[str, int | None, float]
 """Where a record begins: the path of its recording, the channel and the second."""
 
 
-@dataclass
-class Known:
-    """The stretches of recordings that people have transcribed."""
-
-    stretches: dict[str, list[tuple[int | None, float, float]]] = field(default_factory=lambda: defaultdict(list))
-    """Of each recording, by its path: channel, start and end in seconds."""
-
-    def add(self, cut: Cut) -> None:
-        if place := _place_of(cut):
-            path, channel, start = place
-            self.stretches[path].append((channel, start, start + cut.duration))
-
-    def has(self, place: Place, seconds: float) -> bool:
-        """Whether a part of so many seconds from this place is among them. No channel is the mean of all of them."""
-        path, channel, start = place
-        return any(
-            start < end and begin < start + seconds and (channel == other or None in (channel, other))
-            for other, begin, end in self.stretches.get(path, ())
-        )
-
-
-@dataclass(frozen=True)
 class Entry:
-    """What the material of a round must be to enter it."""
+    """The condition for material to enter a round: nothing that people have transcribed, and as long as the records
+    that are trained on."""
 
-    known: Known
-    min_seconds: float
-    max_seconds: float
+    def __init__(self, human: Iterable[Cut], min_seconds: float, max_seconds: float):
+        self.min_seconds, self.max_seconds = min_seconds, max_seconds
+        self.transcribed: dict[str, list[tuple[int | None, float, float]]] = defaultdict(list)
+        """By path: channel, start and end in seconds of each stretch of the recording that people have transcribed."""
+        for cut in human:
+            if place := _place_of(cut):
+                path, channel, start = place
+                self.transcribed[path].append((channel, start, start + cut.duration))
 
     def refused(self, place: Place, seconds: float) -> str | None:
-        """Why a record from this place does not enter; None where it does."""
-        if self.known.has(place, seconds):
-            return "human"
+        """Why a record of so many seconds from this place does not enter; None where it does. No channel is the mean of
+        all of them."""
+        path, channel, start = place
+        for other, begin, end in self.transcribed.get(path, ()):
+            if start < end and begin < start + seconds and (channel == other or None in (channel, other)):
+                return "human"
         if seconds > self.max_seconds:
             return "too_long"
         return "too_short" if seconds < self.min_seconds else None
@@ -129,3 +113,54 @@ def _place_of(cut: Cut, offset: float = 0.0) -> Place | None:
 def _count(amounts: Amounts, record: dict[str, Any]) -> None:
     amounts["records"] += 1
     amounts["hours"] += (record.get("duration") or 0.0) / 3600
+
+
+ALWAYS = ("ids", "recordings")
+"""What no set may share with the data of the rounds."""
+
+
+def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]) -> None:
+    """Raise DataError where the test set shares ids, recordings, speakers or texts with the training data, with what is
+    to be labelled or with recordings whose voices are spoken in; where another test set, or the set that decides,
+    shares ids or recordings with these; and where a test set shares them with the set that decides or with the records
+    that calibrate the labels."""
+    improve = config.improve
+    assert improve is not None
+    learned = {"data.train": human, "improve.unlabelled": unlabelled}
+    if improve.speech is not None and improve.speech.references is not None:
+        learned["improve.speech.references"] = _usable(improve.speech.references)
+    test, (decides, apart) = improve.reports(config.data), improve.decides(config.data)
+    choose = {} if improve.labels.labelled is None else {"improve.labels.labelled": _usable(improve.labels.labelled)}
+    if apart:
+        choose[f"data.eval.{decides}"] = _usable(config.data.eval[decides])
+    strict = [kind for kind in KINDS if kind not in improve.may_share]
+    problems = []
+    for name, source in config.data.test.items():
+        measured = _usable(source)
+        problems += _shared(f"data.test.{name}", measured, learned, strict if name == test else ALWAYS)
+        problems += _shared(f"data.test.{name}", measured, choose, ALWAYS)
+    if apart:
+        name = f"data.eval.{decides}"
+        problems += _shared(name, choose[name], learned, ALWAYS)
+    if problems:
+        may = any(kind in problem for problem in problems for kind in ("speakers", "texts"))
+        meant = ", or, where that is meant, say so with `improve.may_share`" if may else ""
+        raise DataError(
+            f"{'; '.join(problems)}. Its figures would say nothing about new speakers and texts. Take these records "
+            f"out (`exclude:` of a source){meant}."
+        )
+
+
+def _usable(source: Source) -> list[Cut]:
+    return [cut for cut in source.cuts() if not isinstance(cut, UnusableRecord)]
+
+
+def _shared(name: str, cuts: Sequence[Cut], learned: Mapping[str, Sequence[Cut]], kinds: Sequence[str]) -> list[str]:
+    """A sentence for each of the data that the set shares something of these kinds with."""
+    problems = []
+    for key, data in learned.items():
+        shared = leakage(data, {name: cuts})[name]
+        counts = [f"{shared[kind][0]:,} of {shared[kind][1]:,} {kind}" for kind in kinds if shared[kind][0]]
+        if counts:
+            problems.append(f"`{name}` shares {', '.join(counts)} with `{key}`")
+    return problems

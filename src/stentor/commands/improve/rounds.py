@@ -1,7 +1,5 @@
 """Rounds: which comes next, which one is the best, and the file that says that a round is done."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -40,7 +38,6 @@ class Round:
 
 
 def round_folder(folder: Path, number: int) -> Path:
-    """The folder of a round in that of the run."""
     return folder / f"round-{number}"
 
 

@@ -1,7 +1,5 @@
 """Trainings of the rounds: run files with the sources of a round, and the training command on them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +29,7 @@ class Material:
 
     def kinds(self, mix: MixRatio | None) -> dict[str, Path]:
         """The manifests that hold anything which this ratio takes, by kind."""
-        taken = {kind: path for kind, path in self.manifests.items() if mix is None or getattr(mix, kind)}
+        taken = {kind: path for kind, path in self.manifests.items() if mix is None or mix.of(kind)}
         return {kind: path for kind, path in taken.items() if path.stat().st_size}
 
 
@@ -44,13 +42,13 @@ def round_config(config: Config, pools: Sequence[Pool], material: Material | Non
         plain["train"]["score_before"] = False
     kinds = {} if material is None else material.kinds(mix)
     sources = plain["data"]["train"]
-    added = [{"type": "jsonl", "path": str(path)} for path in kinds.values()]
+    added: list[Plain] = [{"type": "jsonl", "path": str(path)} for path in kinds.values()]
     if mix is not None and added:
         sources = [source for source, pool in zip(sources, pools) if pool.cuts]  # no weight is 0
         for source, share in zip(sources, _shares([pool for pool in pools if pool.cuts])):
             source["weight"] = mix.human * share
         for kind, source in zip(kinds, added):
-            source["weight"] = getattr(mix, kind)
+            source["weight"] = mix.of(kind)
     plain["data"]["train"] = sources + added
     return plain
 

@@ -1,29 +1,23 @@
 """`stentor prepare check`: all records of data sets decoded and inspected, as a page with what looks wrong."""
 
-from __future__ import annotations
-
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from stentor.commands.prepare_options import CheckOptions
 from stentor.config.load import parse_source
+from stentor.data.cut import Cut
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.data.storage import name_of
 from stentor.dataloading.dataset_report import MAX_BAD, check, summary
 from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.pipeline.executor import make_executor
+from stentor.pipeline.journal import write_json
 from stentor.pipeline.runner import first_of, progress
-from stentor.pipeline.worker import RecordWorker
+from stentor.pipeline.worker import Worker
 from stentor.report.check import render
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import CheckOptions
 
 CHUNK = 16
 """Recordings that a process takes at a time."""
@@ -37,7 +31,7 @@ def check_data(options: CheckOptions) -> None:
     report = check(sources, tokenizer, lambda cuts: _measure(cuts, options))
     page, facts = options.to / "check.html", options.to / "check.json"
     options.to.mkdir(parents=True, exist_ok=True)
-    facts.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
+    write_json(facts, report.as_dict())
     page.write_text(render(report), encoding="utf-8")
     print("\n".join(summary(report)))
     print(f"written: {page} and {facts}", flush=True)
@@ -49,17 +43,11 @@ def check_data(options: CheckOptions) -> None:
         )
 
 
-class MeasureWorker(RecordWorker):
+class MeasureWorker(Worker):
     """Signal statistics of lists of cuts."""
-
-    def setup(self, device: str) -> None:
-        """Nothing is loaded."""
 
     def process(self, group: list[Cut]) -> list[SignalStats]:
         return [measure_cut(cut) for cut in group]
-
-    def join(self, results: Sequence[Any]) -> list[SignalStats]:
-        return [stats for result in results for stats in result]
 
     def crashed(self, group: list[Cut]) -> list[SignalStats]:
         return [SignalStats(reject.reason, reject.message) for reject in super().crashed(group)[1]]

@@ -1,34 +1,24 @@
 """`stentor prepare codec`: an audio codec fitted on a data set, or a published one, and how much speech loses in it."""
 
-from __future__ import annotations
-
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING
+from itertools import count
 
 import numpy as np
 
 from stentor.audio.io import write
+from stentor.commands.prepare_options import CodecOptions
 from stentor.config.load import load, parse_source
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord, divided
+from stentor.data.cut import Cut, UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import pick_device
-from stentor.models.codecs.base import AudioCodec, Codec, at_peak
+from stentor.models.codecs.base import Codec, at_peak
 from stentor.models.codecs.resynthesis import resynthesis
-from stentor.pipeline.local_executor import LocalExecutor
+from stentor.pipeline.journal import write_json
 from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, reject
-from stentor.pipeline.worker import Worker
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import CodecOptions
 
 HELD_OUT = 20
 """Records (at most a tenth of all) that the codec is not fitted on: they are encoded and decoded for the report."""
@@ -59,11 +49,18 @@ def prepare_codec(options: CodecOptions) -> None:
     else:
         codec = section.open(device)
     codec.require_tokens()
+    numbers = count(1)
+
+    def sample(original: np.ndarray, decoded: np.ndarray) -> None:
+        if (number := next(numbers)) <= SAMPLES:
+            write(part / "samples" / f"{number}-original.wav", original, codec.sample_rate)
+            write(part / "samples" / f"{number}-decoded.wav", decoded, codec.sample_rate)
+
     with atomic_path(to) as part:
         codec.save(part)
         clips = (audio for audio in reader.audios(held_out, codec.sample_rate) if len(audio) >= codec.hop)
-        report = resynthesis(codec, clips, SampleWriter(part / "samples", codec))
-        (part / "resynthesis.json").write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
+        report = resynthesis(codec, clips, sample)
+        write_json(part / "resynthesis.json", report.as_dict())
     print(report)
     print(
         f"{to}: {codec.type}, {codec.sample_rate} Hz, {codec.frame_rate:g} frames per second, {codec.codebooks} "
@@ -75,7 +72,6 @@ def prepare_codec(options: CodecOptions) -> None:
 
 
 def _section(options: CodecOptions) -> Codec:
-    """The codec that the options describe."""
     types = Codec.choices()
     kind = types.get(options.codec)
     if kind is None:
@@ -90,19 +86,6 @@ def _section(options: CodecOptions) -> Codec:
     return section
 
 
-class AudioWorker(Worker["Cut", "tuple[list[np.ndarray], list[UnusableRecord]]"]):
-    """Cuts to audio as it will be encoded, float32 [samples] at `rate` Hz."""
-
-    def __init__(self, rate: int):
-        self.rate = rate
-
-    def process(self, group: Cut) -> tuple[list[np.ndarray], list[UnusableRecord]]:
-        try:
-            return [at_peak(load_audio(group, self.rate))], []
-        except AudioError as error:
-            return [], [reject(group, error)]
-
-
 class AudioReader:
     """Reads the audio of records while it is needed, and collects those that cannot be used."""
 
@@ -111,26 +94,16 @@ class AudioReader:
         self.read, self.seconds = 0, 0.0
 
     def audios(self, cuts: Sequence[Cut], rate: int, seconds: float = float("inf")) -> Iterator[np.ndarray]:
-        """float32 [samples] at `rate`, until so many seconds were read."""
+        """float32 [samples] at `rate` as it will be encoded, until so many seconds were read."""
         self.seconds = 0.0
-        results = LocalExecutor().map(AudioWorker(rate), cuts, lambda: self.seconds >= seconds and self.seconds > 0)
-        with closing(results):
-            for audios, rejects in results:
-                self.rejects += rejects
-                for audio in audios:
-                    self.read += 1
-                    self.seconds += len(audio) / rate
-                    yield audio
-
-
-class SampleWriter:
-    """Writes the first clips as they were and as the codec decodes them."""
-
-    def __init__(self, folder: Path, codec: AudioCodec):
-        self.folder, self.rate, self.count = folder, codec.sample_rate, 0
-
-    def __call__(self, original: np.ndarray, decoded: np.ndarray) -> None:
-        self.count += 1
-        if self.count <= SAMPLES:
-            write(self.folder / f"{self.count}-original.wav", original, self.rate)
-            write(self.folder / f"{self.count}-decoded.wav", decoded, self.rate)
+        for cut in cuts:
+            if self.seconds >= seconds and self.seconds > 0:
+                return
+            try:
+                audio = at_peak(load_audio(cut, rate))
+            except AudioError as error:
+                self.rejects.append(reject(cut, error))
+                continue
+            self.read += 1
+            self.seconds += len(audio) / rate
+            yield audio

@@ -1,18 +1,14 @@
 """`stentor prepare corpus`: manifests of known corpora."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from stentor.commands.prepare_options import CorpusOptions
 from stentor.data.yaml_text import read_yaml
 from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.dataloading.manifest import write_corpus
 from stentor.errors import ConfigError, DataError
 from stentor.pipeline.runner import first_of
 from stentor.sources.corpus import Corpus
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare_options import CorpusOptions
 
 
 def prepare_corpus(options: CorpusOptions) -> None:

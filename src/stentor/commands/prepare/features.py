@@ -1,12 +1,10 @@
 """`stentor prepare features`: the features of a data set, stored ahead for training (`model.features.store`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from stentor.commands.prepare_options import FeaturesOptions
 from stentor.config.load import load, parse_source
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.record_table import RecordTable, Selection
 from stentor.dataloading.dataset import unlimited
 from stentor.dataloading.train_dataset import ListedDataset
@@ -16,12 +14,7 @@ from stentor.models.transformer.config import Transformer
 from stentor.models.transformer.feature_cache import FeatureStore
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.runner import Pipeline, Writer, print_reasons, refuse_rejects, reject, unfinished
-from stentor.pipeline.worker import RecordWorker, Worker
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import FeaturesOptions
+from stentor.pipeline.worker import Worker
 
 GROUP_ITEMS = 8
 """Records that a process takes at a time."""
@@ -83,7 +76,7 @@ def _features_and_cuts(options: FeaturesOptions) -> tuple[Features, RecordTable[
     return features, cuts
 
 
-class FeaturesWorker(RecordWorker, Worker["Sequence[Cut | UnusableRecord]", "tuple[list[None], list[UnusableRecord]]"]):
+class FeaturesWorker(Worker):
     """Stores the features of cuts, where they are not stored yet; each process adds files of its own to the store."""
 
     def __init__(self, store: FeatureStore, features: Features):
@@ -102,7 +95,7 @@ class FeaturesWorker(RecordWorker, Worker["Sequence[Cut | UnusableRecord]", "tup
         return [], rejects
 
 
-class StoreWriter(Writer["Selection[Cut | UnusableRecord]", None]):
+class StoreWriter(Writer):
     """Says which records are stored; the workers have written the features themselves."""
 
     def __init__(self, store: FeatureStore):

@@ -1,18 +1,12 @@
 """`stentor prepare index`: where each record of a manifest lies, for data sets that do not fit in memory."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from stentor.commands.prepare_options import IndexOptions
 from stentor.config.load import parse_source
 from stentor.data.record_index import RecordIndex, build_index, index_folder
 from stentor.errors import ConfigError, DataError
 from stentor.pipeline.runner import Stop, progress
 from stentor.sources.jsonl import Jsonl
 from stentor.sources.shards import Shards
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare_options import IndexOptions
 
 MB = 10**6
 

@@ -5,30 +5,25 @@ FLAC file each, and `summary.json`. Records are appended to `manifest.jsonl.part
 same command goes on after a kill; at the end they are put in order under the final name.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.audio.io import encode
+from stentor.commands.prepare_options import MixturesOptions
 from stentor.config.load import load, parse_source
-from stentor.data.cut import RATE, UnusableRecord, divided, record_from_cut, segments_of
+from stentor.data.cut import RATE, Cut, UnusableRecord, divided, record_from_cut, segments_of
 from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
 from stentor.data.rttm import write_rttm
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.pipeline.executor import make_executor
-from stentor.pipeline.journal import Fingerprint, Journal, made_before, remove_journal, write_json, write_jsonl
-from stentor.pipeline.runner import RecordWithFiles, refuse_rejects, reject, run_journaled, summarize
-from stentor.pipeline.worker import RecordWorker, Worker
+from stentor.pipeline.journal import Fingerprint, made_before, remove_journal, write_json, write_jsonl
+from stentor.pipeline.runner import RecordsInJournal, RecordWithFiles, refuse_rejects, reject, summarize
+from stentor.pipeline.worker import Worker
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import MixturesOptions
 
 FOLDER_ITEMS = 1000
 """Audio files in one folder."""
@@ -42,24 +37,17 @@ def prepare_mixtures(options: MixturesOptions) -> None:
     be written or over 1 % cannot be used."""
     source = _source(options)
     digest = Fingerprint(_description)
-    cuts = RecordTable(enumerate(digest.through(source.cuts())))
+    cuts = RecordTable(Mixture(index, cut) for index, cut in enumerate(digest.through(source.cuts())))
     settings = {"source": source.model_dump(mode="json", by_alias=True), "records": str(digest)}
     manifest = options.to / "manifest.jsonl"
     if made_before(options.to, settings, "mixtures") is not None:
         return
-    options.to.mkdir(parents=True, exist_ok=True)
-    journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
     worker = MixturesWorker(options.to)
-    run_journaled(
-        journal,
-        worker,
-        make_executor(options, fork=True),  # a forked process has the voices that were generated in memory
-        [cuts[index : index + 1] for index in range(len(cuts))],
-        title="mixing",
-        unit="mixtures",
-        is_done=lambda mixture: mixture[1].id in journal and worker.is_written(mixture),
-    )
-    records, rejects = journal.outcomes(cut.id for _, cut in cuts)
+    executor = make_executor(options, fork=True)  # a forked process has the voices that were generated in memory
+    groups = [cuts[index : index + 1] for index in range(len(cuts))]
+    work = RecordsInJournal(manifest, settings, "mixing", "mixtures", worker.is_written)
+    journal = work.run(worker, executor, groups)
+    records, rejects = journal.outcomes(mixture.id for mixture in cuts)
     write_jsonl(manifest, records)
     write_rttm(options.to / "reference.rttm", {r["id"]: r.get("segments", []) for r in records})
     summary = {**_summary(records), "dropped": summarize(rejects)}
@@ -93,27 +81,38 @@ def _description(cut: Cut | UnusableRecord) -> list[Any]:
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 
-Mixture = tuple[int, "Cut | UnusableRecord"]
-"""A mixture and its index."""
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture, and its number in the source."""
+
+    index: int
+    cut: Cut | UnusableRecord
+
+    @property
+    def id(self) -> str:
+        return self.cut.id
+
+    @property
+    def audio_path(self) -> str:
+        """Relative to the folder."""
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in self.id)
+        return f"audio/{self.index // FOLDER_ITEMS:04d}/{name}.flac"
 
 
-class MixturesWorker(RecordWorker, Worker[Sequence[Mixture], tuple[list[Any], list[UnusableRecord]]]):
+class MixturesWorker(Worker):
     """The audio and the manifest records of mixtures."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def is_written(self, mixture: Mixture) -> bool:
-        return isinstance(mixture[1], UnusableRecord) or (self.folder / _audio_path(mixture)).exists()
-
-    def name(self, group: Sequence[Mixture]) -> str:
-        return group[0][1].id
+        return isinstance(mixture.cut, UnusableRecord) or (self.folder / mixture.audio_path).exists()
 
     def process(self, group: Sequence[Mixture]) -> tuple[list[RecordWithFiles], list[UnusableRecord]]:
         return divided(self._mix(mixture) for mixture in group)
 
     def _mix(self, mixture: Mixture) -> RecordWithFiles | UnusableRecord:
-        cut, path = mixture[1], _audio_path(mixture)
+        cut, path = mixture.cut, mixture.audio_path
         if isinstance(cut, UnusableRecord):
             return cut
         try:
@@ -124,13 +123,6 @@ class MixturesWorker(RecordWorker, Worker[Sequence[Mixture], tuple[list[Any], li
         segments = record.get("segments") or segments_of(cut)
         record = {"id": cut.id, "audio_path": path, **record, "segments": segments}
         return RecordWithFiles(record, {self.folder / path: audio})
-
-
-def _audio_path(mixture: Mixture) -> str:
-    """Relative to the folder."""
-    index, cut = mixture
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
-    return f"audio/{index // FOLDER_ITEMS:04d}/{name}.flac"
 
 
 def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:

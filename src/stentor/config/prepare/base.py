@@ -26,8 +26,7 @@ class Preparation(Choice):
 
     def options(self) -> dict[str, Any]:
         """The options of the verb, by name; sections and lists of them as they are written on the command line."""
-        values = ((name, getattr(self, name)) for name in type(self).model_fields if name != "type")
-        return {self.option_names.get(name, name): _option(value) for name, value in values}
+        return {self.option_names.get(name, name): _option(value) for name, value in self if name != "type"}
 
 
 class Place(Section):

@@ -5,20 +5,19 @@ threshold and place), `summary.json` and `corpus.html`. Stages that look at all 
 divide the others into passes. A pass keeps a journal, `pass-1.jsonl.part`, so that the same command goes on after a
 kill."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.commands.prepare.segments.summary import print_summary, summarize_corpus
 from stentor.commands.prepare.segments.worker import SegmentsWorker, Work, seconds
+from stentor.commands.prepare_options import SegmentsOptions
 from stentor.config.load import parse_section, parse_source
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord, audio_path, custom_of, language_of, speaker_of, text_of
+from stentor.data.cut import Cut, UnusableRecord, audio_path, custom_of, language_of, speaker_of, text_of
 from stentor.data.fields import channel_of
 from stentor.data.record_table import RecordTable, Selection
 from stentor.data.storage import is_remote
@@ -27,13 +26,8 @@ from stentor.errors import DataError
 from stentor.inference.segments.base import Segment, SetStage, Stage
 from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
-from stentor.pipeline.runner import refuse_rejects, run_journaled
+from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.report.corpus import render
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import SegmentsOptions
 
 FOR_STAGES = ("id", "digest", "fingerprint", "signs")
 """Measures that stages hand on to others, which no record has."""
@@ -138,13 +132,11 @@ def run_pass(
     worker: SegmentsWorker, work: RecordTable[Work], options: Any, settings: dict[str, Any], title: str
 ) -> Journal:
     """The journal of a pass over all recordings, which is named by `settings["pass"]`."""
-    options.to.mkdir(parents=True, exist_ok=True)
-    journal = Journal(options.to / f"pass-{settings['pass']}.jsonl.part", settings)
     jobs = options.jobs or (None if options.ray else 1)
     executor = make_executor(options, device_names(options.device), jobs=jobs)
     groups = _groups(work, any(stage.batched for _, stage in worker.stages))
-    run_journaled(journal, worker, executor, groups, title, unit="recordings")
-    return journal
+    work_of_pass = RecordsInJournal(options.to / f"pass-{settings['pass']}.jsonl", settings, title, "recordings")
+    return work_of_pass.run(worker, executor, groups)
 
 
 def _groups(work: RecordTable[Work], batched: bool) -> list[Selection[Work]]:
@@ -243,3 +235,63 @@ def _path(work: Work, folder: Path) -> str | None:
         return written
     path, home = Path(written).absolute(), folder.absolute()
     return str(path.relative_to(home) if path.is_relative_to(home) else path)
+
+
+def summarize_corpus(
+    stages: Sequence[tuple[str, Stage]],
+    counts: Sequence[Sequence[float]],
+    records: Sequence[dict[str, Any]],
+    rejects: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """`recordings`, `segments`, `hours`, `speakers`, `languages` (hours), and of each stage what it was given and kept,
+    and its reasons with count, hours and meaning. `counts`: see `Corpus`."""
+    languages: dict[str, float] = {}
+    for record in records:
+        name = record.get("language") or record.get("text_language") or "unknown"
+        languages[name] = languages.get(name, 0.0) + record["duration"] / 3600
+    unread = [r for r in rejects if r["stage"] == "read"]
+    return {
+        "recordings": len({r["recording"] for r in chain(records, rejects)}),
+        "unusable_recordings": len(unread),
+        "recorded_hours": round(counts[0][1] / 3600, 6) if counts else 0.0,
+        "segments": len(records),
+        "hours": round(sum(r["duration"] for r in records) / 3600, 6),
+        "speakers": len({r["speaker"] for r in records if "speaker" in r}),
+        "languages": {name: round(hours, 6) for name, hours in sorted(languages.items(), key=lambda x: -x[1])},
+        "stages": [
+            {
+                "name": name,
+                "given": int(count[0]),
+                "given_hours": round(count[1] / 3600, 6),
+                "kept": int(count[2]),
+                "kept_hours": round(count[3] / 3600, 6),
+                "dropped": _reasons(stage, (r for r in rejects if r["stage"] == name)),
+            }
+            for (name, stage), count in zip(stages, counts, strict=False)
+        ],
+        "unusable": [{"recording": r["recording"], "reason": r["reason"], "message": r["message"]} for r in unread],
+    }
+
+
+def _reasons(stage: Stage, rejects: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of each reason, that of most hours first: count, hours, meaning."""
+    seconds: dict[str, list[float]] = {}
+    for r in rejects:
+        seconds.setdefault(r["reason"], []).append(r["duration"])
+    rows = sorted(seconds.items(), key=lambda row: -sum(row[1]))
+    return {
+        reason: {"count": len(each), "hours": round(sum(each) / 3600, 6), "meaning": stage.reasons.get(reason, "")}
+        for reason, each in rows
+    }
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """A table for the console."""
+    rows = [("recordings", summary["recordings"], f"{summary['recorded_hours']:.2f} hours")]
+    for stage in summary["stages"]:
+        dropped = ", ".join(f"{d['count']:,} {reason}" for reason, d in stage["dropped"].items())
+        note = f"{stage['kept_hours']:.2f} hours" + (f"; dropped: {dropped}" if dropped else "")
+        rows.append((f"after {stage['name']}", stage["kept"], note))
+    print(format_table(rows))
+    if summary["unusable"]:
+        print(f"unusable recordings: {len(summary['unusable']):,}, listed in rejects.jsonl")

@@ -1,29 +1,20 @@
 """Worker of `stentor prepare segments`: a recording through stages, to the segments that are kept and dropped."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.audio.io import encode
-from stentor.data.cut import UnusableRecord, audio_path, divided, language_of, text_of
+from stentor.data.cut import Cut, UnusableRecord, audio_path, divided, language_of, text_of
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import AudioError
 from stentor.inference.recording import DecodedRecording
 from stentor.inference.segments.base import Reject, Segment, Stage
-from stentor.pipeline.runner import RecordWithFiles, reject
-from stentor.pipeline.worker import RecordWorker, Worker
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-
-Outcome = dict[str, Any] | RecordWithFiles
-"""Of a recording; with the audio of its segments, where that is asked for."""
+from stentor.pipeline.runner import Record, RecordWithFiles, Results, reject
+from stentor.pipeline.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,7 @@ def _opened(work: Work, in_files: bool) -> Opened | UnusableRecord:
     return Opened(work, recording, [whole(cut, recording)] if work.segments is None else list(work.segments))
 
 
-class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], list[UnusableRecord]]"]):
+class SegmentsWorker(Worker):
     """Recordings to `{"id", "segments", "rejects", "counts"}` as plain data; `counts` holds how many segments and
     seconds each stage was given and kept. With `audio_folder`, segments become FLAC files there; `in_files`: recordings
     that are no part of one audio file are rejects, as no segment could point into them."""
@@ -91,7 +82,7 @@ class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], 
         for _, stage in self.stages:
             stage.setup(device)
 
-    def process(self, group: Sequence[Work]) -> tuple[list[Outcome], list[UnusableRecord]]:
+    def process(self, group: Sequence[Work]) -> Results:
         opened = [_opened(work, self.in_files) for work in group]
         recordings = [each for each in opened if isinstance(each, Opened)]
         try:
@@ -106,7 +97,7 @@ class SegmentsWorker(RecordWorker, Worker[Sequence[Work], "tuple[list[Outcome], 
             assert not isinstance(group[0].cut, UnusableRecord)
             return [], [reject(group[0].cut, error)]
 
-    def _outcome(self, opened: Opened) -> Outcome:
+    def _outcome(self, opened: Opened) -> Record:
         segments, files = opened.segments, dict[Path, bytes]()
         if self.audio_folder is not None:
             segments = [self._encoded(opened.work.index, opened.recording, s, files) for s in segments]

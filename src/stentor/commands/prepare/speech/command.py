@@ -5,19 +5,25 @@ TO holds `manifest.jsonl` (the records), `rejects.jsonl` (those that were droppe
 recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the same command go on after a kill.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.commands.prepare.speech.texts import Text, allowed, held_out, read_texts, reasons_of, written_texts
-from stentor.commands.prepare.speech.voices import Spoken, assign
+from stentor.commands.prepare.speech.texts import (
+    Spoken,
+    Text,
+    allowed,
+    assign,
+    held_out,
+    read_texts,
+    reasons_of,
+    written_texts,
+)
 from stentor.commands.prepare.speech.worker import SpeechWorker
+from stentor.commands.prepare_options import SpeechOptions
 from stentor.commands.speak_many import LinesWorker
 from stentor.commands.speak_options import SpeakOptions
 from stentor.config.load import parse_section, parse_source
-from stentor.config.prepare.speech import SpeechAugment
+from stentor.config.prepare.steps import SpeechAugment
 from stentor.data.cut import UnusableRecord
 from stentor.data.record_table import RecordTable
 from stentor.errors import ConfigError, DataError
@@ -31,38 +37,33 @@ from stentor.pipeline.journal import (
     write_json,
     write_jsonl,
 )
-from stentor.pipeline.runner import format_table, refuse_rejects, run_journaled
+from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.sources.synth import Synth
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare_options import SpeechOptions
 
 GROUP_ITEMS = 16
 """Utterances that a process takes at a time."""
 MAX_WER = 0.3
 """Default of `max_wer`."""
-SETTINGS = ("model", "steps", "guidance", "normalize", "recognizer", "max_wer", "round", "seed")
-"""Options that change what is made, besides texts, voices and `augment`."""
 
 
 def prepare_speech(options: SpeechOptions) -> None:
     """Write the records, or go on where a killed command stopped. Raises ConfigError for options that do not go
     together and for a folder that holds other speech, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the texts cannot be read or spoken (what could be made is written all the same)."""
-    plan = _plan(options)
+    spoken, augment, rejects = _plan(options)
     digest = Fingerprint(_description)
-    items = RecordTable(digest.through(plan.items))
-    settings = {name: getattr(options, name) for name in SETTINGS}
-    settings |= {"augment": plan.augment.model_dump(mode="json"), "records": str(digest)}
+    items = RecordTable(digest.through(spoken))
+    settings: dict[str, Any] = {"model": options.model, "steps": options.steps, "guidance": options.guidance}
+    settings |= {"normalize": options.normalize, "recognizer": options.recognizer, "max_wer": options.max_wer}
+    settings |= {"round": options.round, "seed": options.seed}
+    settings |= {"augment": augment.model_dump(mode="json"), "records": str(digest)}
     manifest = options.to / "manifest.jsonl"
     if made_before(options.to, settings, "speech") is not None:
         return _refuse_bad(options)
-    options.to.mkdir(parents=True, exist_ok=True)
-    journal = Journal(manifest.with_name("manifest.jsonl.part"), settings)
-    _run(options, plan, items, journal)
+    journal = _run(options, augment, items, RecordsInJournal(manifest, settings, "speaking", "utterances"))
     records, failed = journal.outcomes(item.id for item in items)
     kept = [record for record in records if "reason" not in record]
-    rejects = [*plan.rejects, *(r for r in records if "reason" in r), *map(vars, failed)]
+    rejects += [*(r for r in records if "reason" in r), *map(vars, failed)]
     write_jsonl(manifest, kept)
     write_jsonl(options.to / "rejects.jsonl", rejects)
     write_json(options.to / "summary.json", {**_summary(kept, records, rejects), "settings": settings})
@@ -88,17 +89,9 @@ def _description(spoken: Spoken) -> list[Any]:
     return [spoken.id, spoken.text, spoken.language, spoken.voice.name, call]
 
 
-@dataclass
-class Plan:
-    """What is to be spoken, and what is not."""
-
-    items: list[Spoken]
-    augment: SpeechAugment
-    rejects: list[dict[str, Any]] = field(default_factory=list)
-
-
-def _plan(options: SpeechOptions) -> Plan:
-    """Raises ConfigError for options that do not go together, and DataError when there is nothing to speak."""
+def _plan(options: SpeechOptions) -> tuple[list[Spoken], SpeechAugment, list[dict[str, Any]]]:
+    """The texts to speak, their changes, and the rejects. Raises ConfigError for options that do not go together, and
+    DataError when there is nothing to speak."""
     if (options.data is None) == (options.language_model is None):
         both = "" if options.data is None else " Both are given: leave one out."
         raise ConfigError(f"Say whose texts are spoken: DATA, or a model that writes them with --language-model.{both}")
@@ -117,10 +110,10 @@ def _plan(options: SpeechOptions) -> Plan:
     else:
         texts = written_texts(options)
     chosen, rejects = allowed(texts, held_out(options.exclude))
-    return Plan(assign(chosen, options), augment, rejects)
+    return assign(chosen, options), augment, rejects
 
 
-def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal: Journal) -> None:
+def _run(options: SpeechOptions, augment: SpeechAugment, items: RecordTable[Spoken], work: RecordsInJournal) -> Journal:
     labels: dict[str, Any] = {"label_source": "synthetic", "round": options.round}
     lines = None
     if options.model is not None:
@@ -134,12 +127,12 @@ def _run(options: SpeechOptions, plan: Plan, items: RecordTable[Spoken], journal
         )
         lines = LinesWorker(speaking)
     max_wer = MAX_WER if options.max_wer is None else options.max_wer
-    worker = SpeechWorker(options.to, plan.augment, lines, options.recognizer, max_wer, labels, options.seed)
+    worker = SpeechWorker(options.to, augment, lines, options.recognizer, max_wer, labels, options.seed)
     loads = options.model is not None or options.recognizer is not None
     jobs = options.jobs or (None if options.ray else 1)
     executor = make_executor(options, device_names(options.device) if loads else (), not loads, jobs)
     groups = [items[i : i + GROUP_ITEMS] for i in range(0, len(items), GROUP_ITEMS)]
-    run_journaled(journal, worker, executor, groups, title="speaking", unit="utterances")
+    return work.run(worker, executor, groups)
 
 
 def _summary(

@@ -1,7 +1,5 @@
 """Worker of `stentor prepare speech`: texts to speech with silence, rooms and noise, judged by a recogniser."""
 
-from __future__ import annotations
-
 import re
 import sys
 import unicodedata
@@ -15,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.speech.voices import Spoken
-from stentor.commands.speak_lines import TextLine
-from stentor.commands.speak_many import LinesWorker
-from stentor.config.prepare.speech import SpeechAugment
+from stentor.commands.prepare.speech.texts import Spoken
+from stentor.commands.speak_many import LinesWorker, TextLine
+from stentor.config.prepare.steps import SpeechAugment
 from stentor.data.augment import change_speed
 from stentor.data.cut import UnusableRecord, divided
 from stentor.data.seeding import rng
 from stentor.errors import ConfigError, StentorError
-from stentor.pipeline.runner import RecordWithFiles
-from stentor.pipeline.worker import RecordWorker, Worker
+from stentor.pipeline.runner import RecordWithFiles, Results
+from stentor.pipeline.worker import Worker
 from stentor.tasks.speak.evaluator import evaluate_clips, evaluator_for
 
 PEAK = 0.98
@@ -32,7 +29,6 @@ PEAK = 0.98
 FOLDER_ITEMS = 1000
 """Audio files in one folder."""
 
-Outcome = dict[str, Any] | RecordWithFiles
 READ = {
     "CYRILLIC": "ba be bg bs cv hr kk ky lfn mk nog ru sl sr tt uk uz",
     "GREEK": "el grc",
@@ -78,7 +74,7 @@ class Clip:
 
 
 @dataclass
-class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], list[UnusableRecord]]"]):
+class SpeechWorker(Worker):
     """Texts to records with their audio. The record of an utterance that the recogniser gets wrong has a `reason`."""
 
     folder: Path
@@ -100,7 +96,7 @@ class SpeechWorker(RecordWorker, Worker[Sequence[Spoken], "tuple[list[Outcome], 
             self.judge = partial(evaluate_clips, evaluator_for(self.recognizer, "text"), device=device)
             self.judge([np.zeros(0, np.float32)], 16000)  # what cannot be loaded is said before anything is spoken
 
-    def process(self, group: Sequence[Spoken]) -> tuple[list[Outcome], list[UnusableRecord]]:
+    def process(self, group: Sequence[Spoken]) -> Results:
         clips, rejects = divided(self._built_in(group) if self.lines is None else self._by_model(self.lines, group))
         recognized: list[str | None] = [None] * len(clips)
         if self.judge is not None and clips:

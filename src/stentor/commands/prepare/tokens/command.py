@@ -6,29 +6,34 @@ its name when it is complete. What was done is in `tokens.part`, so that the sam
 with the same bytes.
 """
 
-from __future__ import annotations
-
+import hashlib
 import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.commands.prepare.tokens.codec import codec_facts, is_fitted_here, ready_codec
-from stentor.commands.prepare.tokens.lists import conclude
-from stentor.commands.prepare.tokens.noisy import noisy_prompts
-from stentor.commands.prepare.tokens.plan import ShardPlan, plan_shards
-from stentor.commands.prepare.tokens.shards import ShardWriter
-from stentor.commands.prepare.tokens.worker import TokensWorker
+import numpy as np
+
+from stentor.commands.prepare.tokens.plan import SampleGroup, ShardPlan, plan_shards
+from stentor.commands.prepare.tokens.shards import Shard, ShardWriter
+from stentor.commands.prepare.tokens.worker import TokensWorker, noisy_prompts, read_audio
+from stentor.commands.prepare_options import TokensOptions
 from stentor.config.load import parse_source
-from stentor.errors import ConfigError
+from stentor.data.atomic_write import atomic_path
+from stentor.data.cut import UnusableRecord
+from stentor.data.storage import is_remote
+from stentor.errors import AudioError, ConfigError, DataError
+from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 from stentor.pipeline.executor import device_names, make_executor
-from stentor.pipeline.journal import Journal, remove_journal, write_json
-from stentor.pipeline.runner import Pipeline, Stop
-
-if TYPE_CHECKING:
-    from stentor.commands.prepare_options import TokensOptions
+from stentor.pipeline.journal import Journal, remove_journal, write_json, write_jsonl, write_lines
+from stentor.pipeline.runner import Pipeline, Stop, format_table, refuse_rejects
+from stentor.text.languages import known_code
 
 RAW = "none"
 """As --codec: no codec, audio is packed as it is."""
+FITTED_ON = 3600.0
+"""Seconds of audio that a codec is fitted on."""
 
 
 def prepare_tokens(options: TokensOptions) -> None:
@@ -117,3 +122,113 @@ def _check_settings(to: Path, settings: dict[str, Any], write: bool = False) -> 
     if write and before != settings:
         to.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
+
+
+def is_fitted_here(options: TokensOptions) -> bool:
+    """Whether --codec names a kind that is fitted on the data, and no folder."""
+    kind = Codec.choices().get(options.codec)
+    return kind is not None and issubclass(kind, Codec) and kind.fits and not Path(options.codec).is_dir()
+
+
+def ready_codec(options: TokensOptions, plan: ShardPlan) -> str:
+    """The name for `open_codec`: --codec itself, or TO/codec, which is fitted on the data unless it is there. Raises
+    ConfigError, and DataError when no audio could be read."""
+    if not is_fitted_here(options):
+        return options.codec
+    folder = options.to / "codec"
+    if not (folder / "config.json").is_file():
+        codec = Codec.choices()[options.codec].model_validate({"type": options.codec})
+        assert isinstance(codec, Codec)
+        print(f"{options.codec} is fitted on the data, into {folder}.", flush=True)
+        fitted = codec.fit(_audios(plan, codec.rate), options.seed)
+        with atomic_path(folder) as part:
+            fitted.save(part)
+    return str(folder)
+
+
+def _audios(plan: ShardPlan, rate: int) -> Iterator[np.ndarray]:
+    """The first hour of the shards, as it will be encoded; what cannot be read is counted later."""
+    seconds = 0.0
+    for shard in plan.shards:
+        for group in shard:
+            for _, cut in group.samples:
+                if seconds > FITTED_ON:
+                    return
+                try:
+                    yield at_peak(read_audio(cut, rate))
+                except AudioError:
+                    continue
+                seconds += cut.duration
+
+
+def codec_facts(name: str) -> dict[str, Any]:
+    """Format of the codec, of a folder with a digest of its files. Raises ConfigError when there is none."""
+    codec = open_codec(name)
+    codec.require_tokens()
+    facts = {"type": codec.type, "sample_rate": codec.sample_rate, "frame_rate": codec.frame_rate}
+    facts |= {"codebooks": codec.codebooks, "vocabulary": codec.vocabulary}
+    if is_remote(name) or Path(name).is_dir():
+        digest = hashlib.sha256()
+        for file in sorted(find(name).iterdir()):
+            if file.suffix in (".json", ".safetensors"):
+                digest.update(file.name.encode() + file.read_bytes())
+        facts["sha256"] = digest.hexdigest()
+    return facts
+
+
+def conclude(plan: ShardPlan, options: TokensOptions, journal: Journal) -> None:
+    """Write the lists and count on the screen. Raises DataError when nothing could be kept or over 1 % of the records
+    cannot be used."""
+    shards = [_facts(shard, journal) for shard in plan.shards]
+    rejects = [*plan.rejects, *(UnusableRecord(**error) for facts in shards for error in facts["errors"])]
+    dropped = Counter(reject.reason for reject in rejects).most_common()
+    lines = []
+    for facts in shards:
+        shard = Shard(options.to.absolute(), facts["shard"])
+        if facts["samples"]:
+            lines.append(f"{shard.tar} {shard.labels} {facts['samples']} {facts['seconds']:.3f}\n")
+    languages: Counter[str] = sum((facts["languages"] for facts in shards), Counter())
+    samples, hours = (sum(facts[key] for facts in shards) for key in ("samples", "seconds"))
+    hours /= 3600
+    summary = {
+        "data": options.data,
+        "codec": options.codec,
+        "records": plan.records,
+        "shards": len(lines),
+        "samples": samples,
+        "hours": round(hours, 4),
+        "languages": {language: round(seconds / 3600, 6) for language, seconds in languages.most_common()},
+        "tokens": sum(facts["tokens"] for facts in shards),
+        "dropped": dict(dropped),
+    }
+    write_lines(options.to / "data.lst", lines)
+    write_jsonl(options.to / "errors.jsonl", [vars(reject) for reject in rejects])
+    write_json(options.to / "summary.json", summary)  # the last one: with it the folder is complete
+    remove_journal(journal.path)
+    rows = [("kept", samples, f"{hours:.2f} hours in {len(lines):,} shards")]
+    print(format_table([*rows, *((f"dropped: {reason}", n, "") for reason, n in dropped)]), flush=True)
+    print(f"written: {options.to / 'data.lst'} and {options.to / 'errors.jsonl'}", flush=True)
+    limits = {"too_short": options.min_seconds, "too_long": options.max_seconds}
+    unusable = [reject.message for reject in rejects if limits.get(reject.reason) is None]
+    refuse_rejects(unusable, samples + len(rejects))
+    if not samples:
+        raise DataError(f"No record could be used; {options.to / 'errors.jsonl'} says why.")
+
+
+def _facts(shard: Sequence[SampleGroup], journal: Journal) -> dict[str, Any]:
+    """Facts of a shard: its number, samples, seconds, tokens, the seconds of each language ("" where none is named)
+    and errors."""
+    outcomes = list(journal.lines(group.id for group in shard))
+    labels = [label for outcome in outcomes for label in outcome["labels"]]
+    languages: Counter[str] = Counter()
+    for label in labels:
+        language = label.get("language")
+        languages[known_code(language) if language else ""] += label["audio_duration"]
+    return {
+        "shard": shard[0].shard,
+        "samples": len(labels),
+        "seconds": round(sum(label["audio_duration"] for label in labels), 3),
+        "tokens": sum(label.get("num_tokens", 0) for label in labels),
+        "languages": languages,
+        "errors": [error for outcome in outcomes for error in outcome["errors"]],
+    }

@@ -1,7 +1,5 @@
 """Shard plan: which samples go into which shard, from metadata alone; the same after a kill."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re
@@ -9,22 +7,18 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from stentor.data.cut import UnusableRecord, record_from_cut, text_of
+from stentor.commands.prepare_options import TokensOptions
+from stentor.data.cut import Cut, UnusableRecord, record_from_cut, text_of
 from stentor.data.fields import channel_of
 from stentor.data.record_table import RecordTable, Selection
 from stentor.errors import DataError
 from stentor.pipeline.journal import Fingerprint
 from stentor.pipeline.runner import NAMED
 from stentor.sources.shards import GENERATION_KEYS
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.commands.prepare_options import TokensOptions
 
 GROUP_ITEMS, GROUP_SECONDS = 64, 600.0
 """Most records and most audio that a process is given at a time: what a kill can cost."""

@@ -67,7 +67,7 @@ class Shard:
         self.file.close()
 
 
-class ShardWriter(Writer[SampleGroup, Member]):
+class ShardWriter(Writer):
     """Writer of the shards, one after the other.
 
     The journal gets a line for each group after its members are in the tar: where the tar ends then (`end`, in bytes),

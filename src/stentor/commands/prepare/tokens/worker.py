@@ -1,31 +1,76 @@
-"""Token worker of `stentor prepare tokens`: groups of samples to members of a tar and their labels."""
+"""Token worker of `stentor prepare tokens`: groups of samples to members of a tar and their labels.
 
-from __future__ import annotations
+Noisy prompts, for models that learn to speak cleanly after a noisy reference, are OmniVoice's variant of its shards:
+the first 10 to 30 % of each utterance get noise and, at times, a room; the label says at which frame the clean speech
+begins (`clean_start_token_idx`).
+"""
 
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stentor.audio.io import encode
-from stentor.commands.prepare.tokens.noisy import HEADROOM, noisy_prompts
-from stentor.commands.prepare.tokens.plan import describe
-from stentor.commands.prepare.words.worker import batches
-from stentor.data.cut import UnusableRecord, divided
+from stentor.commands.prepare.tokens.plan import Sample, SampleGroup, describe
+from stentor.commands.prepare.words import batches
+from stentor.commands.prepare_options import TokensOptions
+from stentor.data.augment import Noise, Reverb, list_audio
+from stentor.data.cut import Cut, UnusableRecord, divided
 from stentor.data.load_audio import load_audio
 from stentor.data.seeding import rng
 from stentor.errors import AudioError
 from stentor.models.codecs.base import AudioCodec, at_peak, open_codec
 from stentor.pipeline.runner import reject
-from stentor.pipeline.worker import RecordWorker
+from stentor.pipeline.worker import Worker
 
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
+SHARE = (0.1, 0.3)
+"""Part of an utterance that is noisy, drawn evenly."""
+SNR = (5.0, 15.0)
+"""dB, drawn evenly."""
+ROOMS = 0.3
+"""How often the noisy part is also heard in a room."""
+HEADROOM = 0.6
+"""Peak before noise is added."""
 
-    from stentor.commands.prepare.tokens.plan import Sample, SampleGroup
-    from stentor.commands.prepare_options import TokensOptions
+
+@dataclass(frozen=True)
+class NoisyPrompts:
+    """Where noise and rooms come from: folders, manifests or files; where there are none, both are made."""
+
+    noise: tuple[Path, ...] = ()
+    rooms: tuple[Path, ...] = ()
+
+    def as_dict(self) -> dict[str, list[str]]:
+        return {"noise": [str(path.resolve()) for path in self.noise], "rooms": [str(p.resolve()) for p in self.rooms]}
+
+    def check(self) -> None:
+        """Raises DataError when a file or folder is missing or holds no audio."""
+        list_audio(self.noise)
+        list_audio(self.rooms)
+
+    def apply(
+        self, audio: np.ndarray, frames: int, hop: int, rate: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, int]:
+        """`audio`, float32 [samples], with a noisy beginning; and the number of its noisy frames, of `hop` samples.
+        `frames` is the length in frames. Raises AudioError (`too_short`) for fewer than two."""
+        if frames < 2:
+            raise AudioError(f"{len(audio) / rate:.3f} s are too short for a noisy beginning.", "too_short")
+        noisy = max(1, int(frames * rng.uniform(*SHARE)))
+        start = audio[: noisy * hop]
+        if rng.random() < ROOMS:
+            start = Reverb(paths=list(self.rooms), simulated=not self.rooms).apply(start, rng, rate)
+        kinds = [] if self.noise else ["white", "pink", "brown", "hum", "babble"]
+        start = Noise(paths=list(self.noise), builtin=kinds, snr=SNR).apply(start, rng, rate)
+        return np.concatenate([start.astype(np.float32, copy=False), audio[noisy * hop :]]), noisy
+
+
+def noisy_prompts(options: TokensOptions) -> NoisyPrompts | None:
+    if options.noisy_prompts or options.noise or options.reverb:
+        return NoisyPrompts(tuple(options.noise), tuple(options.reverb))
+    return None
+
 
 RAW_RATE = 24000
 """Hz of audio that is packed as it is, unless --rate names another."""
@@ -33,7 +78,7 @@ Member = tuple[str, bytes, dict[str, Any]]
 """A member of the tar: its name, its bytes and its label."""
 
 
-class TokensWorker(RecordWorker):
+class TokensWorker(Worker):
     """Groups of samples to members. `codec` is a name for `open_codec`; None packs audio as FLAC."""
 
     def __init__(self, options: TokensOptions, codec: str | None):
@@ -58,9 +103,9 @@ class TokensWorker(RecordWorker):
         """The members of a group and its rejects, both in the group's order."""
         results: dict[str, Member | UnusableRecord] = {}
         samples = list(group.samples)
-        for batch in _batches(samples):
+        for numbers in batches([cut for _, cut in samples]):
             inputs: list[tuple[Sample, np.ndarray, dict[str, Any]]] = []
-            for name, cut in batch:
+            for name, cut in (samples[number] for number in numbers):
                 try:
                     inputs.append(((name, cut), *self._prepare(cut)))
                 except AudioError as error:
@@ -123,9 +168,3 @@ def npy(codes: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, codes, allow_pickle=False)
     return file.getvalue()
-
-
-def _batches(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
-    """The samples in lists of similar length."""
-    for batch in batches([cut for _, cut in samples]):
-        yield [samples[number] for number in batch]

@@ -1,7 +1,13 @@
-"""Word aligner of `stentor prepare words`: batches of cuts to records with word times."""
+"""`stentor prepare words`: word times for a transcribed corpus, as a manifest with `words`.
+
+Outcomes are appended to MANIFEST.part as they come, so that the same command goes on after a kill; at the end they are
+put in the order of the data and renamed to the manifest. Beside it MANIFEST.summary.json says what was kept and what
+was dropped and why.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +18,8 @@ from lhotse.cut import Cut, MixedCut, PaddingCut
 
 from stentor.audio.io import encode, read
 from stentor.audio.synth import say
+from stentor.commands.prepare_options import WordsOptions
+from stentor.config.load import parse_source
 from stentor.data.cut import (
     RATE,
     UnusableRecord,
@@ -25,13 +33,25 @@ from stentor.data.cut import (
 )
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
-from stentor.errors import AudioError
+from stentor.data.record_table import RecordTable
+from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip
-from stentor.inference.align.engines import clip_of, open_aligner
+from stentor.inference.align.engines import clip_of, engine_of, open_aligner
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
-from stentor.pipeline.runner import RecordWithFiles, reject
-from stentor.pipeline.worker import RecordWorker
+from stentor.pipeline.executor import make_executor
+from stentor.pipeline.journal import Fingerprint, remove_journal, write_json, write_jsonl
+from stentor.pipeline.runner import (
+    Record,
+    RecordsInJournal,
+    RecordWithFiles,
+    Results,
+    format_table,
+    refuse_rejects,
+    reject,
+    summarize,
+)
+from stentor.pipeline.worker import Worker
 from stentor.text.normalize import normalize
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
@@ -40,10 +60,111 @@ SORT_WINDOW = 128
 """Records that are sorted by length before they are put in batches."""
 BLOCK = 60.0
 """Longer cuts are read from their file in blocks of so many seconds."""
+REASONS = {
+    "empty_text": "no text",
+    "no_words": "nothing in the text is spoken",
+    "too_long_text": "more text than the audio can hold",
+    "mismatch": "the text is not what is said",
+    "wer": "free transcription differs more than --max-wer",
+    "not_voice": "not spoken by the built-in voice",
+}
+"""Meanings of reasons; other reasons are about audio files."""
 
 
-Outcome = dict[str, Any] | RecordWithFiles
-"""A manifest record; with its audio where that is no file yet."""
+def prepare_words(options: WordsOptions) -> None:
+    """Write the manifest, or go on where a killed command stopped. Raises ConfigError for options that do not go
+    together, `Stopped` at a signal, and DataError when nothing could be kept or over 1 % of the audio cannot be used
+    (the manifest is written all the same)."""
+    engine = _engine(options)
+    digest = Fingerprint(_description)
+    cuts = RecordTable(digest.through(parse_source(options.data).cuts()))
+    settings = {"data": options.data, "engine": engine, "model": options.model, "max_wer": options.max_wer}
+    settings |= {"lag": options.lag, "records": str(digest)}
+    summary_path = options.to.with_suffix(".summary.json")
+    complete = options.to.is_file() and summary_path.is_file()
+    if complete and json.loads(summary_path.read_text("utf-8")).get("settings") == settings:
+        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+        return
+    worker = WordsWorker(options.model, engine, options.lag, options.to, options.max_wer)
+    groups = [cuts.select(batch) for batch in batches(cuts)]
+    executor = make_executor(options, (options.device,))
+    journal = RecordsInJournal(options.to, settings, "aligning").run(worker, executor, groups)
+    summary = WordsSummary()
+    write_jsonl(options.to, summary.counted(journal.lines(cut.id for cut in cuts)))
+    write_json(summary_path, {"manifest": options.to.name, **summary.as_dict(), "settings": settings})
+    remove_journal(journal.path)
+    print(summary.table())
+    print(f"written: {options.to} and {summary_path}", flush=True)
+    summary.check(summary_path)
+
+
+def _engine(options: WordsOptions) -> str:
+    if options.to.suffix != ".jsonl":
+        raise ConfigError(f"--to {options.to}: the manifest's name must end in .jsonl.")
+    if options.engine == "voice":
+        if options.model is not None:
+            raise ConfigError("--engine voice asks the built-in voice itself: leave out --model.")
+        if options.max_wer is not None:
+            raise ConfigError("--engine voice knows what was said: leave out --max-wer.")
+        return "voice"
+    if options.model is None:
+        raise ConfigError(
+            "Word times need --model: a transducer, CTC or Whisper model (a folder or Hub id), or a run or export "
+            "of ours with a CTC head or for the task words. Speech of the built-in voice needs --engine voice alone."
+        )
+    return engine_of(options.model, options.engine)[1]
+
+
+def _description(cut: Cut | UnusableRecord) -> list[Any]:
+    """What the word times of a record depend on."""
+    if isinstance(cut, UnusableRecord):
+        return [cut.id]
+    return [cut.id, cut.start, cut.duration, audio_path(cut), text_of(cut)]
+
+
+class WordsSummary:
+    """Counts of what became of the records."""
+
+    def __init__(self) -> None:
+        self.num_timed = self.words = 0
+        self.seconds = 0.0
+        self.rejects: list[UnusableRecord] = []
+
+    def counted(self, outcomes: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The records among lines of the journal; all lines are counted."""
+        for outcome in outcomes:
+            if "record" not in outcome:
+                self.rejects.append(UnusableRecord(outcome["id"], outcome["dropped"], outcome["message"]))
+                continue
+            record = outcome["record"]
+            self.num_timed += 1
+            self.words += len(record["words"])
+            self.seconds += record["duration"]
+            yield record
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "records": self.num_timed + len(self.rejects),
+            "kept": self.num_timed,
+            "words": self.words,
+            "hours": round(self.seconds / 3600, 4),
+            "dropped": {
+                reason: {**group, "meaning": REASONS.get(reason, "audio that cannot be used")}
+                for reason, group in summarize(self.rejects).items()
+            },
+        }
+
+    def table(self) -> str:
+        rows = [("kept", self.num_timed, f"{self.words:,} words, {self.seconds / 3600:.2f} hours")]
+        dropped = self.as_dict()["dropped"]
+        return format_table([*rows, *((f"dropped: {r}", d["count"], d["meaning"]) for r, d in dropped.items())])
+
+    def check(self, summary_path: Path) -> None:
+        """Raise DataError when over 1 % of the audio cannot be used, or nothing was kept."""
+        unusable = [reject.message for reject in self.rejects if reject.reason not in REASONS]
+        refuse_rejects(unusable, self.num_timed + len(self.rejects))
+        if not self.num_timed:
+            raise DataError(f"No record got word times; {summary_path} says why.")
 
 
 def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[int]]:
@@ -67,7 +188,7 @@ def batches(cuts: Sequence[Cut | UnusableRecord]) -> Iterator[list[int]]:
             yield batch
 
 
-class WordsWorker(RecordWorker):
+class WordsWorker(Worker):
     """Batches of cuts to manifest records with `words`. `manifest`: where they will be; audio that is in no file of its
     own is written beside it. `engine`: as `engine_of` gives it, or `voice`."""
 
@@ -80,8 +201,8 @@ class WordsWorker(RecordWorker):
             assert self.model is not None
             self.aligner: Aligner = open_aligner(self.model, self.engine, device, self.lag)
 
-    def process(self, group: Sequence[Cut | UnusableRecord]) -> tuple[list[Outcome], list[UnusableRecord]]:
-        results: list[Outcome | UnusableRecord] = []
+    def process(self, group: Sequence[Cut | UnusableRecord]) -> Results:
+        results: list[Record | UnusableRecord] = []
         clips: list[tuple[Cut, Clip]] = []
         for cut in group:
             if isinstance(cut, UnusableRecord):
@@ -108,7 +229,7 @@ class WordsWorker(RecordWorker):
                 return [error]
             return [self._align([clip])[0] for clip in clips]
 
-    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> Outcome | UnusableRecord:
+    def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> Record | UnusableRecord:
         if isinstance(aligned, AudioError):
             return reject(cut, aligned)
         if aligned.reason is not None:
@@ -122,17 +243,17 @@ class WordsWorker(RecordWorker):
                 return UnusableRecord(cut.id, "wer", message)
         return self._record(cut, [word.as_dict() for word in aligned.words])
 
-    def _voice_record(self, cut: Cut) -> Outcome | UnusableRecord:
+    def _voice_record(self, cut: Cut) -> Record | UnusableRecord:
         """The times that the built-in voice itself knows."""
         words = words_of(cut)
-        voice = (cut.custom or {}).get("voice") if hasattr(cut, "custom") else None
+        voice = None if isinstance(cut, MixedCut) else (cut.custom or {}).get("voice")
         if voice and not words:
             words = say(**voice).words
         if not words or not (voice or _all_spoken(cut)):
             return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
         return self._record(cut, words)
 
-    def _record(self, cut: Cut, words: list[dict[str, Any]]) -> Outcome:
+    def _record(self, cut: Cut, words: list[dict[str, Any]]) -> Record:
         """The manifest record with its words. Audio that is not a file becomes one, beside the manifest."""
         record, audio = record_from_cut(cut), None
         if record["audio_path"] is None:
@@ -150,8 +271,8 @@ class WordsWorker(RecordWorker):
         )
 
 
-def _shortened(text: str, longest: int = 80) -> str:
-    return text if len(text) <= longest else text[: longest - 3] + "..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _all_spoken(cut: Cut) -> bool:
@@ -185,14 +306,8 @@ class FilePiece:
             yield self.read(round(i * BLOCK * self.rate), round(end * self.rate))
 
     def read(self, start: int, end: int) -> np.ndarray:
-        return read(
-            self.path,
-            rate=self.rate,
-            start=self.start + start / self.rate,
-            duration=(end - start) / self.rate,
-            check_silence=False,
-            channel=self.channel,
-        )
+        place = self.start + start / self.rate, (end - start) / self.rate
+        return read(self.path, self.rate, *place, check_silence=False, channel=self.channel)
 
     def at(self, rate: int) -> FilePiece:
         return FilePiece(self.path, rate, self.start, self.duration, self.channel)

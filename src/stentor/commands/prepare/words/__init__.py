@@ -1,5 +1,0 @@
-"""`stentor prepare words`: word times of a manifest."""
-
-from stentor.commands.prepare.words.command import prepare_words
-
-__all__ = ["prepare_words"]

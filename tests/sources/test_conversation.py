@@ -15,8 +15,7 @@ from stentor.config.load import load as load_config
 from stentor.data import load_audio as load_audio_module
 from stentor.data.activity import join_spans, loud_spans, speech_spans
 from stentor.data.cut import UnusableRecord, record_from_cut, segments_of, text_of, words_of
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_audio, load_record
 from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.mixing import Mix, Pool
 from stentor.dataloading.section import Data

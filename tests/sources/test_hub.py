@@ -8,8 +8,7 @@ import pytest
 import soundfile
 
 from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_cut, speaker_of, text_of
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_audio, load_record
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
 

@@ -6,8 +6,7 @@ import pytest
 import soundfile
 
 from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_cut, speaker_of, text_of, words_of
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_audio, load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source, filter_warnings
 from stentor.sources.jsonl import Jsonl

@@ -541,8 +541,7 @@ def test_a_check_reads_codes(shards):
 def test_audio_in_shards_is_read_as_any_audio(tmp_path):
     import soundfile
 
-    from stentor.data.load_audio import load_audio
-    from stentor.data.load_record_audio import load_record
+    from stentor.data.load_audio import load_audio, load_record
 
     rng = np.random.default_rng(0)
     members, labels, sounds = {}, [], {}

@@ -29,7 +29,7 @@ RATE = 16000
 PART_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem", "channel")
 """Custom keys that describe the parts of a mixed cut and not the mixture."""
 AUDIO_KEYS = ("audio_path", "start", "duration", "channel", "voice", "mixed_turn", "made_noise")
-"""Keys of a record that its audio is read from (see stentor.data.load_record_audio)."""
+"""Keys of a record that its audio is read from (see stentor.data.load_audio)."""
 
 
 TURN_KEYS = {"first", "seconds", "level"}

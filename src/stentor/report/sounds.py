@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_record
 from stentor.errors import StentorError
 
 RATE = 16000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stentor.data.embedded_audio import arrow_table
+from stentor.data.embedded_audio import arrow_table, path_and_data
 from stentor.data.jsonl import not_found
 from stentor.errors import ConfigError, DataError, without_secrets
 
@@ -111,7 +111,7 @@ class OpenDataset:
                     for key, label in labels.items():
                         if isinstance(fields.get(key), int):
                             fields[key] = label.int2str(fields[key]) if fields[key] >= 0 else None
-                    path, data = _arrow_cell(audio[i], f"{self.name}, row {number}, column '{self.audio}'")
+                    path, data = path_and_data(audio[i], f"{self.name}, row {number}, column '{self.audio}'")
                     place = {"arrow": file, "column": self.audio, "row": at + i} if data is not None else None
                     yield HubRow(f"row {number}", f"{number:07d}", fields, path, data, place)
                     number += 1
@@ -327,17 +327,3 @@ def _cell(cell: Any, where: str) -> tuple[str | None, Any]:
     if cell is None or isinstance(cell, str):
         return cell, None
     raise DataError(f"{where}: audio must be encoded bytes or a path, got {type(cell).__name__}.")
-
-
-def _arrow_cell(cell: Any, where: str) -> tuple[str | None, Any]:
-    """As `_cell`, of an Arrow scalar; the bytes stay in the mapped file."""
-    import pyarrow
-
-    if pyarrow.types.is_struct(cell.type):
-        if not cell.is_valid:
-            return None, None
-        path, data = cell["path"].as_py(), cell["bytes"]
-        return path, data.as_buffer() if data.is_valid else None
-    if pyarrow.types.is_binary(cell.type) or pyarrow.types.is_large_binary(cell.type):
-        return None, cell.as_buffer() if cell.is_valid else None
-    return _cell(cell.as_py(), where)

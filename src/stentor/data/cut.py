@@ -8,8 +8,9 @@ rate is known when it is read, and `load_audio` resamples it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -354,11 +355,18 @@ def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
 
 def field_of(cut: Cut, key: str) -> Any:
     """A manifest field of a cut by its manifest name; None when absent."""
-    if key in ("id", "start", "duration"):
-        return getattr(cut, key)
-    getters = {"speaker": speaker_of, "language": language_of, "text": text_of, "words": words_of}
-    getters["audio_path"] = audio_path
-    return getters[key](cut) if key in getters else custom_of(cut).get(key)
+    getter = _GETTERS.get(key)
+    return custom_of(cut).get(key) if getter is None else getter(cut)
+
+
+_GETTERS: dict[str, Callable[[Cut], Any]] = {
+    **{key: attrgetter(key) for key in ("id", "start", "duration")},
+    "speaker": speaker_of,
+    "language": language_of,
+    "text": text_of,
+    "words": words_of,
+    "audio_path": audio_path,
+}
 
 
 def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, Cut, SupervisionSegment]]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -211,17 +212,18 @@ def _import_datasets() -> Any:
         import datasets
     except ModuleNotFoundError:
         raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
-    _store_as_given(datasets.Audio)
+    _store_as_given()
     logging.getLogger("datasets").setLevel(logging.ERROR)
     return datasets
 
 
-def _store_as_given(kind: Any) -> None:
+@cache
+def _store_as_given() -> None:
     """Let `datasets` build audio folders and WebDatasets without torchcodec, which it imports before it looks at what
     it was given: paths and encoded bytes are stored as they are (as it does itself), anything else is left to it."""
-    theirs = kind.encode_example
-    if getattr(theirs, "stores_as_given", False):
-        return
+    from datasets import Audio
+
+    theirs = Audio.encode_example
 
     def encode_example(self: Any, value: Any) -> dict[str, Any]:
         if isinstance(value, str | Path):
@@ -232,8 +234,7 @@ def _store_as_given(kind: Any) -> None:
             return {"bytes": value.get("bytes"), "path": value.get("path")}
         return theirs(self, value)
 
-    encode_example.stores_as_given = True  # type: ignore[attr-defined]
-    kind.encode_example = encode_example
+    Audio.encode_example = encode_example
 
 
 @contextmanager

@@ -67,8 +67,8 @@ def _deserialize(record: dict[str, Any], where: str) -> Cut:
         cut = deserialize_item(record)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError) as error:
         raise DataError(f"{where}: not a valid lhotse cut ({type(error).__name__}: {error}).") from None
-    for key in ("start", "duration"):
-        seconds_field({key: getattr(cut, key)}, key, where)
+    for key, seconds in (("start", cut.start), ("duration", cut.duration)):
+        seconds_field({key: seconds}, key, where)
     return cut
 
 

@@ -1,7 +1,6 @@
 """Codec tokens of records: read where they lie, refused with a reason, and given to the task in place of audio."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -147,12 +146,6 @@ def test_training_and_evaluation_are_given_codes(cut, workers):
     ]
     evaluated = EvalReader(SumTokens(type="given"), Reads(), None, seed=0)[planned[0]]
     assert [e.extra["codes"].tolist() for e in evaluated[1]] == [(CODES + i).tolist() for i in range(3)]
-
-
-def test_a_model_of_audio_counts_them_as_without_audio(cut):
-    reader = BatchDataset(SumTokens(type="given"), SimpleNamespace(sample_rate=16000), None, seed=0)
-    _, dropped = reader.examples([Item(cut(), 0)])
-    assert [reason for _, reason, _ in dropped] == ["no_audio"]
 
 
 def test_speed_is_for_audio_alone(cut):

@@ -9,7 +9,7 @@ from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_
 from stentor.data.load_audio import load_audio, load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source, filter_warnings
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 
 
 @pytest.fixture

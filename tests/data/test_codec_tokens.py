@@ -8,7 +8,7 @@ import torch
 
 from codec_shards import SumTokens, npy
 from stentor.data.augment import Augment
-from stentor.data.codec_tokens import AcceptsCodecTokens, codes_at, has_codes, load_codes, shape_at
+from stentor.data.codec_tokens import AcceptsCodecTokens, codes_at, load_codes, shape_at
 from stentor.data.cut import cut_from_record
 from stentor.data.feature_cache import FeatureCache
 from stentor.data.load_audio import load_audio
@@ -108,11 +108,6 @@ def test_a_label_must_say_how_many_frames_there_are(cut):
 def test_the_shape_is_known_from_the_header(place):
     assert shape_at(place(npy(CODES))) == (4, 6)
     assert shape_at(place(b"junk")) == ()
-
-
-def test_a_key_of_this_name_in_other_records_means_nothing(tmp_path):
-    plain = cut_from_record({"audio_path": "a.wav", "duration": 1.0, "codes": [1, 2]}, tmp_path, "")
-    assert not has_codes(plain)
 
 
 def test_nothing_else_can_hear_codes(cut):

@@ -3,7 +3,7 @@ from itertools import islice
 
 import pytest
 
-from planning import dataset, ids, price
+from data_plans import dataset, ids, price
 from stentor.data.cut import UnusableRecord
 from stentor.dataloading.dataset import eval_plan
 from stentor.errors import DataError
@@ -130,17 +130,6 @@ def test_a_stream_goes_on_at_its_place(clips, source, data):
         at = planned[start]
         rest = islice(plan().batches(at.epoch, at.batch_in_epoch, at.index), 20)
         assert facts(rest) == facts(planned[start : start + 20])
-
-
-def test_a_stream_counts_what_it_drops_once(cut, clips, source, data):
-    """The dry run looks ahead, and later epochs come past the same records again."""
-    records = [bad("b"), *clips(40), cut("long", 99), *clips(40, "d")]
-    train = dataset(data(source(records, stream=True), window=10, batch_tokens=100, max_bad=0.02))
-    plan = train.batch_sampler(price)
-    plan.largest()
-    for epoch in (0, 1, 2):
-        assert len(ids(plan.epoch(epoch))) == 80
-    assert train.dropped.reasons == {"missing": 1, "too_long": 1}
 
 
 def test_a_stream_with_too_many_bad_records_stops(clips, source, data):

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from planning import dataset, facts, in_turn, price, starts_at
+from data_plans import dataset, facts, in_turn, price, starts_at
 from stentor.data.cut import UnusableRecord, cut_from_record
 from stentor.data.record_index import RecordIndex, build_index, index_folder
 from stentor.data.seeding import ROUNDS, Permutation, rng
@@ -261,14 +261,6 @@ def items_of_epoch(train, epoch=0):
     return [(i.cut.id, i.copy) for items in train.batch_sampler(price).epoch(epoch) for i in items]
 
 
-def test_every_record_comes_once_an_epoch_in_another_order(manifest, data):
-    path = manifest(records_of(300))
-    train = dataset(data(source(path), window=50, batch_tokens=200))
-    orders = [items_of_epoch(train, epoch) for epoch in range(2)]
-    assert orders[0] != orders[1]
-    assert all(sorted(o) == sorted((f"r{i}", 0) for i in range(300)) for o in orders)
-
-
 def test_weights_and_languages_are_balanced_as_in_a_list(manifest, data, tmp_path):
     records = [*records_of(300, "a", "de"), *records_of(100, "b", "en")]
     for record in [*records, *records_of(50, "c", "fr")]:
@@ -319,14 +311,6 @@ def test_as_many_as_fit_are_taken_in_order(size, monkeypatch):
         assert count == max(1, sum(totals <= most)) and total == pytest.approx(totals[count - 1])
 
 
-def test_a_list_beside_an_index(manifest, data, source, cut):
-    path = manifest(records_of(100))
-    listed = source([cut(f"l{i}", 2.0) for i in range(20)], repeat=2)
-    train = dataset(data(Jsonl(type="jsonl", path=path), listed, window=50, batch_tokens=200))
-    names = Counter(name for name, _ in items_of_epoch(train))
-    assert names == Counter({f"r{i}": 1 for i in range(100)}) + Counter({f"l{i}": 2 for i in range(20)})
-
-
 # What a run asks for --------------------------------------------------------------------------------------------------
 
 
@@ -343,13 +327,6 @@ def test_what_is_dropped_is_counted_where_it_is_read_and_once(manifest, data):
     assert train.dropped.reasons == {"too_long": 1, "unreadable": 1, "too_long_for_batch": 1}
     (message,) = train.dropped.named["unreadable"]
     assert "train.jsonl at byte" in message and "`words` must be a list" in message
-
-
-def test_too_many_broken_records_stop_the_run(manifest, data):
-    records = [{**r, **({"duration": 0} if i % 3 == 0 else {})} for i, r in enumerate(records_of(1500))]
-    train = dataset(data(source(manifest(records)), window=40, batch_tokens=200))
-    with pytest.raises(DataError, match=r"records cannot be used, more than `data.max_bad` allows"):
-        items_of_epoch(train)
 
 
 def test_speakers_are_held_out(manifest, data):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planning import dataset, ids, price
+from data_plans import dataset, ids, price
 from stentor.dataloading.mixing import Pool, ReplayMix
 from stentor.errors import ConfigError, DataError
 

@@ -7,7 +7,7 @@ from math import gcd
 
 import pytest
 
-from planning import dataset, facts, ids, in_turn, price, starts_at
+from data_plans import dataset, facts, ids, in_turn, price, starts_at
 from stentor.data.record_index import build_index
 from stentor.dataloading.stream_shards import share_of
 from stentor.errors import ConfigError, DataError

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-import planning
-from planning import ids
+import data_plans
+from data_plans import ids
 from stentor.dataloading.dataset import unlimited
 from stentor.dataloading.train_dataset import TrainDataset
 from stentor.sources.held_out import HeldOut
@@ -18,7 +18,7 @@ def halves(cut):
 
 
 def dataset(section, segments=halves, **more) -> TrainDataset:
-    return planning.dataset(section, segments=segments, **more)
+    return data_plans.dataset(section, segments=segments, **more)
 
 
 def names(train: TrainDataset) -> list[str]:

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from planning import dataset, facts, starts_at
+from data_plans import dataset, facts, starts_at
 from stentor.audio.io import write
 from stentor.audio.synth import say
 from stentor.config.load import Mistakes, parse_source

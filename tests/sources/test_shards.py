@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codec_shards import SumTokens, npy, write_tar
-from planning import dataset, facts, starts_at
+from data_plans import dataset, facts, starts_at
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
 from stentor.data.cut import UnusableRecord, custom_of, language_of, record_from_cut, text_of
@@ -457,23 +457,6 @@ def test_another_list_is_another_order(shards):
     assert before == planned(read(path, stream=True)).fingerprint()
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
     assert before != planned(read(path, stream=True)).fingerprint()
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_is_broken_is_counted_and_too_much_of_it_stops(shards, stream):
-    path = shards((40, 40))
-    tar = path.parent / "audios" / "shard-000001.tar"
-    tar.write_bytes(tar.read_bytes()[:-9000])
-
-    def drop_reasons(max_bad):
-        streamed = planned(read(path, stream=stream), max_bad=max_bad)
-        list(streamed.batch_sampler(price).epoch(0))
-        return streamed.dropped.reasons
-
-    counted = drop_reasons(0.5)
-    assert set(counted) == {"truncated"} and 1 < counted["truncated"] < 20
-    with pytest.raises(DataError, match=r"of 80 records cannot be used.*\n.*which is cut off after"):
-        drop_reasons(0.01)
 
 
 def test_a_check_reads_codes(shards):

@@ -213,7 +213,7 @@ def rank_of(manifest: str, options: Row) -> Row:
     import lhotse  # noqa: F401  before the clock starts
 
     import stentor.dataloading.dataset
-    import stentor.sources.jsonl
+    import stentor.sources.manifest
     from stentor.dataloading.section import Data
 
     defaults = {"lanes": 1, "window": 1000, "rank": 0, "world": 1, "batches": 0, "tokens": 2000, "torch": 0}
@@ -223,7 +223,7 @@ def rank_of(manifest: str, options: Row) -> Row:
 
     wall, cpu = time.time(), time.process_time()
     shape = {key: options[key] for key in ("lanes", "layout", "window")}
-    source = stentor.sources.jsonl.Jsonl(type="jsonl", path=manifest)
+    source = stentor.sources.manifest.Jsonl(type="jsonl", path=manifest)
     section = Data(train=[source], batch_tokens=options["tokens"], **shape)
     train = stentor.dataloading.dataset.train_dataset(section, 0, lambda cut: None, lambda line: None)
     sampler = train.batch_sampler(_positions)
@@ -316,7 +316,7 @@ def planned_shards(manifest: str, records: int, way: str) -> Row:
 
     from stentor.commands.prepare.tokens.plan import plan_shards
     from stentor.commands.prepare_options import TokensOptions
-    from stentor.sources.jsonl import Jsonl
+    from stentor.sources.manifest import Jsonl
 
     source = Jsonl(type="jsonl", path=manifest, limit=records)
     before, began = _held()["own_gb"], time.process_time()

@@ -28,7 +28,7 @@ from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
 from stentor.engine.callback import Callback
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 
 REAL = DATA / "librispeech" / "train.jsonl"
 TARGET, WARM = 1.5, 2

@@ -9,8 +9,7 @@ import soundfile
 from stentor.audio.channels import to_mono
 from stentor.audio.io import read
 from stentor.data.cut import record_from_cut
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_audio, load_record
 from stentor.errors import AudioError
 from stentor.inference.recording import ArrayRecording, FileRecording
 from stentor.sources.base import Source

@@ -78,24 +78,14 @@ def test_the_same_as_transformers(folders, kind, more):
         clip = np.pad(clip, (0, -len(clip) % codec.hop))
     model = codec.section.model_class().from_pretrained(folders[kind])
     values = torch.from_numpy(clip)[None, None]
+    more = {"mimi": {"num_quantizers": 8}, "encodec": {"bandwidth": 9.6}}.get(kind, {})
+    if kind == "xcodec2":
+        more = {"input_features": semantic_features(torch.from_numpy(clip), codec.geometry)}
     with torch.no_grad():
-        if kind == "mimi":
-            codes = model.encode(values, num_quantizers=8).audio_codes
-            wave = model.decode(codes).audio_values
-        elif kind == "dac":
-            codes = model.encode(values).audio_codes
-            wave = model.decode(audio_codes=codes).audio_values
-        elif kind == "encodec":
-            answer = model.encode(values, bandwidth=9.6)
-            codes = answer.audio_codes[0]
-            wave = model.decode(answer.audio_codes, answer.audio_scales).audio_values
-        elif kind == "higgs_audio_v2":
-            codes = model.encode(values).audio_codes
-            wave = model.decode(codes).audio_values
-        else:
-            features = semantic_features(torch.from_numpy(clip), codec.geometry)
-            codes = model.encode(values, input_features=features).audio_codes
-            wave = model.decode(audio_codes=codes).audio_values
+        answer = model.encode(values, **more)
+        scales = {"audio_scales": answer.audio_scales} if kind == "encodec" else {}
+        wave = model.decode(audio_codes=answer.audio_codes, **scales).audio_values
+    codes = answer.audio_codes[0] if kind == "encodec" else answer.audio_codes
     assert np.array_equal(encoded, codes[0].numpy())
     wave = wave.flatten().numpy()
     decoded = codec.decode([encoded])[0][: len(wave)]

@@ -11,8 +11,7 @@ import soundfile
 
 from stentor.data import jsonl
 from stentor.data.cut import UnusableRecord
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_audio, load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source
 

@@ -263,14 +263,6 @@ def test_going_on_with_any_number_of_ranks(straight, name, legs):
     assert facts(got) == facts(planned[:taken])
 
 
-def test_rank_r_takes_every_w_th_batch_from_r_on(cuts):
-    plan = make(cuts)
-    expected = facts(islice(plan.batches(), 12))
-    for world in (2, 3, 4):
-        for rank in range(world):
-            assert facts(islice(plan.shard(rank, world), 3)) == expected[rank : 3 * world : world]
-
-
 # Streams -----------------------------------------------------------------------------------------------------------
 
 

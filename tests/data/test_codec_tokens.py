@@ -1,7 +1,6 @@
 """Codec tokens of records: read where they lie, refused with a reason, and given to the task in place of audio."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from codec_shards import SumTokens, npy
 from stentor.data.augment import Augment
-from stentor.data.codec_tokens import AcceptsCodecTokens, codes_at, has_codes, load_codes, shape_at
+from stentor.data.codec_tokens import AcceptsCodecTokens, codes_at, load_codes, shape_at
 from stentor.data.cut import cut_from_record
 from stentor.data.feature_cache import FeatureCache
 from stentor.data.load_audio import load_audio
@@ -111,11 +110,6 @@ def test_the_shape_is_known_from_the_header(place):
     assert shape_at(place(b"junk")) == ()
 
 
-def test_a_key_of_this_name_in_other_records_means_nothing(tmp_path):
-    plain = cut_from_record({"audio_path": "a.wav", "duration": 1.0, "codes": [1, 2]}, tmp_path, "")
-    assert not has_codes(plain)
-
-
 def test_nothing_else_can_hear_codes(cut):
     with pytest.raises(AudioError, match="holds codec tokens and no audio") as raised:
         load_audio(cut())
@@ -147,12 +141,6 @@ def test_training_and_evaluation_are_given_codes(cut, workers):
     ]
     evaluated = EvalReader(SumTokens(type="given"), Reads(), None, seed=0)[planned[0]]
     assert [e.extra["codes"].tolist() for e in evaluated[1]] == [(CODES + i).tolist() for i in range(3)]
-
-
-def test_a_model_of_audio_counts_them_as_without_audio(cut):
-    reader = BatchDataset(SumTokens(type="given"), SimpleNamespace(sample_rate=16000), None, seed=0)
-    _, dropped = reader.examples([Item(cut(), 0)])
-    assert [reason for _, reason, _ in dropped] == ["no_audio"]
 
 
 def test_speed_is_for_audio_alone(cut):

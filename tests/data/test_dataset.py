@@ -3,14 +3,10 @@ from itertools import islice
 
 import pytest
 
+from data_plans import dataset, ids, price
 from stentor.data.cut import UnusableRecord
-from stentor.dataloading.dataset import eval_plan, train_dataset
-from stentor.dataloading.train_dataset import TrainDataset
-from stentor.errors import ConfigError, DataError
-
-
-def price(cut, seconds: float) -> int:
-    return round(10 * seconds)
+from stentor.dataloading.dataset import eval_plan
+from stentor.errors import DataError
 
 
 class Positions:
@@ -20,16 +16,8 @@ class Positions:
     tokens = staticmethod(price)
 
 
-def dataset(section, seed=0, refuse=lambda c: None, lines=None) -> TrainDataset:
-    return train_dataset(section, seed, refuse, (lines if lines is not None else []).append)
-
-
 def bad(name: str) -> UnusableRecord:
     return UnusableRecord(name, "missing", f"{name}.wav is missing")
-
-
-def ids(batches) -> list[str]:
-    return [i.cut.id for b in batches for i in b]
 
 
 @pytest.fixture
@@ -113,13 +101,6 @@ def test_a_stream_says_what_resuming_means(clips, source, data):
     assert "stream of unknown length" in line and "windows of 77" in line and "same order" in line
 
 
-def test_a_stream_gives_every_record_once_an_epoch(clips, source, data):
-    section = data(source(clips(90), stream=True), source(clips(30, "d")), window=25, batch_tokens=100)
-    plan = dataset(section).batch_sampler(price)
-    for epoch in (0, 1):
-        assert sorted(ids(plan.epoch(epoch))) == sorted([*(f"c{i}" for i in range(90)), *(f"d{i}" for i in range(30))])
-
-
 def test_streams_mix_by_weight(clips, source, data):
     """Three to one, until the heavier one has ended."""
     section = data(
@@ -151,26 +132,6 @@ def test_a_stream_goes_on_at_its_place(clips, source, data):
         assert facts(rest) == facts(planned[start : start + 20])
 
 
-def test_a_stream_counts_what_it_drops_once(cut, clips, source, data):
-    """The dry run looks ahead, and later epochs come past the same records again."""
-    records = [bad("b"), *clips(40), cut("long", 99), *clips(40, "d")]
-    train = dataset(data(source(records, stream=True), window=10, batch_tokens=100, max_bad=0.02))
-    plan = train.batch_sampler(price)
-    plan.largest()
-    for epoch in (0, 1, 2):
-        assert len(ids(plan.epoch(epoch))) == 80
-    assert train.dropped.reasons == {"missing": 1, "too_long": 1}
-
-
-def test_a_stream_counts_as_it_is_read(cut, clips, source, data):
-    train = dataset(data(source([*clips(30), cut("long", 99), *clips(30)], stream=True), window=10, batch_tokens=100))
-    batches = iter(train.batch_sampler(price).epoch(0))
-    next(batches)
-    assert not train.dropped.reasons
-    list(batches)
-    assert train.dropped.reasons == {"too_long": 1}
-
-
 def test_a_stream_with_too_many_bad_records_stops(clips, source, data):
     """At once past the first thousand records; a shorter one at its end, where its length is known."""
     records = [r for i in range(2000) for r in (*clips(9, f"c{i}-"), bad(f"b{i}"))]
@@ -185,18 +146,6 @@ def test_a_stream_with_too_many_bad_records_stops(clips, source, data):
     )
     with pytest.raises(DataError, match="10 of 100 records"):
         list(short.epoch(0))
-
-
-def test_streams_refuse_what_needs_their_length(clips, source, data):
-    with pytest.raises(ConfigError, match="language_temperature"):
-        dataset(data(source(clips(3), stream=True), language_temperature=0.5))
-
-
-def test_a_stream_is_read_as_often_as_its_repeat_says(clips, source, data):
-    train = dataset(data(source(clips(4), stream=True, repeat=1.5), window=10, batch_tokens=100)).batch_sampler(price)
-    epochs = [[(i.cut.id, i.copy) for items in train.epoch(e) for i in items] for e in range(2)]
-    assert all(len(set(e)) == len(e) for e in epochs)
-    assert Counter(name for e in epochs for name, _ in e) == {f"c{i}": 3 for i in range(4)}
 
 
 def test_an_empty_stream_has_no_batch(source, data):

@@ -7,7 +7,7 @@ import soundfile
 
 from stentor.cli import main
 from stentor.data.outliers import CheckedRecord, unspaced
-from stentor.data.signal_stats import measure_audio, measure_cut
+from stentor.data.signal_stats import measure_audio
 from stentor.dataloading.dataset_report import characters_of, check, histogram, summary
 from stentor.report.check import render
 from stentor.sources.base import Source
@@ -204,8 +204,3 @@ def test_generated_speech_can_be_checked_too(tmp_path, capsys):
     spec = "type=synth,texts=[one two],voices=[en+m1]"
     assert main(["prepare", "check", spec, "--to", str(tmp_path)]) == 0
     assert "1 record, 0.00 hours, 1 speaker, 1 language" in capsys.readouterr().out
-
-
-def test_measure_never_raises(data):
-    (cut,) = Source.model_validate({"type": "jsonl", "path": str(data({"audio": np.full(RATE, np.inf)}))}).cuts()
-    assert measure_cut(cut).reason == "not_finite"

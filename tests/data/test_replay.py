@@ -1,5 +1,6 @@
 """General data on top of one's own: how much, which, and that nothing of it depends on anything but seed and epoch."""
 
+import json
 from collections import Counter
 from itertools import islice
 
@@ -7,22 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.dataloading.dataset import train_dataset
+from data_plans import dataset, ids, price
 from stentor.dataloading.mixing import Pool, ReplayMix
-from stentor.dataloading.train_dataset import TrainDataset
 from stentor.errors import ConfigError, DataError
-
-
-def price(cut, seconds: float) -> int:
-    return round(10 * seconds)
-
-
-def dataset(section, seed=0, lines=None) -> TrainDataset:
-    return train_dataset(section, seed, lambda c: None, (lines if lines is not None else []).append)
-
-
-def ids(batches) -> list[str]:
-    return [i.cut.id for b in batches for i in b]
 
 
 @pytest.fixture(scope="module")
@@ -159,34 +147,9 @@ def test_texts_for_tokenizers_hold_those_of_replay(cut, source, data):
     assert list(train.texts()) == ["own", "general"]
 
 
-@pytest.mark.slow
-def test_resuming_and_ranks_see_the_same(tiny, cli, corpus, tmp_path):
-    """Straight on one process; on two processes, cut off within the second epoch, then on one: the same losses."""
-    import json
-
-    config = tiny()
-    text = config.read_text().replace(
-        "  batch_tokens: 400",
-        f"""\
-  replay: {{share: 0.3, sources: [{{type: jsonl, path: "{corpus}/dev.jsonl"}}]}}
-  batch_tokens: 400""",
-    )
-    config.write_text(text)
-    common = ["train.eval_every=100", "train.save_every=3", "schedule.type=constant", "train.keep=9"]
-    cli("train", config, *common, "train.steps=8", "train.accumulate=2", "name=straight")
-    cli("train", config, *common, "train.steps=3", "name=moved", processes=2)
-    done = cli("train", config, *common, "train.steps=8", "name=moved")
-    assert "Going on from step 3" in done.stdout
-
-    def losses(name):
-        lines = (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()
-        return [row["train/loss"] for row in map(json.loads, lines) if "train/loss" in row]
-
-    assert len(losses("straight")) == 8
-    assert losses("moved") == pytest.approx(losses("straight"), rel=1e-6)
-    results = json.loads((tmp_path / "runs" / "straight" / "results.json").read_text())
+def test_a_run_says_how_much_is_replayed(tiny, here, corpus, tmp_path):
+    replay = f"data.replay={{share: 0.3, sources: [{{type: jsonl, path: {corpus}/dev.jsonl}}]}}"
+    said = here("train", tiny(), replay, "name=run", "train.steps=1")
+    assert "Replay: 30.0% of the items are general data, 7 in each epoch, drawn from 4 records" in said
+    results = json.loads((tmp_path / "runs" / "run" / "results.json").read_text())
     assert results["data"]["used"] == 16 and results["data"]["replay"] == 7
-    assert (
-        "Replay: 30.0% of the items are general data, 7 in each epoch, drawn from 4 records"
-        in cli("train", config, "--plan-only", "name=plan").stdout
-    )

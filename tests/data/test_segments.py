@@ -166,18 +166,3 @@ def test_a_file_without_speaker_lines(tmp_path, text):
     (tmp_path / "x.rttm").write_text(text)
     with pytest.raises(DataError, match=r"x.rttm holds no SPEAKER lines; is it an RTTM file\?"):
         read_rttm(tmp_path / "x.rttm")
-
-
-def test_keys_of_manifests_are_left_alone(tmp_path):
-    """A user's keys never mean what our own say about simulated audio."""
-    import numpy as np
-
-    from stentor.audio.io import write
-    from stentor.data.cut import custom_of
-    from stentor.data.load_audio import load_audio
-
-    write(tmp_path / "a.wav", np.full(16000, 0.25), 16000)
-    cut = recording(tmp_path, duration=1.0, part="train", noise="street", speaker="ann")
-    assert custom_of(cut) == {"part": "train", "noise": "street"} and len(load_audio(cut)) == 16000
-    mixed = MixedCut("m", [MixTrack(cut, offset=0.0), MixTrack(cut, offset=1.0)])
-    assert custom_of(mixed) == {"part": "train", "noise": "street"} and len(load_audio(mixed)) == 32000

@@ -7,12 +7,12 @@ from math import gcd
 
 import pytest
 
+from data_plans import dataset, facts, ids, in_turn, price, starts_at
 from stentor.data.record_index import build_index
-from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.stream_shards import share_of
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source, divisible_shards
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 
 
 class Parted(Source):
@@ -58,24 +58,8 @@ def clips(cut):
     return lambda count, prefix="c": [cut(f"{prefix}{i}", 1 + i % 5, f"text {prefix}{i}") for i in range(count)]
 
 
-def price(cut, seconds):
-    return round(10 * seconds)
-
-
-def dataset(section):
-    return train_dataset(section, 0, lambda cut: None, lambda line: None)
-
-
-def ids(batches):
-    return [i.cut.id for b in batches for i in b]
-
-
 def plan(data, *sources, **more):
     return dataset(data(*sources, **{"window": 64, "batch_tokens": 100, **more})).batch_sampler(price)
-
-
-def facts(batches):
-    return [(p.index, [(i.cut.id, i.epoch, i.speed) for i in p.items]) for p in batches]
 
 
 def test_lanes_are_equal_or_nearly_so():
@@ -105,9 +89,8 @@ def test_lanes_do_not_march_in_step(parted, data):
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 16])
 def test_the_plan_is_the_same_for_any_number_of_processes(parted, data, world):
-    expected = facts(islice(plan(data, parted()).batches(), 240))
-    dealt = [facts(islice(plan(data, parted()).shard(rank, world), 240 // world)) for rank in range(world)]
-    assert [batch for step in zip(*dealt) for batch in step] == expected
+    dealt = [facts(plan(data, parted()).shard(rank, world), 240 // world) for rank in range(world)]
+    assert in_turn(dealt) == facts(plan(data, parted()).batches(), 240)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 16])
@@ -126,34 +109,21 @@ def test_a_process_reads_its_share_and_no_more(parted, data, world):
 @pytest.mark.parametrize("taken", [1, 5, 60])
 def test_resuming_is_exact_for_another_number_of_processes(parted, data, before, after, taken):
     """And reads nothing of the epochs that are over."""
-    expected = facts(islice(plan(data, parted()).batches(), taken * before + after * 10))
+    expected = facts(plan(data, parted()).batches(), taken * before + after * 10)
     samplers = [plan(data, parted()) for _ in range(before)]
     for rank in range(before):
         list(islice(samplers[rank].shard(rank, before), taken + 7))  # read ahead of what was taken
     index = taken * before
-    starts = [entry for p in samplers for entry in p.starts(index)]
+    starts = starts_at(index, *samplers)
     dealt = []
     for rank in range(after):
         source = parted()
         later = plan(data, source)
         later.go_on(starts)
         # The trainer knows the place of its own last batch alone.
-        dealt.append(facts(islice(later.shard(rank, after, 1, epoch=0, batch_in_epoch=3, index=index - 1), 10)))
+        dealt.append(facts(later.shard(rank, after, 1, epoch=0, batch_in_epoch=3, index=index - 1), 10))
         assert max(source._read.values()) <= 3, "the epoch that it is in, and the next ones"
-    assert [batch for step in zip(*dealt) for batch in step] == expected[index:]
-
-
-def test_later_epochs_are_not_read_from_the_beginning(parted, data):
-    source = parted(each=4)
-    sampler = plan(data, source)
-    far = list(islice(sampler.batches(), 800))
-    assert far[-1].epoch > 20
-    source = parted(each=4)
-    later = plan(data, source)
-    later.go_on(sampler.starts(800))
-    (again,) = facts(islice(later.shard(0, 1, index=799), 1))
-    assert again == facts(far[-1:])[0]
-    assert source._read.total() <= 2
+    assert in_turn(dealt) == expected[index:]
 
 
 def test_listed_sources_are_dealt_beside_a_stream(parted, source, clips, data):
@@ -222,15 +192,12 @@ def test_a_mix_of_all_kinds_is_equal_on_any_ranks_and_goes_on(corpora, data, wor
         more = {"window": 64, "batch_tokens": 100, "language_temperature": 0.3}
         return dataset(data(*corpora(max_hours=0.02), **more)).batch_sampler(price)
 
-    expected = facts(islice(plan().batches(), world * (taken + 60)))
+    expected, index = facts(plan().batches(), world * (taken + 60)), world * taken
     ranks = [plan() for _ in range(world)]
-    dealt = [facts(islice(one.shard(rank, world), taken)) for rank, one in enumerate(ranks)]
-    index = world * taken
-    assert [batch for step in zip(*dealt) for batch in step] == expected[:index]
-    starts = json.loads(json.dumps([entry for one in ranks for entry in one.starts(index)]))
+    assert in_turn([facts(one.shard(rank, world), taken) for rank, one in enumerate(ranks)]) == expected[:index]
     later = plan()
-    later.go_on(starts)
-    assert facts(islice(later.shard(0, 1, 1, index=index - 1), world * 60)) == expected[index:]
+    later.go_on(starts_at(index, *ranks))
+    assert facts(later.shard(0, 1, 1, index=index - 1), world * 60) == expected[index:]
 
 
 def test_a_stream_of_unknown_languages_is_not_balanced(parted, source, clips, data):
@@ -268,16 +235,16 @@ def test_a_lane_without_records_is_refused(parted, data):
 def test_going_on_a_second_time_begins_at_the_newest_place(parted, data, worlds):
     """Though each process was told the places of lanes that others read."""
     starts, index = [], 0
-    expected = facts(islice(plan(data, parted(each=60)).batches(), 400))
+    expected = facts(plan(data, parted(each=60)).batches(), 400)
     for world in worlds:
         ranks = [plan(data, parted(each=60)) for _ in range(world)]
         dealt = []
         for rank, sampler in enumerate(ranks):
             sampler.go_on(starts)
-            dealt.append(facts(islice(sampler.shard(rank, world, index=index), 96 // world)))
-        assert [batch for step in zip(*dealt) for batch in step] == expected[index : index + 96]
+            dealt.append(facts(sampler.shard(rank, world, index=index), 96 // world))
+        assert in_turn(dealt) == expected[index : index + 96]
         index += 96
-        starts = json.loads(json.dumps([entry for sampler in ranks for entry in sampler.starts(index)]))
+        starts = starts_at(index, *ranks)
     last = plan(data, parted(each=60))
     last.go_on(starts)
     assert [place[0].first for _, place in sorted(last.window_starts.items())] == [
@@ -300,17 +267,16 @@ def test_everything_that_a_stream_is_made_of_goes_on_at_its_place(parted, source
         listed = source([cut(f"l{i}", 2.0) for i in range(30)])
         replay = {"share": 0.3, "sources": [source([cut(f"r{i}", 1.0) for i in range(9)])]}
         section = data(first, second, listed, replay=replay, window=64, batch_tokens=100, min_seconds=0.1)
-        train = train_dataset(section, 0, lambda cut: None, lambda line: None, thirds)
+        train = dataset(section, segments=thirds)
         return train, train.batch_sampler(price)
 
     straight, sampler = make()
-    expected = facts(islice(sampler.batches(), taken + 150))
+    expected = facts(sampler.batches(), taken + 150)
     _, first = make()
     list(islice(first.batches(), taken + 9))  # read ahead of what was taken
-    starts = json.loads(json.dumps(first.starts(taken)))
     after, later = make()
-    later.go_on(starts)
-    assert facts(islice(later.shard(0, 1, 1, index=taken - 1), 150)) == expected[taken:]
+    later.go_on(starts_at(taken, first))
+    assert facts(later.shard(0, 1, 1, index=taken - 1), 150) == expected[taken:]
     after.collect(lambda counts: [counts])
     assert after.dropped.reasons == straight.dropped.reasons != {}
     assert after.dropped.named == straight.dropped.named

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from stentor.dataloading.dataset import train_dataset, unlimited
+import data_plans
+from data_plans import ids
+from stentor.dataloading.dataset import unlimited
 from stentor.dataloading.train_dataset import TrainDataset
 from stentor.sources.held_out import HeldOut
 
@@ -15,12 +17,12 @@ def halves(cut):
         yield replace(cut, id=f"{cut.id}/{number}", start=start, duration=middle)
 
 
-def dataset(section, refuse=lambda c: None, pieces=halves) -> TrainDataset:
-    return train_dataset(section, 0, refuse, lambda line: None, pieces)
+def dataset(section, segments=halves, **more) -> TrainDataset:
+    return data_plans.dataset(section, segments=segments, **more)
 
 
 def names(train: TrainDataset) -> list[str]:
-    return sorted(i.cut.id for batch in train.batch_sampler(lambda cut, seconds: 1).epoch(0) for i in batch)
+    return sorted(ids(train.batch_sampler(lambda cut, seconds: 1).epoch(0)))
 
 
 @pytest.fixture
@@ -33,15 +35,14 @@ def test_each_piece_is_trained_on_once(recordings, source, data, stream):
     train = dataset(data(source(recordings, stream=stream)))
     assert names(train) == [f"{name}/{i}" for name in ("long", "other", "short") for i in (0, 1)]
     assert not train.dropped.reasons  # however long they are
-    uncut = dataset(data(source(recordings, stream=stream)), pieces=None)
+    uncut = dataset(data(source(recordings, stream=stream)), segments=None)
     assert names(uncut) == ["short"] and uncut.dropped.reasons == {"too_long": 2}
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_recording_is_refused_as_a_whole_and_a_model_looks_at_pieces(recordings, source, data, stream):
-    train = dataset(
-        data(source(recordings, stream=stream), max_bad=1.0), lambda c: ("no", c.id) if c.id == "other" else None
-    )
+    refuse = lambda c: ("no", c.id) if c.id == "other" else None  # noqa: E731
+    train = dataset(data(source(recordings, stream=stream), max_bad=1.0), refuse=refuse)
     train.leave_out(lambda c: ("long_piece", c.id) if c.duration > 100 else None)
     assert names(train) == ["short/0", "short/1"]
     assert train.dropped.reasons == {"no": 1, "long_piece": 2}
@@ -58,7 +59,9 @@ def test_what_is_held_out_stays_whole(cut, source, data):
 
 def test_of_a_stream_too(cut, source, data):
     held = HeldOut(share=0.5, most=3)
-    train = dataset(data(source([cut(f"r{i}", 40) for i in range(20)], stream=True), eval={"dev": held}))
+    train = dataset(
+        data(source([cut(f"r{i}", 40) for i in range(20)], stream=True), eval={"dev": held}), segments=halves
+    )
     held_ids = {c.id for c in held.records()}
     assert len(held_ids) == 3
     trained = {name.partition("/")[0] for name in names(train)}

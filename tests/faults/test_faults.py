@@ -36,7 +36,7 @@ def test_signal_saves_and_exits_75(tiny, start, cli, tmp_path, number):
 STOPS = "import os, signal\nos.kill(os.getpid(), signal.{})\n"
 LISTS = """
 from typing import Literal
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 
 class Stops(Jsonl):
     type: Literal["stops"] = "stops"

@@ -13,7 +13,7 @@ import pytest
 from stentor.audio.io import read, write
 from stentor.cli import main
 from stentor.models.encoders import cache
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 
 RECOGNISER = '''
 """A recogniser that makes errors in words of its own by the record: more of them where it is less sure, but it is too

@@ -14,7 +14,7 @@ from stentor.audio.io import probe, read, write
 from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.sources.audio_folder import AudioFolder
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 
 SENTENCES = {
     "en-us": [

@@ -225,7 +225,7 @@ def test_ids_become_names(manifest, prepare, monkeypatch):
     assert {f"{name}.npy" for name in names.values()} == set(members(to))
     assert {cut.id for cut in parse_source(f"type=shards,path={to}").cuts()} == set(names.values())
     twice = [UnusableRecord(name, "missing", "x") for name in "abca"]
-    monkeypatch.setattr("stentor.sources.jsonl.Jsonl.records", lambda self: iter(twice))
+    monkeypatch.setattr("stentor.sources.manifest.Jsonl.records", lambda self: iter(twice))
     with pytest.raises(DataError, match=r"(?s)1 id\(s\) occur more than once.*'a': records 1, 4"):
         prepare("other")
 

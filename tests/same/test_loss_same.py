@@ -8,7 +8,7 @@ from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
 from stentor.losses.ctc import CTCLoss
 from stentor.losses.token import CrossEntropy
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 from stentor.tasks.transcribe import Transcribe
 
 torch.set_num_threads(1)

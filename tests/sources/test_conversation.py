@@ -8,22 +8,18 @@ import random
 import numpy as np
 import pytest
 
+from data_plans import dataset, facts, starts_at
 from stentor.audio.io import write
 from stentor.audio.synth import say
 from stentor.config.load import Mistakes, parse_source
-from stentor.config.load import load as load_config
 from stentor.data import load_audio as load_audio_module
 from stentor.data.activity import join_spans, loud_spans, speech_spans
 from stentor.data.cut import UnusableRecord, record_from_cut, segments_of, text_of, words_of
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
-from stentor.dataloading.dataset import train_dataset
-from stentor.dataloading.mixing import Mix, Pool
+from stentor.data.load_audio import load_audio, load_record
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source
 from stentor.sources.conversation import Conversation
-from stentor.sources.phrases import sentence
 from stentor.sources.turn_taking import TurnStatistics, estimate
 
 SYNTH = {"type": "synth", "texts": "sentences", "count": 12, "voices": {"count": 4}}
@@ -52,17 +48,20 @@ def plain():
     return listed(count=12, **QUIET)
 
 
+def assert_heard_as_labelled(cut):
+    audio, speech = load_audio(cut), np.repeat(activity(cut).any(1), 160)
+    assert audio.dtype == np.float32 and len(audio) == round(cut.duration * 16000)
+    # Margins around the words are all that sounds beside the labels, and words differ in loudness.
+    assert np.mean(audio[~speech] ** 2) < 0.01 * np.mean(audio[speech] ** 2)
+    # What is not labelled as silence is loud: a label where nobody speaks would be a hole here.
+    blocks = len(audio) // 8000
+    spoken = speech[: blocks * 8000].reshape(blocks, -1).all(1)
+    assert (np.sqrt(np.mean(audio[: blocks * 8000].reshape(blocks, -1) ** 2, axis=1))[spoken] > 0.01).all()
+
+
 def test_what_is_labelled_is_what_is_heard(plain):
     for cut in plain[:4]:
-        audio = load_audio(cut)
-        assert audio.dtype == np.float32 and len(audio) == 320000
-        speech = np.repeat(activity(cut).any(1), 160)
-        # Margins around the words are all that sounds beside the labels, and words differ in loudness.
-        assert np.mean(audio[~speech] ** 2) < 0.01 * np.mean(audio[speech] ** 2)
-        # What is not labelled as silence is loud: a label where nobody speaks would be a hole here.
-        frames = np.sqrt(np.mean(audio[: len(audio) // 8000 * 8000].reshape(-1, 8000) ** 2, axis=1))
-        spoken = speech[: len(audio) // 8000 * 8000].reshape(-1, 8000).all(1)
-        assert (frames[spoken] > 0.01).all()
+        assert_heard_as_labelled(cut)
 
 
 def test_words_lie_within_their_speakers_segments(plain):
@@ -351,11 +350,7 @@ def test_what_is_played_faster_or_slower_is_another_speaker_and_labelled_as_it_i
     assert {name.partition("@")[2] for name in names} == {"", "0.8", "1.25"}
     lengths = {"": [], "0.8": [], "1.25": []}
     for cut in cuts:
-        audio = load_audio(cut)
-        speech = np.repeat(activity(cut).any(1), 160)
-        assert np.mean(audio[~speech] ** 2) < 0.01 * np.mean(audio[speech] ** 2)
-        frames = np.sqrt(np.mean(audio[: len(audio) // 8000 * 8000].reshape(-1, 8000) ** 2, axis=1))
-        assert (frames[speech[: len(frames) * 8000].reshape(-1, 8000).all(1)] > 0.01).all()
+        assert_heard_as_labelled(cut)
         for track in cut.tracks[:-1]:
             for s in track.cut.supervisions:
                 inside = [(w["start"], w["end"]) for w in words_of(track.cut)]
@@ -389,45 +384,13 @@ def test_training_on_fresh_conversations_goes_on_where_it_stopped(taken):
     def plan():
         keys = {"type": "conversation", "source": SYNTH, "count": 8, "seconds": 5, "fresh": True}
         section = Data.model_validate({"train": [keys], "batch_tokens": 20, "lanes": 2})
-        return train_dataset(section, 0, lambda cut: None, lambda line: None).batch_sampler(lambda cut, _: 10)
+        return dataset(section).batch_sampler(lambda cut, _: 10)
 
-    first = plan()
-    batches = list(itertools.islice(first.batches(), 24))
-    ids = [[item.cut.id for item in batch.items] for batch in batches]
-    assert len({name for batch in ids for name in batch}) == 48  # six epochs, and none came twice
-    later = plan()
-    later.go_on(json.loads(json.dumps(first.starts(taken))))
-    rest = list(itertools.islice(later.batches(batches[taken].epoch, batches[taken].batch_in_epoch, taken), 24 - taken))
-    assert [[item.cut.id for item in batch.items] for batch in rest] == ids[taken:]
-
-
-def test_sentences_are_varied_and_of_the_wanted_length():
-    rng = random.Random(0)
-    sentences = [sentence(rng, 4, 14) for _ in range(500)]
-    assert len(set(sentences)) > 480 and all(4 <= len(s.split()) <= 14 for s in sentences)
-    assert {len(s.split()) for s in sentences} >= set(range(5, 15))
-    assert all(5 <= len(sentence(rng, 5, 7).split()) <= 7 for _ in range(50))
-
-
-def test_a_run_mixes_rttm_and_conversations_by_weight(tmp_path, tiny):
-    for i in range(3):
-        write(tmp_path / f"{i}.wav", np.random.default_rng(i).normal(0, 0.1, 32000), 16000)
-    (tmp_path / "x.rttm").write_text("".join(f"SPEAKER {i} 1 0.5 1 <NA> <NA> s{i} <NA> <NA>\n" for i in range(3)))
-    text = tiny().read_text().splitlines()
-    train = [
-        f"  train: [{{type: rttm, path: {tmp_path}/x.rttm, weight: 3}},",
-        "          {type: conversation, weight: 1, count: 9, seconds: 3, speakers: 2,",
-        "           source: {type: synth, texts: sentences, count: 8, voices: [en-us, en+f3]}}]",
-    ]
-    at = next(i for i, line in enumerate(text) if line.startswith("  train:"))
-    (tmp_path / "run.yaml").write_text("\n".join([*text[:at], *train, *text[at + 1 :]]))
-    sources = load_config(tmp_path / "run.yaml").config.data.train
-    assert [s.type for s in sources] == ["rttm", "conversation"]
-    pools = [Pool(list(s.cuts()), s.repeat, s.weight) for s in sources]
-    mix = Mix(pools)
-    assert len(mix) == 12
-    many = [cut.id for epoch in range(40) for cut, _ in mix.epoch(0, epoch)]
-    assert np.mean([i.startswith("conversation") for i in many]) == pytest.approx(0.25, abs=0.02)
+    first, later = plan(), plan()
+    expected = facts(first.batches(), 24)
+    assert len({name for _, items in expected for name, *_ in items}) == 48  # six epochs, and none came twice
+    later.go_on(starts_at(taken, first))
+    assert facts(later.batches(index=taken), 24 - taken) == expected[taken:]
 
 
 def test_the_command_line_and_plugins_see_it():

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from list_source import ListSource, ListStream, list_source
-from stentor.dataloading.dataset import eval_plan, train_dataset
+from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.section import Data
 from stentor.errors import ConfigError, DataError
 from stentor.sources.held_out import HeldOut, held_groups
@@ -89,17 +89,6 @@ def test_a_stream_is_read_from_its_front_only():
     held = {c.id for c in data.eval["dev"].cuts()}
     trained = {i.cut.id for items in dataset.batch_sampler(price).epoch(0) for i in items}
     assert not held & trained and 3500 < len(trained) < 3700, "also who came later is not trained on"
-
-
-def test_the_set_is_planned_and_scored_like_any_other():
-    class Positions:
-        max_seconds = None
-        tokens = staticmethod(price)
-
-    data = Data.model_validate({"train": [], "eval": {"dev": "held_out"}} | {"train": [list_source(people(20))]})
-    train_dataset(data, 0, lambda c: None, print)
-    plan, dropped = eval_plan(data.eval["dev"], "dev", data, Positions())
-    assert sum(len(b) for b in plan.epoch(0)) == 3 and not dropped.reasons
 
 
 def test_the_plan_knows_what_is_held_out():

@@ -8,8 +8,7 @@ import soundfile
 from pydantic import ValidationError
 
 from stentor.data.cut import language_of, record_from_cut, set_language, speaker_of, text_of, words_of
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_audio, load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source
 

@@ -6,11 +6,9 @@ import pytest
 import soundfile
 
 from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_cut, speaker_of, text_of, words_of
-from stentor.data.load_audio import load_audio
-from stentor.data.load_record_audio import load_record
 from stentor.errors import DataError
 from stentor.sources.base import Source, filter_warnings
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 
 
 @pytest.fixture
@@ -196,14 +194,6 @@ def test_a_number_is_found_where_it_is_written_as_a_text(folder):
     assert filter_warnings({"source": source}, "data") == [
         "data.source.where: no record has the chapter 14; is it spelled right?"
     ]
-
-
-def test_own_keys_never_stand_for_audio(folder):
-    row = {"audio_path": "a.wav", "duration": 1, "voice": "anna", "parts": 3, "shar": "x", "snr": 5}
-    (cut,) = cuts(write(folder, row))
-    assert load_audio(cut) == pytest.approx(0.1, abs=1e-3) and field_of(cut, "voice") == "anna"
-    record = record_from_cut(cut)
-    assert record["parts"] == 3 and load_record(record) == pytest.approx(0.1, abs=1e-3)
 
 
 def test_a_lhotse_manifest_is_told_apart(folder):

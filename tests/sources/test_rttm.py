@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from stentor.audio.io import write
 from stentor.config.load import parse_source
 from stentor.data.cut import UnusableRecord, segments_of, uem_of
 from stentor.data.load_audio import load_audio
@@ -166,12 +165,3 @@ def test_real_meetings(shared_data):
     for ours, theirs in zip(cuts, by_manifest):
         assert len(segments_of(ours)) == len(segments_of(theirs)) > 0
         assert len(load_audio(ours)) == round(ours.duration * 16000)
-
-
-def test_the_writer_and_the_source_agree(tmp_path):
-    from stentor.data.rttm import write_rttm
-
-    write(tmp_path / "a.wav", np.random.default_rng(0).normal(0, 0.1, 64000), 16000)
-    segments = [{"speaker": "x", "start": 0.25, "end": 1.5}, {"speaker": "y", "start": 1.0, "end": 3.999}]
-    write_rttm(tmp_path / "x.rttm", {"a": segments})
-    assert segments_of(next(iter(parse_source(str(tmp_path / "x.rttm")).cuts()))) == segments

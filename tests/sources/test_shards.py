@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from codec_shards import SumTokens, npy, write_tar
+from data_plans import dataset, facts, starts_at
 from stentor.config.load import parse_source
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
 from stentor.data.cut import UnusableRecord, custom_of, language_of, record_from_cut, text_of
-from stentor.dataloading.dataset import train_dataset
 from stentor.dataloading.dataset_report import check
 from stentor.dataloading.loader import BatchDataset, batches
 from stentor.dataloading.section import Data
@@ -72,7 +72,7 @@ def read(path, **fields):
     return Shards(type="shards", path=path, **fields)
 
 
-def ids(cuts):
+def names_of(cuts):
     return [c.id for c in cuts]
 
 
@@ -82,7 +82,7 @@ EVERYONE = [f"tokens{s}-{i}" for s in range(3) for i in range(5)]
 def test_shards_of_omnivoice_load_as_they_are(shards):
     extras = {"instruct": "female, low pitch", "text_pinyin": "ni3 hao3", "clean_start_token_idx": 4}
     cuts = list(read(shards(**extras)).cuts())
-    assert ids(cuts) == EVERYONE
+    assert names_of(cuts) == EVERYONE
     for i, cut in enumerate(cuts):
         assert has_codes(cut)
         assert (load_codes(cut, 8, 1024) == codes_of(cut.id, frames_of(i % 5))).all()
@@ -110,7 +110,7 @@ def test_a_path_is_a_list_a_folder_a_tar_file_or_several(shards, tmp_path, way):
         path = path.parent / "audios"
     elif way == "two lists":
         path, expected = [path, shards((2,), "more")], [*EVERYONE, "more0-0", "more0-1"]
-    assert ids(read(path).cuts()) == expected
+    assert names_of(read(path).cuts()) == expected
 
 
 def test_labels_may_lie_beside_and_be_gzipped(tmp_path):
@@ -131,12 +131,12 @@ def test_without_a_duration_the_frames_tell_it(shards):
 def test_the_same_id_twice_is_numbered_in_a_list(shards):
     path = shards((2,))
     twice = read([path, path])
-    assert ids(twice.cuts()) == ["tokens0-0", "tokens0-1", "tokens0-0#2", "tokens0-1#2"]
+    assert names_of(twice.cuts()) == ["tokens0-0", "tokens0-1", "tokens0-0#2", "tokens0-1#2"]
 
 
 def test_where_limit_and_language_work_as_everywhere(shards):
-    assert ids(read(shards(), where={"text": ["text tokens1-2"]}).cuts()) == ["tokens1-2"]
-    assert ids(read(shards(), skip=4, limit=2).cuts()) == ["tokens0-4", "tokens1-0"]
+    assert names_of(read(shards(), where={"text": ["text tokens1-2"]}).cuts()) == ["tokens1-2"]
+    assert names_of(read(shards(), skip=4, limit=2).cuts()) == ["tokens0-4", "tokens1-0"]
 
 
 @pytest.mark.parametrize(
@@ -289,36 +289,31 @@ class Reads(AcceptsCodecTokens):
     codebooks, vocabulary = 8, 1024
 
 
-def dataset(*sources, seed=0, **fields):
-    data = Data(train=list(sources), **{"batch_tokens": 200, "window": 20, "layout": "packed", **fields})
-    return train_dataset(data, seed, lambda cut: None, lambda line: None)
+def planned(*sources, **fields):
+    return dataset(Data(train=list(sources), **{"batch_tokens": 200, "window": 20, "layout": "packed", **fields}))
 
 
 def price(cut, seconds):
     return cut.custom["num_tokens"]
 
 
-def facts(planned):
-    return [(p.index, [(i.cut.id, i.epoch, i.copy) for i in p.items]) for p in planned]
-
-
 def test_each_epoch_has_its_own_order(shards):
     path = shards((5,) * 8)
     source = read(path, stream=True)
-    orders = [ids(source.lane(0, 1, (seed, epoch)).cuts()) for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))]
+    orders = [names_of(source.lane(0, 1, (seed, epoch)).cuts()) for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))]
     assert orders[0] == orders[3]
     assert len({tuple(o) for o in orders}) == 3
-    assert all(sorted(o) == sorted(ids(source.cuts())) for o in orders)
+    assert all(sorted(o) == sorted(names_of(source.cuts())) for o in orders)
     firsts = [list(dict.fromkeys(name.split("-")[0] for name in o)) for o in orders]
     assert firsts[0] != firsts[1], "the shards themselves come in another order"
-    assert ids(source.cuts()) == ids(read(path).cuts()), "without an epoch, in that of the lists"
+    assert names_of(source.cuts()) == names_of(read(path).cuts()), "without an epoch, in that of the lists"
 
 
 def test_several_shards_are_read_side_by_side(shards):
     path = shards((20,) * 6)
 
     def neighbours(mix):
-        order = ids(read(path, stream=True, mix=mix).lane(0, 1, (0, 0)).cuts())
+        order = names_of(read(path, stream=True, mix=mix).lane(0, 1, (0, 0)).cuts())
         return sum(a.split("-")[0] == b.split("-")[0] for a, b in pairwise(order))
 
     assert neighbours(1) == 6 * 19
@@ -328,57 +323,15 @@ def test_several_shards_are_read_side_by_side(shards):
 def test_the_first_so_many_are_the_same_in_each_epoch(shards):
     source = read(shards(), stream=True, limit=7)
     assert source.num_shards(8) == 1
-    assert ids(source.lane(0, 1, (0, 3)).cuts()) == EVERYONE[:7]
+    assert names_of(source.lane(0, 1, (0, 3)).cuts()) == EVERYONE[:7]
 
 
 def test_lanes_hold_whole_shards_and_keep_them(shards):
     source = read(shards((3,) * 8), stream=True)
     assert source.num_shards(8) == 8 and source.num_shards(6) == 2
-    lanes = [[set(ids(source.lane(n, 4, (0, e)).cuts())) for n in range(4)] for e in range(3)]
+    lanes = [[set(names_of(source.lane(n, 4, (0, e)).cuts())) for n in range(4)] for e in range(3)]
     assert lanes[0] == lanes[1] == lanes[2]
-    assert sorted(name for lane in lanes[0] for name in lane) == sorted(ids(source.cuts()))
-
-
-@pytest.mark.parametrize("counts", [(7, 5, 6), (6,) * 8])
-@pytest.mark.parametrize("world", [1, 2, 4])
-def test_an_epoch_is_split_exactly_over_ranks(shards, counts, world):
-    """Also over more of them than there are shards."""
-    expected = facts(islice(dataset(read(shards(counts), stream=True)).batch_sampler(price).batches(), 24))
-    assert sorted({n for _, items in expected for n, e, _ in items if e == 0}) == sorted(
-        n for _, items in expected for n, e, _ in items if e == 0
-    ), "none comes twice in an epoch"
-    dealt = [
-        facts(islice(dataset(read(shards(counts), stream=True)).batch_sampler(price).shard(rank, world), 24 // world))
-        for rank in range(world)
-    ]
-    assert [batch for step in zip(*dealt) for batch in step] == expected
-    everyone = {f"tokens{s}-{i}" for s, n in enumerate(counts) for i in range(n)}
-    assert {n for _, items in expected for n, e, _ in items if e == 0} == everyone
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("before, after", [(2, 1), (1, 4)])
-def test_a_run_goes_on_exactly_with_another_number_of_processes(shards, stream, before, after):
-    """In the middle of the second epoch, from 2 processes to 1 and from 1 to 4."""
-
-    def plan():
-        return dataset(read(shards((6,) * 4), stream=stream)).batch_sampler(price)
-
-    planned = list(islice(plan().batches(), 40))
-    at = next(p.index for p in planned if p.epoch == 1) + 3
-    at += -at % before
-    last = planned[at - 1]
-    place = {"epoch": last.epoch, "batch_in_epoch": last.batch_in_epoch, "index": last.index}
-    ranks = [plan() for _ in range(before)]
-    for rank in range(before):
-        list(islice(ranks[rank].shard(rank, before), at // before))
-    later = []
-    for rank in range(after):
-        one = plan()
-        if stream:
-            one.go_on([entry for p in ranks for entry in p.starts(at)])
-        later.append(facts(islice(one.shard(rank, after, 1, **place), 8 // after)))
-    assert [batch for step in zip(*later) for batch in step] == facts(planned[at : at + 8])
+    assert sorted(name for lane in lanes[0] for name in lane) == sorted(names_of(source.cuts()))
 
 
 @pytest.mark.parametrize("taken", [5, 26, 33, 70])
@@ -389,18 +342,18 @@ def test_shards_that_were_read_are_not_opened_again(shards, monkeypatch, taken):
     monkeypatch.setattr(shards_module, "_lines", lambda path: opened.append(path) or read_lines(path))
 
     def plan():
-        return dataset(read(shards((5,) * 24), stream=True, mix=2), lanes=2, window=4, batch_tokens=90)
+        return planned(read(shards((5,) * 24), stream=True, mix=2), lanes=2, window=4, batch_tokens=90)
 
     sampler = plan().batch_sampler(price)
-    planned = list(islice(sampler.batches(), taken + 12))
+    batches_before = list(islice(sampler.batches(), taken + 12))
     straight = len(opened)
-    starts = json.loads(json.dumps(sampler.starts(taken)))
+    starts = starts_at(taken, sampler)
     opened.clear()
     again = plan()
     later = again.batch_sampler(price)
     later.go_on(starts)
-    assert facts(islice(later.shard(0, 1, 1, index=taken - 1), 12)) == facts(planned[taken:])
-    epochs_begun = 2 * (planned[-1].epoch - planned[taken].epoch)
+    assert facts(later.shard(0, 1, 1, index=taken - 1), 12) == facts(batches_before[taken:])
+    epochs_begun = 2 * (batches_before[-1].epoch - batches_before[taken].epoch)
     assert len(opened) <= 2 * (2 + 6) + epochs_begun * 2 and (taken < 20 or len(opened) < straight)
 
 
@@ -408,9 +361,9 @@ def test_more_workers_than_shards(shards):
     """Four workers on two shards give what one gives, every record once."""
     pairs = {}
     for workers in (0, 4):
-        planned = islice(dataset(read(shards((9, 9)), stream=True)).batch_sampler(price).batches(), 6)
+        first = islice(planned(read(shards((9, 9)), stream=True)).batch_sampler(price).batches(), 6)
         reader = BatchDataset(SumTokens(type="given"), Reads(), None, seed=0)
-        pairs[workers] = [(b.ids, b.inputs["sums"].tolist()) for _, b in batches(reader, planned, workers, 2, False)]
+        pairs[workers] = [(b.ids, b.inputs["sums"].tolist()) for _, b in batches(reader, first, workers, 2, False)]
     assert pairs[0] == pairs[4]
     frames = {f"tokens{s}-{i}": frames_of(i) for s in range(2) for i in range(9)}
     for names, sums in pairs[0]:
@@ -420,7 +373,7 @@ def test_more_workers_than_shards(shards):
 @pytest.mark.parametrize("repeat, passes", [(3, [3, 3]), (0.5, [0.5, 0.5]), (1.5, [1.5, 1.5])])
 def test_a_stream_is_repeated(shards, repeat, passes):
     """As OmniVoice's `repeat`: so many copies in an epoch, told apart; a fraction takes others in the next epoch."""
-    repeated = dataset(read(shards(), stream=True, repeat=repeat))
+    repeated = planned(read(shards(), stream=True, repeat=repeat))
     epochs = [[(i.cut.id, i.copy) for items in repeated.batch_sampler(price).epoch(e) for i in items] for e in range(2)]
     assert all(len(set(e)) == len(e) for e in epochs), "copies have their own random changes"
     both = Counter(name for epoch in epochs for name, _ in epoch)
@@ -442,23 +395,23 @@ def test_so_many_hours_are_whole_shards(shards):
     source = read(path, stream=True, max_hours=7.5 * each / 3600)
     chosen = [shard.tar.name for shard in source.shards()]
     assert len(chosen) == 7 and chosen == sorted(chosen) and chosen[-1] > "shard-000012"
-    train = dataset(source, batch_tokens=90, lanes=2)
+    train = planned(source, batch_tokens=90, lanes=2)
     _, names = languages_of(train, 2)
     assert names == {f"tokens{int(tar[6:12])}-{i}": 2 for tar in chosen for i in range(5)}
     assert source.expected() == 35
     assert len(read(path, stream=True, max_hours=0.1 * each / 3600).shards()) == 1
     assert len(read(path, stream=True, max_hours=99).shards()) == 24
-    assert train.fingerprint() != dataset(read(path, stream=True), batch_tokens=90, lanes=2).fingerprint()
+    assert train.fingerprint() != planned(read(path, stream=True), batch_tokens=90, lanes=2).fingerprint()
 
 
 def test_hours_that_a_list_does_not_say_are_refused(shards):
     path = shards()
     for fields in ({"limit": 3}, {"skip": 1}, {"where": {"language": "sv"}}):
         with pytest.raises(ConfigError, match=r"max_hours: .* not beside `where`"):
-            dataset(read(path, stream=True, max_hours=0.001, **fields))
+            planned(read(path, stream=True, max_hours=0.001, **fields))
     path.write_text("".join(" ".join(line.split()[:3]) + "\n" for line in path.read_text().splitlines()))
     with pytest.raises(ConfigError, match=r"max_hours: only of a stream of shards whose list has the seconds"):
-        dataset(read(path, stream=True, max_hours=0.001))
+        planned(read(path, stream=True, max_hours=0.001))
 
 
 @pytest.mark.parametrize("way", ["summary", "language"])
@@ -473,9 +426,9 @@ def test_streams_of_shards_are_balanced_by_language(shards, way):
     languages = {"sv": "sv", "fi": "fi"} if way == "language" else {"sv": None, "fi": None}
     sources = [read(p, stream=True, language=languages[n]) for p, n in ((large, "sv"), (small, "fi"))]
     section = {"batch_tokens": 90, "window": 8}
-    counts, names = languages_of(dataset(*sources, **section, language_temperature=0.0), 2)
+    counts, names = languages_of(planned(*sources, **section, language_temperature=0.0), 2)
     assert counts == {"sv": 36, "fi": 36} and set(names.values()) == {2, 6}
-    counts, names = languages_of(dataset(*sources, **section, language_temperature=0.5), 4)
+    counts, names = languages_of(planned(*sources, **section, language_temperature=0.5), 4)
     assert counts["sv"] == 72 and counts["fi"] == pytest.approx(24 * 3**0.5, abs=3)
     assert {count for name, count in names.items() if name[0] == "s"} <= {6, 7}, "4 times the root of 3"
 
@@ -493,34 +446,17 @@ def test_hours_of_languages_are_those_of_the_shards_that_are_read(shards):
 def test_streams_come_by_their_sizes(shards):
     """A small set is spread over the whole epoch instead of being over early."""
     large, small = shards((40, 40)), shards((8,), "few")
-    mixed = dataset(read(large, stream=True), read(small, stream=True), window=1, batch_tokens=90, max_items=1)
+    mixed = planned(read(large, stream=True), read(small, stream=True), window=1, batch_tokens=90, max_items=1)
     order = [i.cut.id.startswith("few") for items in mixed.batch_sampler(price).epoch(0) for i in items]
     assert sum(order) == 8 and sum(order[:44]) <= 7
 
 
 def test_another_list_is_another_order(shards):
     path = shards()
-    before = dataset(read(path, stream=True)).fingerprint()
-    assert before == dataset(read(path, stream=True)).fingerprint()
+    before = planned(read(path, stream=True)).fingerprint()
+    assert before == planned(read(path, stream=True)).fingerprint()
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
-    assert before != dataset(read(path, stream=True)).fingerprint()
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_is_broken_is_counted_and_too_much_of_it_stops(shards, stream):
-    path = shards((40, 40))
-    tar = path.parent / "audios" / "shard-000001.tar"
-    tar.write_bytes(tar.read_bytes()[:-9000])
-
-    def drop_reasons(max_bad):
-        streamed = dataset(read(path, stream=stream), max_bad=max_bad)
-        list(streamed.batch_sampler(price).epoch(0))
-        return streamed.dropped.reasons
-
-    counted = drop_reasons(0.5)
-    assert set(counted) == {"truncated"} and 1 < counted["truncated"] < 20
-    with pytest.raises(DataError, match=r"of 80 records cannot be used.*\n.*which is cut off after"):
-        drop_reasons(0.01)
+    assert before != planned(read(path, stream=True)).fingerprint()
 
 
 def test_a_check_reads_codes(shards):
@@ -541,8 +477,7 @@ def test_a_check_reads_codes(shards):
 def test_audio_in_shards_is_read_as_any_audio(tmp_path):
     import soundfile
 
-    from stentor.data.load_audio import load_audio
-    from stentor.data.load_record_audio import load_record
+    from stentor.data.load_audio import load_audio, load_record
 
     rng = np.random.default_rng(0)
     members, labels, sounds = {}, [], {}

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,24 +32,7 @@ optim: {{type: adamw, lr: 1e-3}}
 train: {{steps: 4, log_every: 1, save_every: 100, device: cpu}}
 output: "{runs}"
 """
-SPY = '''
-"""Notes which records each process was given."""
-import json
-from typing import Literal
-
-from stentor.engine.callback import Callback
-
-
-class Spy(Callback):
-    type: Literal["spy"] = "spy"
-    _ids: list = []
-
-    def on_batch(self, trainer, batch):
-        self._ids.append(batch.ids)
-
-    def on_end(self, trainer, error):
-        (trainer.folder / f"spy-{trainer.rank}-{trainer.step}.json").write_text(json.dumps(self._ids))
-'''
+SPY = ["callbacks=[spy]", "--plugin", Path(__file__).parents[1] / "record_spy.py"]
 
 
 @pytest.fixture
@@ -93,9 +77,9 @@ def config(tmp_path):
     return make
 
 
-def noted(tmp_path, name, processes, step):
+def batches_of(tmp_path, name, processes, step):
     folder = tmp_path / "runs" / name
-    return [json.loads((folder / f"spy-{rank}-{step}.json").read_text()) for rank in range(processes)]
+    return [json.loads((folder / f"spy-{rank}-{step}.json").read_text())["ids"] for rank in range(processes)]
 
 
 @pytest.mark.parametrize("stream, attention", [(True, "flex"), (False, "sdpa")])
@@ -170,39 +154,31 @@ def test_audio_in_shards_trains_a_recogniser(corpus, tiny, attempt, tmp_path):
     assert all(math.isfinite(loss) for loss in losses["stream"][:2])
 
 
-@pytest.fixture(scope="module")
-def spy(tmp_path_factory):
-    """The plug-in, one file for all runs of this process."""
-    plugin = tmp_path_factory.mktemp("plugin") / "shards_spy.py"
-    plugin.write_text(SPY)
-    return ["callbacks=[spy]", "--plugin", plugin]
-
-
 @pytest.mark.slow  # three runs, one of them of two processes
-def test_two_processes_and_then_one_are_as_one(tokens, config, spy, attempt, cli, tmp_path):
+def test_two_processes_and_then_one_are_as_one(tokens, config, attempt, cli, tmp_path):
     """On a stream, with more workers than shards; stopped in the second epoch."""
-    command = ["train", config(tokens(), True, "flex"), *spy]
+    command = ["train", config(tokens(), True, "flex"), *SPY]
     assert attempt(*command, "name=straight", "train.steps=16")[0] == 0
-    (straight,) = noted(tmp_path, "straight", 1, 16)
+    (straight,) = batches_of(tmp_path, "straight", 1, 16)
     assert len({i for ids in straight for i in ids}) == 30, "every record was there"
     cli(*command, "name=changed", "train.steps=5", processes=2)
-    first = noted(tmp_path, "changed", 2, 5)
+    first = batches_of(tmp_path, "changed", 2, 5)
     assert [ids for pair in zip(*first) for ids in pair] == straight[:10]
     assert attempt(*command, "name=changed", "train.steps=8")[0] == 0  # the step goes on taking two batches
-    (rest,) = noted(tmp_path, "changed", 1, 8)
+    (rest,) = batches_of(tmp_path, "changed", 1, 8)
     assert rest == straight[10:16]
 
 
-def test_hours_and_languages_of_a_stream(tokens, config, spy, attempt, tmp_path):
+def test_hours_and_languages_of_a_stream(tokens, config, attempt, tmp_path):
     """Refused with the mend where they are unknown; else the run is trained on whole shards alone."""
     path = tokens()
     part = ["name=part", "data.train.0.max_hours=0.004", "data.language_temperature=0.5", "data.workers=0"]
-    command = ["train", config(path), *spy, *part, "train.steps=12"]
+    command = ["train", config(path), *SPY, *part, "train.steps=12"]
     code, said = attempt(*command)
     assert code == 2 and "those of data.train.0, a stream, are unknown" in " ".join(said.split())
     chosen = Shards(type="shards", path=path, stream=True, max_hours=0.004).shards()
     assert len(chosen) == 2
     code, said = attempt(*command, "data.train.0.language=en")
     assert code == 0, said
-    (batches,) = noted(tmp_path, "part", 1, 12)
+    (batches,) = batches_of(tmp_path, "part", 1, 12)
     assert {name[:2] for names in batches for name in names} == {f"s{shard.tar.stem[-1]}" for shard in chosen}

@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 import pytest
 
@@ -6,7 +8,7 @@ from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of, w
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
-from stentor.sources.phrases import DIGITS, commands
+from stentor.sources.phrases import DIGITS, commands, sentence
 from stentor.sources.synth import Voices
 
 
@@ -95,6 +97,14 @@ def test_grammar_has_thousands_of_plain_sentences():
     sentences = list(commands())
     assert len(sentences) == len(set(sentences)) > 2500
     assert all(s.replace(" ", "").isascii() and s == " ".join(s.lower().split()) and "{" not in s for s in sentences)
+
+
+def test_sentences_are_varied_and_of_the_wanted_length():
+    rng = random.Random(0)
+    sentences = [sentence(rng, 4, 14) for _ in range(500)]
+    assert len(set(sentences)) > 480 and all(4 <= len(s.split()) <= 14 for s in sentences)
+    assert {len(s.split()) for s in sentences} >= set(range(5, 15))
+    assert all(5 <= len(sentence(rng, 5, 7).split()) <= 7 for _ in range(50))
 
 
 def test_silence_moves_the_words_and_is_silent():

@@ -62,10 +62,10 @@ def through(s3, monkeypatch):
 @pytest.fixture
 def no_waits(monkeypatch):
     """Attempts follow each other at once; what they would have waited is listed."""
-    from stentor.data import storage
+    from stentor.data import file_system
 
     waits: list[float] = []
-    monkeypatch.setattr(storage.time, "sleep", waits.append)
+    monkeypatch.setattr(file_system.time, "sleep", waits.append)
     return waits
 
 

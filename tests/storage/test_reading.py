@@ -8,8 +8,8 @@ import time
 import pytest
 
 from s3_stand_in import WebServer
-from stentor.data import block_reader, storage, storage_cache
-from stentor.data.storage import as_path, is_remote, open_read, upload
+from stentor.data import block_reader, file_system, storage_cache
+from stentor.data.storage import as_path, find_paths, is_remote, open_read, upload
 from stentor.data.storage_cache import local_copy, local_folder
 from stentor.errors import ConfigError, DataError, MissingData, StentorError
 
@@ -42,7 +42,7 @@ def test_an_address_has_the_interface_of_a_path(s3):
     assert file.exists() and file.is_file() and not file.is_dir() and folder.is_dir() and not (folder / "no").exists()
     assert file.read_text() == "a b.jsonl" and file.stat().st_size == 9 and file.absolute() == file
     assert [p.name for p in folder.iterdir()] == ["a b.jsonl", "b.tar", "deep"]
-    assert list(folder.rglob("*.wav")) == [folder / "deep" / "c.wav"] == storage.find_paths(f"{folder}/*/c.*")
+    assert list(folder.rglob("*.wav")) == [folder / "deep" / "c.wav"] == find_paths(f"{folder}/*/c.*")
     file.unlink()
     file.unlink(missing_ok=True)
     assert not file.exists()
@@ -176,7 +176,7 @@ def test_an_upload_is_there_whole_or_not_at_all(s3, through, no_waits, tmp_path,
     with pytest.raises(MissingData, match="s3://no-such-bucket/x does not exist"):
         upload(tmp_path / "x", as_path("s3://no-such-bucket/x"))
     through(cut_after=0)
-    monkeypatch.setattr(storage, "ATTEMPTS", 2)
+    monkeypatch.setattr(file_system, "ATTEMPTS", 2)
     with pytest.raises(StentorError, match="cannot be written: the connection failed"):
         upload(tmp_path / "x", as_path(s3.url("other")))
     assert s3.names() == ["deep/x"]

@@ -11,7 +11,7 @@ import yaml
 
 from stentor.commands import remote_run
 from stentor.commands.remote_run import local_run
-from stentor.data import storage
+from stentor.data import file_system
 from stentor.data.storage import as_path
 from stentor.engine import run_lock
 from stentor.errors import StentorError
@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_on_s3_is_passed_over(s3, tiny, here, rows, tmp_pat
 
 @pytest.mark.long
 def test_an_upload_that_fails_is_said_and_nothing_is_lost(s3, cache, through, no_waits, monkeypatch):
-    monkeypatch.setattr(storage, "ATTEMPTS", 2)  # of s3fs there are five in each
+    monkeypatch.setattr(file_system, "ATTEMPTS", 2)  # of s3fs there are five in each
     with pytest.raises(StentorError, match=r"not all of it could be uploaded.*2 times in a row"):
         with local_run(as_path(s3.url("run"))) as folder:
             (folder / "log.txt").write_text("kept")

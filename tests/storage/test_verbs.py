@@ -106,7 +106,7 @@ def test_a_manifest_on_a_web_server(corpus, here, cache, tmp_path):
 
 def test_the_studio_takes_no_addresses_of_those_who_sign_in(tmp_path):
     """They would be read with the credentials, and in the network, of the studio's owner."""
-    from stentor.sources.jsonl import Jsonl
+    from stentor.sources.manifest import Jsonl
     from stentor.studio.runs.path_policy import _PathPolicy
 
     policy = _PathPolicy(tmp_path, [])

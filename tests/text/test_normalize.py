@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stentor.errors import ConfigError
-from stentor.text.normalize import characters, language_code, normalize, words
+from stentor.text.normalize import characters, normalize, words
 from stentor.text.open_asr import american
 
 
@@ -76,14 +76,6 @@ def test_no_american_spelling_is_mapped_on():
         "four hour your our pour tour contour exercise surprise advise rise wise promise compelled controlled fire acre"
     )
     assert not [word for word in plain.split() if word in table]
-
-
-@pytest.mark.parametrize(
-    ("language", "code"),
-    [("en", "en"), ("en-GB", "en"), ("zh_TW", "zh"), ("English", "en"), ("jpn", "ja"), ("", None), (None, None)],
-)
-def test_language_codes(language, code):
-    assert language_code(language) == code
 
 
 def test_units():

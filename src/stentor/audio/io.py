@@ -185,8 +185,13 @@ def _quantised(audio: np.ndarray, name: str) -> np.ndarray:
     if not np.isfinite(samples).all():
         raise AudioError(f"{name}: the audio to write contains NaN or infinite samples.", "not_finite")
     samples = samples / max(1.0, float(np.abs(samples).max()))
+    return pcm16(samples)
+
+
+def pcm16(audio: np.ndarray) -> np.ndarray:
+    """int16 [samples] of float ones; those beyond -1..1 are clipped."""
     # By 32768 and not 32767: 16-bit audio that was read and written again stays the same, bit for bit.
-    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    return np.clip(np.rint(audio * 32768), -32768, 32767).astype(np.int16)
 
 
 def _existing(path: str | Path) -> Path:

@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from stentor.audio.io import WRITTEN, check_finite
+from stentor.audio.io import WRITTEN, check_finite, pcm16
 
 PIPED = ("wav", "pcm")
 """What can be written to a pipe; `pcm` is the bare samples, 16 bits, little-endian."""
@@ -73,7 +73,7 @@ def _write(file: IO[bytes], audio: np.ndarray) -> None:
 
 def quantised(audio: np.ndarray) -> np.ndarray:
     check_finite(audio, "The speech")
-    return np.clip(np.rint(np.asarray(audio, np.float32) * 32768), -32768, 32767).astype(np.int16)
+    return pcm16(np.asarray(audio, np.float32))
 
 
 def wav_header(rate: int, size: int = MOST - 36) -> bytes:

@@ -128,7 +128,7 @@ class Samples(Callback):
         return [Sound("spoken", name, decode_audio(sound), sound["rate"]) for name, sound in answers]
 
     def _sounds(self, probe: list[Prediction]) -> list[Sound]:
-        from stentor.data.load_record_audio import load_record
+        from stentor.data.load_audio import load_record
         from stentor.errors import AudioError
 
         sounds = []

@@ -7,7 +7,7 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from stentor.data.storage import BLOCK, filesystem, key_of, retried
+from stentor.data.file_system import BLOCK, filesystem, is_web, key_of, retried
 
 AHEAD = 3
 """Blocks that are fetched ahead of the reader."""
@@ -84,21 +84,21 @@ def _receive(path: Any, start: int, end: int, data: bytearray) -> None:
     answer without a byte."""
     from fsspec.asyn import sync
 
-    system, before = filesystem(path), len(data)
-    if hasattr(system, "_call_s3"):
-        sync(system.loop, _receive_s3, system, key_of(path), start, end, data)
-    elif hasattr(system, "set_session") and hasattr(system, "encode_url"):
-        sync(system.loop, _receive_http, system, key_of(path), start, end, data)
+    system, key, before = filesystem(path), key_of(path), len(data)
+    if is_web(path):
+        sync(system.loop, _receive_http, system, key, start, end, data)
+    elif key.startswith(("s3://", "s3a://")):
+        bucket, name, _ = system.split_path(key)
+        answer = system.call_s3("get_object", Bucket=bucket, Key=name, Range=f"bytes={start}-{end - 1}")
+        sync(system.loop, _receive_body, answer["Body"], data)
     else:
-        data += system.cat_file(key_of(path), start=start, end=end)
+        data += system.cat_file(key, start=start, end=end)
     if len(data) == before:
         raise ConnectionError(f"the answer ends at byte {start:,}")
 
 
-async def _receive_s3(system: Any, key: str, start: int, end: int, data: bytearray) -> None:
-    bucket, name, _ = system.split_path(key)
-    answer = await system._call_s3("get_object", Bucket=bucket, Key=name, Range=f"bytes={start}-{end - 1}")
-    async with answer["Body"] as body:
+async def _receive_body(body: Any, data: bytearray) -> None:
+    async with body:
         while piece := await body.read(PIECE):
             data += piece
 
@@ -107,7 +107,9 @@ async def _receive_http(system: Any, key: str, start: int, end: int, data: bytea
     session = await system.set_session()
     headers = {"Range": f"bytes={start}-{end - 1}"}
     async with session.get(system.encode_url(key), **{**system.kwargs, "headers": headers}) as answer:
-        system._raise_not_found_for_status(answer, key)
+        if answer.status == 404:
+            raise FileNotFoundError(key)
+        answer.raise_for_status()
         at = start if answer.status == PARTIAL else 0  # or it is the whole file
         async for piece in answer.content.iter_chunked(PIECE):
             data += piece[max(0, start - at) : max(0, end - at)]

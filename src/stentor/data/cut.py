@@ -8,8 +8,9 @@ rate is known when it is read, and `load_audio` resamples it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ RATE = 16000
 PART_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem", "channel")
 """Custom keys that describe the parts of a mixed cut and not the mixture."""
 AUDIO_KEYS = ("audio_path", "start", "duration", "channel", "voice", "mixed_turn", "made_noise")
-"""Keys of a record that its audio is read from (see stentor.data.load_record_audio)."""
+"""Keys of a record that its audio is read from (see stentor.data.load_audio)."""
 
 
 TURN_KEYS = {"first", "seconds", "level"}
@@ -356,11 +357,18 @@ def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
 
 def field_of(cut: Cut, key: str) -> Any:
     """A manifest field of a cut by its manifest name; None when absent."""
-    if key in ("id", "start", "duration"):
-        return getattr(cut, key)
-    getters = {"speaker": speaker_of, "language": language_of, "text": text_of, "words": words_of}
-    getters["audio_path"] = audio_path
-    return getters[key](cut) if key in getters else custom_of(cut).get(key)
+    getter = _GETTERS.get(key)
+    return custom_of(cut).get(key) if getter is None else getter(cut)
+
+
+_GETTERS: dict[str, Callable[[Cut], Any]] = {
+    **{key: attrgetter(key) for key in ("id", "start", "duration")},
+    "speaker": speaker_of,
+    "language": language_of,
+    "text": text_of,
+    "words": words_of,
+    "audio_path": audio_path,
+}
 
 
 def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, Cut, SupervisionSegment]]:

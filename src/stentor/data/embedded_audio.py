@@ -15,36 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.fields import channel_of
 from stentor.data.storage import as_path, is_remote, name_of, read_whole
 from stentor.data.tar import read_member
-from stentor.errors import AudioError, MissingData
+from stentor.errors import AudioError, DataError, MissingData
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
-
-
-def is_embedded(cut: Cut) -> bool:
-    """Whether the cut's audio is embedded: it came from the `hub` or `shards` source and is not a file of its own."""
-    from lhotse.cut.data import DataCut
-
-    if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.transforms:
-        return False
-    if not (cut.has_custom("hub") or cut.has_custom("tar")):
-        return False
-    return not cut.recording.sources or cut.recording.sources[0].type == "memory"
-
-
-def load_embedded(cut: Cut, rate: int) -> np.ndarray:
-    """The audio of an embedded cut: float32 [samples] at `rate` Hz, mono. Raises `AudioError`."""
-    from stentor.audio.io import read
-
-    if not cut.recording.sources:
-        location = cut.custom["tar"] if "tar" in cut.custom else cut.custom["hub"]
-        return load_at(location, cut.recording.id, rate, cut.start, cut.duration, channel_of(cut.custom))
-    with as_file(cut.recording.sources[0].source, cut.recording.id) as file:
-        return read(file, rate=rate, start=cut.start, duration=cut.duration, channel=channel_of(cut.custom))
 
 
 def load_at(
@@ -58,12 +34,19 @@ def load_at(
     """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or in a tar
     file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono (see
     `stentor.audio.io.read`). `name` stands in errors. Raises `AudioError`."""
-    from stentor.audio.io import read
-
     if "arrow" in location:
         data = arrow_cell(location["arrow"], location["column"], location["row"])
     else:
         data = read_member(location, name)
+    return load_encoded(data, name, rate, start, duration, channel)
+
+
+def load_encoded(
+    data: Any, name: str, rate: int, start: float, duration: float | None, channel: int | None
+) -> np.ndarray:
+    """As `load_at`, of encoded audio in memory."""
+    from stentor.audio.io import read
+
     with as_file(data, name) as file:
         return read(file, rate=rate, start=start, duration=duration, channel=channel)
 
@@ -135,11 +118,25 @@ def _named(path: Path, name: str) -> Iterator[Path]:
 
 def arrow_cell(file: str, column: str, row: int) -> Any:
     """The encoded audio in one row of an Arrow file, as a buffer that lies in the mapped file. Raises `AudioError`."""
-    cell = arrow_table(file).column(column)[row]
-    data = (cell["bytes"] if hasattr(cell, "keys") else cell).as_buffer()
+    _, data = path_and_data(arrow_table(file).column(column)[row], file)
     if data is None:
         raise AudioError(f"{file}: row {row} has no audio.", "empty")
     return data
+
+
+def path_and_data(cell: Any, where: str) -> tuple[str | None, Any]:
+    """Path and encoded bytes, a buffer that lies in the mapped file, of an Arrow scalar with a recording. Raises
+    `DataError` for anything else."""
+    import pyarrow
+
+    if pyarrow.types.is_binary(cell.type) or pyarrow.types.is_large_binary(cell.type):
+        return None, cell.as_buffer() if cell.is_valid else None
+    if pyarrow.types.is_struct(cell.type) and cell.is_valid:
+        path, data = cell["path"].as_py(), cell["bytes"]
+        return path, data.as_buffer() if data.is_valid else None
+    if isinstance(value := cell.as_py(), str | None):
+        return value, None
+    raise DataError(f"{where}: audio must be encoded bytes or a path, got {type(value).__name__}.")
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,5 @@
-"""Audio of cuts: read from files, generated, mixed, put into rooms, or left to lhotse.
+"""Audio of cuts, and of the records that predictions carry: read from files, generated, mixed, put into rooms, or left
+to lhotse.
 
 Two custom keys make simulated conversations (the `conversation` source) out of metadata alone:
 
@@ -12,23 +13,25 @@ Two custom keys make simulated conversations (the `conversation` source) out of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stentor.audio.channels import to_mono
+from stentor.audio.io import read
 from stentor.data.augment import DIRECT, builtin_noise, change_speed, decoded, simulate_response, stretch
 from stentor.data.codec_tokens import has_codes
-from stentor.data.cut import RATE, audio_path, is_spoken, turn_of
-from stentor.data.embedded_audio import audio_file, is_embedded, load_embedded
+from stentor.data.cut import RATE, audio_path, turn_of
+from stentor.data.embedded_audio import audio_file, load_at, load_encoded
 from stentor.data.fields import channel_of
 from stentor.data.storage import as_path
 from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
+    from lhotse import AudioSource
     from lhotse.cut import Cut
 
 
@@ -44,33 +47,75 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
 
     if isinstance(cut, PaddingCut):
         return np.zeros(round(cut.duration * rate), np.float32)
-    if isinstance(cut, MixedCut) and not cut.transforms:
-        return load_mixture(cut, rate)
     if isinstance(cut, MixedCut):
-        return load_with_lhotse(cut, rate)
+        return load_with_lhotse(cut, rate) if cut.transforms else load_mixture(cut, rate)
     if turn_of(cut.custom):
         return load_turn(cut, rate)
-    if "made_noise" in (cut.custom or {}) and not cut.recording.sources:
-        return crop(make_noise(cut.custom["made_noise"], rate), cut.start, cut.duration, rate)
-    if is_spoken(cut):
-        from stentor.data.synth_cache import synthesized_audio
-
-        return crop(synthesized_audio(cut.custom["voice"], rate), cut.start, cut.duration, rate)
-    if is_embedded(cut):
-        return load_embedded(cut, rate)
+    if cut.recording is not None and not cut.recording.transforms:
+        place = (cut.recording.id, cut.start, cut.duration, rate)
+        if (audio := _load_described(cut.custom or {}, audio_path(cut), cut.recording.sources, *place)) is not None:
+            return audio
     if has_codes(cut):
         raise AudioError(
             f"{cut.recording.id} holds codec tokens and no audio; this model needs audio. Shards with audio files in "
             "them, or any other source, would do.",
             "no_audio",
         )
-    path = audio_path(cut)
-    if path is not None:
-        from stentor.audio.io import read
-
-        with audio_file(path) as file:
-            return read(file, rate=rate, start=cut.start, duration=cut.duration, channel=channel_of(cut.custom))
     return load_with_lhotse(cut, rate)
+
+
+def load_record(record: Mapping[str, Any], rate: int = RATE) -> np.ndarray | None:
+    """The audio of a record as `record_from_cut` writes it: float32 [samples] at `rate` Hz, mono.
+
+    Records with a `voice` are spoken again by the built-in voice; those with `hub` lie in the data set's cache, those
+    with `tar` in a tar file; those with `parts` are joined again, turns of simulated conversations with their levels,
+    rooms and noise. None when the record has none of these (audio that was in memory, codec tokens). Raises
+    `AudioError` when a file cannot be read.
+    """
+    start, duration = record.get("start", 0.0), record.get("duration")
+    if (turn := turn_of(record)) is not None:
+        whole = {k: v for k, v in record.items() if k != "mixed_turn"}
+        seconds = turn["seconds"] * turn.get("speed", 1.0)
+        dry = load_record({**whole, "start": turn["first"], "duration": seconds}, rate)
+        return None if dry is None else turn_piece(dry, turn, start, record["duration"], rate, echo=True)
+    if parts := not record.get("audio_path") and record.get("parts"):
+        joined = np.zeros(round(record["duration"] * rate), np.float32)
+        for part in parts:
+            first = round(part["at"] * rate)
+            audio = load_record(part, rate)[: len(joined) - first]  # type: ignore[index]  # parts always have audio
+            joined[first : first + len(audio)] += audio
+        return joined
+    return _load_described(record, record.get("audio_path"), (), record.get("id", ""), start, duration, rate)
+
+
+def _load_described(
+    keys: Mapping[str, Any],
+    path: str | None,
+    sources: Sequence[AudioSource],
+    name: str,
+    start: float,
+    duration: float | None,
+    rate: int,
+) -> np.ndarray | None:
+    """A piece of the audio in one file, or that which keys of a cut or a record tell how to have; None where they do
+    not. `sources`: other ones of the recording. `name` stands in errors."""
+    if path:
+        with audio_file(path) as file:
+            return read(file, rate=rate, start=start, duration=duration, channel=channel_of(keys))
+    location = keys.get("tar") or keys.get("hub")
+    if location is not None and sources and sources[0].type == "memory":
+        return load_encoded(sources[0].source, name, rate, start, duration, channel_of(keys))
+    if sources:
+        return None
+    if location:
+        return load_at(location, name, rate, start, duration, channel_of(keys))
+    if isinstance(noise := keys.get("made_noise"), dict):
+        return crop(make_noise(noise, rate), start, duration, rate)
+    if voice := keys.get("voice"):
+        from stentor.data.synth_cache import synthesized_audio
+
+        return crop(synthesized_audio(voice, rate), start, duration, rate)
+    return None
 
 
 def crop(audio: np.ndarray, start: float, duration: float | None, rate: int) -> np.ndarray:

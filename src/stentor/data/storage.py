@@ -8,61 +8,25 @@ break are made again and go on where they were.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import functools
 import glob
 import io
 import os
-import re
-import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar, cast
-from urllib.parse import quote
+from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from pydantic import PlainSerializer, WrapValidator
 
-from stentor.errors import ConfigError, DataError, MissingData, StentorError, without_secrets
+from stentor.data.block_reader import BlockReader
+from stentor.data.file_system import BLOCK, NotFound, filesystem, info, is_remote, is_web, key_of, name_of, retried
+from stentor.errors import ConfigError, DataError, MissingData
 
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
-
-BLOCK = 8 * 2**20
-"""Bytes of one request of a sequential read."""
-ATTEMPTS = 10
-"""Attempts in a row without a byte, with longer and longer waits (51 seconds in all), after which a read fails."""
-LONGEST_WAIT = 26.0
-"""Seconds between two attempts, at most."""
-SAID_AFTER = 5
-"""Failed attempts (of 3 seconds) after which the waiting is told."""
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 AT_ONCE = 8
 """Files that are copied at a time."""
-PACKAGES = {"s3": "'stentor[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
-"""What fsspec needs for a kind of address."""
-Result = TypeVar("Result")
 Item = TypeVar("Item")
-
-
-class NotFound(MissingData, FileNotFoundError):
-    """Nothing lies at an address. It is an `OSError` too: code for local files need not know where a file lies."""
-
-    def __init__(self, message: str, path: Path):
-        super().__init__(message, path)
-        self.strerror = "nothing is there"
-
-
-def is_remote(path: Any) -> bool:
-    """Whether a path or a text is an address (`s3://...`) and no local path."""
-    match = None if isinstance(path, Path) else ADDRESS.match(str(path))
-    return match is not None and match[1].lower() != "file"
-
-
-def is_web(path: Any) -> bool:
-    """Whether a path or a text is an address of a web server, which lists no folders and takes no files."""
-    return str(path).lower().startswith(("http://", "https://"))
 
 
 def as_path(text: Any) -> Path:
@@ -78,13 +42,84 @@ def as_path(text: Any) -> Path:
     return cast("Path", _class_of(protocol)(protocol + text[len(protocol) :]))
 
 
+class RemotePath:
+    """Mixed into the class of an address. Its file system is that of this process, also after a fork; servers are asked
+    again when connections break, and what stands in the way is an error with a mend."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_path, (str(self),)
+
+    @property
+    def fs(self) -> Any:
+        return filesystem(self)
+
+    def _type(self) -> str | None:
+        try:
+            return str(info(self)["type"])
+        except MissingData:
+            return None
+
+    def exists(self, **_: Any) -> bool:
+        return self._type() is not None
+
+    def is_file(self, **_: Any) -> bool:
+        return self._type() == "file"
+
+    def is_dir(self, **_: Any) -> bool:
+        return self._type() == "directory"
+
+    def is_absolute(self) -> bool:
+        return True
+
+    def resolve(self, strict: bool = False) -> Any:
+        return self
+
+    def iterdir(self) -> Iterator[Any]:
+        entries = retried(self, lambda: self.fs.ls(key_of(self), detail=False))
+        names = sorted({entry.rstrip("/").rpartition("/")[2] for entry in entries})
+        folder = str(self).rstrip("/").rpartition("/")[2]
+        yield from (self / name for name in names if name and name != folder)  # type: ignore[operator]
+
+    def glob(self, pattern: str, **_: Any) -> Iterator[Any]:
+        base = key_of(self).rstrip("/")
+        matches = retried(self, lambda: self.fs.glob(f"{base}/{pattern}"))
+        root = self.fs._strip_protocol(base).rstrip("/")
+        yield from (self / m[len(root) + 1 :] for m in sorted(matches) if m != root)  # type: ignore[operator]
+
+    def rglob(self, pattern: str, **_: Any) -> Iterator[Any]:
+        yield from self.glob(f"**/{pattern}")
+
+    def read_bytes(self) -> bytes:
+        return read_whole(self)
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None, **_: Any) -> str:
+        return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
+
+    def open(self, mode: str = "r", *_: Any, encoding: str | None = None, **__: Any) -> Any:
+        """For reading only: files at an address are written by `upload`."""
+        if not set(mode) <= set("rbt"):
+            raise NotImplementedError(f"{name_of(self)}: files at an address are written by `upload`.")
+        file = open_read(self)
+        return file if "b" in mode else io.TextIOWrapper(file, encoding or "utf-8")
+
+    def mkdir(self, *_: Any, **__: Any) -> None:
+        """Nothing: folders of object storage are there when they hold a file."""
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        try:
+            retried(self, lambda: self.fs.rm_file(key_of(self)), "delete")
+        except MissingData:
+            if not missing_ok:
+                raise
+
+
 @functools.cache
 def _class_of(protocol: str) -> Any:
     """The class of the addresses of a protocol."""
     from fsspec.registry import known_implementations
     from upath.registry import get_upath_class, register_implementation
-
-    from stentor.data.remote_path import RemotePath
 
     base = get_upath_class(protocol) if protocol in known_implementations else None
     if base is None:
@@ -128,113 +163,6 @@ def find_paths(pattern: str) -> list[Path]:
     return list(as_path("/".join(parts[:first])).glob("/".join(parts[first:])))
 
 
-def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
-    """fsspec's file system of an address, one for each process: connections do not survive a fork. Raises ConfigError
-    where its package is missing."""
-    import fsspec
-
-    protocol = str(path).partition("://")[0].lower()
-    # What lies there may be changed by other machines: folders are listed anew.
-    options: dict[str, Any] = {"use_listings_cache": False}
-    if is_web(path):
-        options["encoded"] = True  # or a signature would be encoded twice
-    elif protocol in ("s3", "s3a"):
-        options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # `retried` tries again
-        options |= {} if writing else {"default_block_size": BLOCK}
-    try:
-        system = fsspec.filesystem(protocol, **options)
-    except ImportError as error:
-        mend = f"pip install {PACKAGES[protocol]}" if protocol in PACKAGES else error
-        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {mend}.") from None
-    if "default_block_size" in options:
-        system.retries = 1  # a block is asked for again in smaller pieces; parts of uploads as they are
-    return system
-
-
-def key_of(path: Any) -> str:
-    """An address as its fsspec file system takes it."""
-    text = str(path)
-    return quote(text, safe="%/:=&?~#+!$,;'@()*[]") if is_web(text) else text
-
-
-def name_of(path: Any) -> str:
-    """An address for messages: without signature, user and password."""
-    text = without_secrets(str(path))
-    return text.partition("?")[0] if is_remote(path) else text
-
-
-def retried(
-    path: Any, call: Callable[[], Result], doing: str = "read", reached: Callable[[], int] = lambda: 0
-) -> Result:
-    """The result of a call to a server, made again while connections break. `reached` says how far it has come: after
-    an attempt that came farther, the failed ones are counted anew.
-
-    Raises NotFound where nothing lies at the address. For the rest: DataError where `doing` is "read", StentorError
-    otherwise, with what stands in the way and the mend.
-    """
-    failures, before = 0, reached()
-    while True:
-        try:
-            return call()
-        except (StentorError, TypeError, AttributeError, NameError):
-            raise
-        except Exception as error:  # each file system has its own
-            if (final := final_error(error, path, doing)) is not None:
-                raise final from error
-            failures = 1 if reached() > before else failures + 1
-            before = reached()
-            if failures == SAID_AFTER:
-                print(f"Waiting for {name_of(path)} ({short(error)}).", file=sys.stderr)
-            if failures == ATTEMPTS:
-                raise _failure(
-                    doing,
-                    f"{name_of(path)} cannot be {_DONE[doing]}: the connection failed {failures} times in a row "
-                    f"({short(error)}). Check the network and the address, then run the same command again.",
-                ) from error
-        time.sleep(min(LONGEST_WAIT, 0.1 * 2 ** (failures - 1)))
-
-
-_DONE = {"read": "read", "write": "written", "delete": "deleted"}
-
-
-def final_error(error: BaseException, path: Any, doing: str) -> StentorError | None:
-    """What to say when another attempt cannot help; None when it may."""
-    cause: Any = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
-    status, kind = getattr(cause, "status", None), type(error).__name__
-    problem = f"{name_of(path)} cannot be {_DONE[doing]}"
-    if status in (401, 403) or isinstance(error, PermissionError) or "Credential" in kind or kind == "ProfileNotFound":
-        return _failure(
-            doing,
-            f"{problem}: access is denied ({short(error)}). Check the credentials (docs/storage.md says where each "
-            "kind of storage looks for them) and their permissions.",
-        )
-    if isinstance(error, FileNotFoundError):
-        # fsspec's HTTP says so of every failure.
-        if type(cause).__module__.partition(".")[0] == "aiohttp" and status not in (404, 410):
-            return None
-        return NotFound(f"{name_of(path)} does not exist: check the bucket and the path.", path)
-    if isinstance(error, NotImplementedError):
-        return ConfigError(f"{problem}: this kind of storage does not allow it.")
-    if isinstance(error, IsADirectoryError) or getattr(error, "errno", None) == errno.EINVAL or "Param" in kind:
-        return _failure(doing, f"{problem}: {short(error)}.")
-    return None
-
-
-def _failure(doing: str, message: str) -> StentorError:
-    return DataError(message) if doing == "read" else StentorError(message)
-
-
-def short(error: BaseException) -> str:
-    text = without_secrets(" ".join(str(error).split()))[:200].rstrip(".")
-    return text or type(error).__name__
-
-
-def info(path: Any) -> dict[str, Any]:
-    """What a server says of an address: `size` in bytes (None: it does not say), `type` (file or directory), and what
-    tells versions apart. Raises NotFound."""
-    return retried(path, lambda: filesystem(path).info(key_of(path)))
-
-
 def files_below(path: Any) -> dict[str, dict[str, Any]]:
     """The files in the folder at an address and in its folders, by their names from there, with what `info` says of
     them. Raises NotFound where there are none."""
@@ -263,8 +191,6 @@ def open_read(path: Any) -> BinaryIO:
     FileNotFoundError of a local path; DataError, also from reads."""
     if not is_remote(path):
         return open(path, "rb")
-    from stentor.data.block_reader import BlockReader
-
     facts = info(path)
     if facts["type"] == "directory":
         raise DataError(f"{name_of(path)} is a folder, not a file.")
@@ -288,6 +214,12 @@ def upload(local: Path, remote: Path) -> None:
     if is_web(remote):
         raise ConfigError(f"{name_of(remote)} cannot be written: write to a folder or to s3://, gs:// or hf://.")
     retried(remote, lambda: filesystem(remote, True).put_file(str(local), key_of(remote)), "write")
+
+
+def rmtree(folder: Path) -> None:
+    """Delete the folder at an address with all that it holds, if it is there."""
+    with contextlib.suppress(MissingData):
+        retried(folder, lambda: filesystem(folder, True).rm(str(folder), recursive=True), "delete")
 
 
 def at_once(call: Callable[[Item], Any], items: Iterable[Item]) -> None:

@@ -36,6 +36,7 @@ def synthesized_audio(arguments: SynthArguments, rate: int) -> np.ndarray:
     """float32 [samples] at `rate` Hz; the same samples whether they come from the cache or are synthesized now."""
     import numpy as np
 
+    from stentor.audio.io import pcm16
     from stentor.audio.synth import RATE, say
 
     key = tuple(arguments.values())
@@ -43,7 +44,7 @@ def synthesized_audio(arguments: SynthArguments, rate: int) -> np.ndarray:
         return say(**arguments).audio_at(rate)
     if key not in _cache:
         speech = say(**arguments)
-        _store(key, _pcm(speech.audio), speech.words)
+        _store(key, pcm16(speech.audio), speech.words)
     _cache.move_to_end(key)
     return _cache[key][0].astype(np.float32) / 32768
 
@@ -85,20 +86,14 @@ def _cached(arguments: SynthArguments, result: Any) -> tuple[int, list[dict[str,
 
 
 def _synthesize(arguments: SynthArguments) -> tuple[np.ndarray, list[dict[str, Any]]] | str:
+    from stentor.audio.io import pcm16
     from stentor.audio.synth import say
 
     try:
         speech = say(**arguments)
     except ConfigError as error:
         return str(error)
-    return _pcm(speech.audio), speech.words
-
-
-def _pcm(samples: np.ndarray) -> np.ndarray:
-    """int16 [samples]."""
-    import numpy as np
-
-    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    return pcm16(speech.audio), speech.words
 
 
 def _store(key: tuple[Any, ...], pcm: np.ndarray, words: list[dict[str, Any]]) -> None:

@@ -73,8 +73,7 @@ class DatasetReport:
         findings = [
             {"kind": f.kind, "title": KINDS[f.kind][0], "count": f.count, "records": f.records} for f in self.findings
         ]
-        parts = {k: getattr(self, k) for k in self.__dataclass_fields__ if k != "findings"}
-        return {**parts, "unusable_share": self.unusable_share, "findings": findings}
+        return {**vars(self), "unusable_share": self.unusable_share, "findings": findings}
 
 
 def check(

@@ -159,6 +159,11 @@ class IndexedMix:
                 items[place] = ReadRecord(record, copy, is_new)
         return [items[place] for place in range(len(positions))]
 
+    def read(self, epoch: int, positions: range, window: int) -> Iterator[ReadRecord]:
+        """What is at positions of an epoch, read `window` at a time."""
+        for at in range(0, len(positions), window):
+            yield from self.items(epoch, np.array(positions[at : at + window]))
+
     def sample(self, number: int) -> Iterator[Cut | UnusableRecord]:
         """The records of a source in random order."""
         source, records = self.sources[number]
@@ -166,23 +171,6 @@ class IndexedMix:
         order = Permutation(size, self.seed, "sample", number)
         for start in range(0, size, AT_A_TIME):
             yield from _read(source, records, order(np.arange(start, min(start + AT_A_TIME, size))))
-
-
-class MixLane(Iterator[ReadRecord]):
-    """What is at some positions of an epoch, read `window` at a time, from number `start` of them on."""
-
-    def __init__(self, mix: IndexedMix, epoch: int, positions: range, window: int, start: int):
-        self.num_read = start
-        blocks = (positions[at : at + window] for at in range(start, len(positions), window))
-        self.items = (item for block in blocks for item in mix.items(epoch, np.array(block)))
-
-    def __next__(self) -> ReadRecord:
-        item = next(self.items)
-        self.num_read += 1
-        return item
-
-    def cursor(self) -> int:
-        return self.num_read
 
 
 def _groups(source: Source, records: Records) -> Iterator[Group]:

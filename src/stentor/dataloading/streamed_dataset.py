@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.cut import UnusableRecord, language_of
 from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import LOOK_AHEAD, Item
-from stentor.dataloading.indexed_mix import IndexedMix, ListedRecords, MixLane, ReadRecord, Records
+from stentor.dataloading.indexed_mix import IndexedMix, ListedRecords, ReadRecord, Records
 from stentor.dataloading.item_stream import ItemStream, LaneItems, MixedItems, ReplayedItems
 from stentor.dataloading.mixing import DropCounter, DropReason, Language, filter_cuts, read_pools
 from stentor.dataloading.stream_shards import WINDOW, ShardedStream, common_num_shards, shard_window, share_of
@@ -285,8 +285,8 @@ class StreamedDataset(TrainDataset):
         positions = range(shard, self.mix.length(epoch), self.num_shards)
 
         def opened(copy: int, cursor: Any) -> tuple[Iterator[ReadRecord], Callable[[], Any]]:
-            lane = MixLane(self.mix, epoch, positions, self.data.window, cursor or 0)
-            return lane, lane.cursor
+            start = cursor or 0
+            return self.mix.read(epoch, positions[start:], self.data.window), count(start + 1).__next__
 
         return LaneItems(1, opened, partial(self._usable_cuts, shard, len(self.streamed) + epoch), place)
 

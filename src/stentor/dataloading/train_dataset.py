@@ -178,8 +178,7 @@ class TrainDataset(ABC):
         changed prompt or tokenizer) and so fall into other batches."""
         data = self.data
         digest = hashlib.blake2b(digest_size=16)
-        keys = ("layout", "batch_tokens", "max_items", "buckets", "window")
-        settings: list[Any] = [getattr(data, key) for key in keys]
+        settings: list[Any] = [data.layout, data.batch_tokens, data.max_items, data.buckets, data.window]
         settings += [data.augment.speed, self.seed, data.language_temperature]
         settings.append([(s.repeat, s.weight) for s in data.train])
         if data.replay is not None:

@@ -144,7 +144,7 @@ def remove_journal(path: Path) -> None:
     if not is_remote(path):
         path.unlink(missing_ok=True)
         return
-    from stentor.data.remote_path import rmtree
+    from stentor.data.storage import rmtree
 
     rmtree(path)
     shutil.rmtree(work_path(path).parent, ignore_errors=True)

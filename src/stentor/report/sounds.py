@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.data.load_record_audio import load_record
+from stentor.data.load_audio import load_record
 from stentor.errors import StentorError
 
 PAGE = 8_000_000

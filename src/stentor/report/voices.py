@@ -161,7 +161,7 @@ def _sound(run: RunFolder, audio: Any) -> Mapping[str, Any] | None:
         return audio
     if not isinstance(audio, Mapping) or "file" not in audio:
         return None
-    from stentor.data.load_record_audio import load_record
+    from stentor.data.load_audio import load_record
 
     try:
         samples = load_record({"audio_path": str(run.folder / audio["file"])}, audio["rate"])

@@ -197,7 +197,7 @@ def recipe(verb: str, name: str) -> Callable[..., Any]:
     """lhotse's `prepare_<name>` or `download_<name>`. Raises `ConfigError` with the nearest names."""
     import lhotse.recipes
 
-    if (function := getattr(lhotse.recipes, f"{verb}_{name}", None)) is not None:
+    if (function := vars(lhotse.recipes).get(f"{verb}_{name}")) is not None:
         return function
     known = names()
     if verb == "download" and name in known:

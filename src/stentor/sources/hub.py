@@ -121,26 +121,22 @@ class Hub(Source):
 
     def _data(self) -> OpenDataset:
         """The data set, opened once. Raises as `open_dataset`, and `ConfigError` for transcripts without audio."""
-        preset = self._preset() if self.preset else None
+        preset = self._preset()
         location = self._location(preset)
-        if preset and not preset.audio and self.audio_folder is None:
+        if not preset.audio and self.audio_folder is None:
             raise ConfigError(
                 f"{location.name} ({location.config}) holds transcripts alone: get the recordings from their makers "
                 "(see the data set's page) and give their folder as `audio_folder`, or choose a subset with audio."
             )
         if self._open is None:
-            audio = self._columns(preset).get("audio")
-            self._open = open_dataset(location, self.streaming, audio)
+            self._open = open_dataset(location, self.streaming, self._columns(preset).get("audio"))
         return self._open
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        data = self._data()
-        preset = self._preset() if self.preset else None
-        location = self._location(preset)
-        name = location.name
-        columns = self._column_names(data.columns, preset, name)
-        columns["audio"] = data.audio
-        build = CutBuilder(self, preset, columns, name, location.split)
+        data, preset = self._data(), self._preset()
+        name = self.name or preset.name
+        columns = {**self._column_names(data.columns, preset, name), "audio": data.audio}
+        build = CutBuilder(self, preset, columns, name)
         records = (build(row) for row in data.rows(*self._shard))
         if self.part is None:
             yield from records
@@ -151,7 +147,7 @@ class Hub(Source):
 
     def texts(self) -> Iterator[str]:
         """The transcripts alone, streamed: no audio is read where columns lie apart (parquet). Raises as `cuts`."""
-        preset = self._preset() if self.preset else None
+        preset = self._preset()
         column = self._columns(preset).get("text")
         return texts(self._location(preset), (column,) if column else USUAL["text"])
 
@@ -187,8 +183,13 @@ class Hub(Source):
             )
 
     def _preset(self) -> Preset:
-        """The preset's entry for the subset. Raises `ConfigError` with the names there are."""
-        presets = PRESETS.get(str(self.preset))
+        """The preset's entry for the subset; an empty one where there is no preset. Raises `ConfigError` with the names
+        there are."""
+        if self.preset is None:
+            if self.name is None:
+                raise ConfigError("A hub source needs `name` (an id on the Hub or a folder) or `preset`.")
+            return Preset(self.name, {}, config=None)
+        presets = PRESETS.get(self.preset)
         if presets is None:
             raise ConfigError(f"There is no preset '{self.preset}' of Hub data sets; known are: {', '.join(PRESETS)}.")
         if isinstance(presets, Preset):
@@ -202,14 +203,8 @@ class Hub(Source):
             raise ConfigError(f"The preset {self.preset} has no subset '{subset}'; it has: {', '.join(presets)}.")
         return presets[subset]
 
-    def _location(self, preset: Preset | None) -> HubLocation:
-        if preset is None:
-            if self.name is None:
-                raise ConfigError("A hub source needs `name` (an id on the Hub or a folder) or `preset`.")
-            split = self.split or "train"
-            return HubLocation(self.name, split, self.config, self.revision, self.data_files, self.cache)
-        split = self.split or preset.split
-        language = self._spelled(preset)
+    def _location(self, preset: Preset) -> HubLocation:
+        split, language = self.split or preset.split, self._spelled(preset)
 
         def fill(pattern: str | None) -> str | None:
             return pattern and pattern.format(language=language, split=split)
@@ -235,11 +230,11 @@ class Hub(Source):
             raise ConfigError(f"The preset {self.preset} {problem}: set `language` to {offer}.")
         return known.get(self.language, self.language) if known else self.language
 
-    def _columns(self, preset: Preset | None) -> dict[str, str]:
+    def _columns(self, preset: Preset) -> dict[str, str]:
         """The named columns: the preset's and then the source's own."""
-        return {**(preset.columns if preset else {}), **self.columns.model_dump(exclude_none=True)}
+        return {**preset.columns, **self.columns.model_dump(exclude_none=True)}
 
-    def _column_names(self, available: list[str], preset: Preset | None, name: str) -> dict[str, str]:
+    def _column_names(self, available: list[str], preset: Preset, name: str) -> dict[str, str]:
         """The column of each key. Raises `DataError` with the columns there are."""
         columns_there = ", ".join(available)
         bounded = {k for k, bounds in self.quality.items() if bounds != (None, None)}
@@ -249,8 +244,7 @@ class Hub(Source):
         ):
             if unknown := ", ".join(map(repr, sorted(named - set(known)))):
                 raise DataError(f"{name} has no column {unknown} (named in `{section}`); it has: {', '.join(known)}.")
-        expected = preset.quality if preset else {}
-        if wrong := sorted(set(expected) - {*available, *COMPUTED, *self.quality}):
+        if wrong := sorted(set(preset.quality) - {*available, *COMPUTED, *self.quality}):
             raise DataError(
                 f"{name} has no column {', '.join(map(repr, wrong))} any more, whose bounds the preset {self.preset} "
                 f"sets; it has: {columns_there}. Set bounds for another column under `quality`, and "
@@ -261,7 +255,7 @@ class Hub(Source):
             if key not in columns and (usual := next((n for n in names if n in available), None)):
                 columns[key] = usual
         if "text" not in columns:
-            moved = f" The preset {self.preset} looks for '{preset.columns['text']}'." if preset else ""
+            moved = f" The preset {self.preset} looks for '{preset.columns['text']}'." if self.preset else ""
             why = f"which column is the transcript? It has: {columns_there}.{moved} Set `columns: {{text: ...}}`."
             raise DataError(f"{name}: {why}")
         return columns
@@ -270,10 +264,11 @@ class Hub(Source):
 class CutBuilder:
     """Builds cuts from rows."""
 
-    def __init__(self, source: Hub, preset: Preset | None, columns: dict[str, str], name: str, split: str):
-        self.columns, self.name, self.split, self.streaming = columns, name, split, source.streaming
-        self.quality = {**(preset.quality if preset else {}), **source.quality}
-        self.languages: dict[str | None, str] = {v: k for k, v in (preset.languages or {}).items()} if preset else {}
+    def __init__(self, source: Hub, preset: Preset, columns: dict[str, str], name: str):
+        self.columns, self.name, self.streaming = columns, name, source.streaming
+        self.split = source.split or preset.split
+        self.quality = {**preset.quality, **source.quality}
+        self.languages: dict[str | None, str] = {v: k for k, v in (preset.languages or {}).items()}
         spelled = source.language or (next(iter(self.languages)) if len(self.languages) == 1 else None)
         self.language = (self.languages.get(spelled) or spelled) if self.languages else None
         folder = Path(name).expanduser()

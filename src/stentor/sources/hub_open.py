@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stentor.data.embedded_audio import arrow_table
+from stentor.data.embedded_audio import arrow_table, path_and_data
 from stentor.data.jsonl import not_found
 from stentor.errors import ConfigError, DataError, without_secrets
 
@@ -111,7 +112,7 @@ class OpenDataset:
                     for key, label in labels.items():
                         if isinstance(fields.get(key), int):
                             fields[key] = label.int2str(fields[key]) if fields[key] >= 0 else None
-                    path, data = _arrow_cell(audio[i], f"{self.name}, row {number}, column '{self.audio}'")
+                    path, data = path_and_data(audio[i], f"{self.name}, row {number}, column '{self.audio}'")
                     place = {"arrow": file, "column": self.audio, "row": at + i} if data is not None else None
                     yield HubRow(f"row {number}", f"{number:07d}", fields, path, data, place)
                     number += 1
@@ -211,17 +212,18 @@ def _import_datasets() -> Any:
         import datasets
     except ModuleNotFoundError:
         raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
-    _store_as_given(datasets.Audio)
+    _store_as_given()
     logging.getLogger("datasets").setLevel(logging.ERROR)
     return datasets
 
 
-def _store_as_given(kind: Any) -> None:
+@cache
+def _store_as_given() -> None:
     """Let `datasets` build audio folders and WebDatasets without torchcodec, which it imports before it looks at what
     it was given: paths and encoded bytes are stored as they are (as it does itself), anything else is left to it."""
-    theirs = kind.encode_example
-    if getattr(theirs, "stores_as_given", False):
-        return
+    from datasets import Audio
+
+    theirs = Audio.encode_example
 
     def encode_example(self: Any, value: Any) -> dict[str, Any]:
         if isinstance(value, str | Path):
@@ -232,8 +234,7 @@ def _store_as_given(kind: Any) -> None:
             return {"bytes": value.get("bytes"), "path": value.get("path")}
         return theirs(self, value)
 
-    encode_example.stores_as_given = True  # type: ignore[attr-defined]
-    kind.encode_example = encode_example
+    Audio.encode_example = encode_example
 
 
 @contextmanager
@@ -327,17 +328,3 @@ def _cell(cell: Any, where: str) -> tuple[str | None, Any]:
     if cell is None or isinstance(cell, str):
         return cell, None
     raise DataError(f"{where}: audio must be encoded bytes or a path, got {type(cell).__name__}.")
-
-
-def _arrow_cell(cell: Any, where: str) -> tuple[str | None, Any]:
-    """As `_cell`, of an Arrow scalar; the bytes stay in the mapped file."""
-    import pyarrow
-
-    if pyarrow.types.is_struct(cell.type):
-        if not cell.is_valid:
-            return None, None
-        path, data = cell["path"].as_py(), cell["bytes"]
-        return path, data.as_buffer() if data.is_valid else None
-    if pyarrow.types.is_binary(cell.type) or pyarrow.types.is_large_binary(cell.type):
-        return None, cell.as_buffer() if cell.is_valid else None
-    return _cell(cell.as_py(), where)

@@ -67,8 +67,8 @@ def _split(part: Path, lower: bool, alignments: str | None, genders: dict[str, s
     with ThreadPoolExecutor(8) as pool:
         for transcript in transcripts:
             times = _alignments(Path(alignments), part, transcript) if alignments else {}
-            records = list(_records(transcript, lower, genders, times))
-            yield from pool.map(_cut, records, [transcript] * len(records))
+            records = _records(transcript, lower, genders, times)
+            yield from pool.map(partial(cut_from_record, folder=transcript.parent, where=str(transcript)), records)
 
 
 def _records(transcript: Path, lower: bool, genders: dict[str, str], times: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -94,10 +94,6 @@ def _records(transcript: Path, lower: bool, genders: dict[str, str], times: dict
         if name in times:
             record["words"] = [{**w, "word": w["word"].lower()} for w in times[name]] if lower else times[name]
         yield record
-
-
-def _cut(record: dict[str, Any], transcript: Path) -> Cut | UnusableRecord:
-    return cut_from_record(record, transcript.parent, str(transcript))
 
 
 def _genders(file: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`manifest`: lhotse cut manifests and Shar folders."""
+"""Manifests: `jsonl`, one record a line in the contract's format, and `manifest`, cuts of lhotse or a Shar folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.cut import UnusableRecord
 from stentor.data.fields import seconds_field
-from stentor.data.jsonl import LHOTSE, FileIndex, each_line
+from stentor.data.jsonl import LHOTSE, FileIndex, each_line, read_cuts
 from stentor.data.storage import StoragePath, is_remote, join
 from stentor.data.storage_cache import local_copy, prefetch
 from stentor.errors import DataError
@@ -19,6 +19,40 @@ from stentor.sources.base import Source
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
+
+    from stentor.data.record_index import RecordFilter, RecordIndex
+
+
+class Jsonl(Source):
+    """Recordings listed in a JSONL manifest, plain or gzipped.
+
+    The header of an audio file is opened only where a record has no `duration`; whether the others exist is looked up
+    by listing each folder once, so 100,000 records with durations take seconds even on a network drive. For millions
+    of records make an index first (`stentor prepare index`, docs/large_data.md): then none is held in memory.
+    """
+
+    type: Literal["jsonl"] = "jsonl"
+    path: StoragePath
+    """The manifest. Relative `audio_path`s in it start from its folder."""
+
+    def index(self) -> RecordIndex | None:
+        from stentor.data.record_index import RecordIndex, index_folder
+
+        path, wanted = self.path.expanduser(), self.record_filter()
+        return RecordIndex(path, wanted) if index_folder(path, wanted).exists() else None
+
+    def record_filter(self) -> RecordFilter:
+        """Which records an index of this source holds."""
+        from stentor.data.record_index import UNFILTERED, RecordFilter
+
+        if not self.filtered:
+            return UNFILTERED
+        keys = {"where", "exclude", "skip", "limit", "language", "channel"}
+        settings = self.model_dump(mode="json", include=keys, exclude_defaults=True)
+        return RecordFilter(settings, self.wanted if self.where or self.exclude else None, self.skip, self.limit)
+
+    def records(self) -> Iterator[Cut | UnusableRecord]:
+        yield from read_cuts(self.path.expanduser())
 
 
 class Manifest(Source):
@@ -67,8 +101,8 @@ def _deserialize(record: dict[str, Any], where: str) -> Cut:
         cut = deserialize_item(record)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError) as error:
         raise DataError(f"{where}: not a valid lhotse cut ({type(error).__name__}: {error}).") from None
-    for key in ("start", "duration"):
-        seconds_field({key: getattr(cut, key)}, key, where)
+    for key, seconds in (("start", cut.start), ("duration", cut.duration)):
+        seconds_field({key: seconds}, key, where)
     return cut
 
 

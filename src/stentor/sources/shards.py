@@ -229,7 +229,7 @@ class Shards(Source):
                 label["num_tokens"] = self._frames(label, at, name)
             seconds = seconds_field(label, "audio_duration", where) or seconds_field(label, "duration", where)
             if not seconds:
-                seconds = label["num_tokens"] / self.frame_rate if codes else _seconds(at, name)
+                seconds = label["num_tokens"] / self.frame_rate if codes else encoded_duration(read_at(at), name)
             # The member is the whole record, wherever its audio began.
             cut = cut_with_recording(label, label["id"], recording_of(name, seconds), 0.0, seconds, where)
         except RecordError as error:
@@ -294,8 +294,3 @@ def _by_id(contents: Index) -> dict[str, tuple[str, ByteRange]]:
         if dot and (suffix == "npy" or (f".{suffix.lower()}" in AUDIO and name not in members)):
             members[name] = (member, place)
     return members
-
-
-def _seconds(place: dict[str, Any], name: str) -> float:
-    """Length of encoded audio in a tar file, from its header."""
-    return encoded_duration(read_at(place), name)

@@ -43,13 +43,15 @@ class Split(Source):
     """Draws the pieces."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
+        from lhotse.cut.data import DataCut
+
         divisible: list[tuple[Cut, list[tuple[int, int]]]] = []
         left: Counter[str] = Counter()
         for cut in self.source.cuts():
             words = [] if isinstance(cut, UnusableRecord) else words_of(cut)
             if isinstance(cut, UnusableRecord):
                 unusable = cut
-            elif getattr(cut, "recording", None) is None or len(cut.supervisions) != 1:
+            elif not (isinstance(cut, DataCut) and cut.recording is not None and len(cut.supervisions) == 1):
                 unusable = UnusableRecord(
                     cut.id, "not_single", f"{cut.id}: a split needs one recording with one speaker."
                 )

@@ -5,7 +5,7 @@ from stentor.config.load import parse_source
 from stentor.data.record_index import RecordIndex, build_index, index_folder
 from stentor.errors import ConfigError, DataError
 from stentor.pipeline.runner import Stop, progress
-from stentor.sources.jsonl import Jsonl
+from stentor.sources.manifest import Jsonl
 from stentor.sources.shards import Shards
 
 MB = 10**6

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+import soundfile
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from stentor.audio import g711
 from stentor.serve.errors import ApiError
 from stentor.serve.openapi import Fields, ModelName
 from stentor.text.languages import find, unknown_language
 
+G711 = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}
+G711_RATE = 8000
 DELAYS = {"minimal": 0.5, "low": 1.0, "medium": 2.0, "high": 4.0, "xhigh": 8.0}
 """Times a model's usual delay."""
 LOGPROBS = "item.input_audio_transcription.logprobs"
@@ -24,8 +27,8 @@ class AudioFormat(Fields):
 
     @model_validator(mode="after")
     def _rate(self) -> AudioFormat:
-        usual = 24000 if self.type == "audio/pcm" else g711.RATE
-        if usual == g711.RATE and self.rate not in (None, g711.RATE):
+        usual = 24000 if self.type == "audio/pcm" else G711_RATE
+        if usual == G711_RATE and self.rate not in (None, G711_RATE):
             raise ValueError("G.711 has 8000 samples a second")
         self.rate = self.rate or usual
         return self
@@ -34,7 +37,8 @@ class AudioFormat(Fields):
         """Float32 [samples]. Raises ValueError for half a sample."""
         if self.type == "audio/pcm":
             return np.frombuffer(data, "<i2").astype(np.float32) / 2**15
-        return g711.decode_mu_law(data) if self.type == "audio/pcmu" else g711.decode_a_law(data)
+        kind = {"format": "RAW", "subtype": G711[self.type], "samplerate": G711_RATE, "channels": 1}
+        return soundfile.read(io.BytesIO(data), dtype="float32", **kind)[0]
 
 
 class TurnDetection(Fields):

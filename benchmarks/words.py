@@ -26,8 +26,7 @@ from stentor.inference.align.base import Clip
 from stentor.inference.align.engines import clip_of, open_aligner
 from stentor.inference.load import load
 from stentor.inference.recording import ArrayRecording
-from stentor.inference.stream.endpoint import Endpointer
-from stentor.inference.vad import open_detector
+from stentor.inference.vad import Endpointer, open_detector
 from stentor.metrics.wer import count_errors, matches, rate
 from stentor.models.base import Bundle
 from stentor.sources.phrases import command

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from stentor.inference.speak.utterance import Speech as Speech
     from stentor.inference.speak.utterance import Utterance as Utterance
     from stentor.inference.speak.voice import Voice as Voice
-    from stentor.inference.stream.speaker_stream import SpeakerStream as SpeakerStream
     from stentor.inference.stream.speakers import OnlineDiarizer as OnlineDiarizer
+    from stentor.inference.stream.speakers import SpeakerStream as SpeakerStream
     from stentor.inference.stream.stream import Stream as Stream
     from stentor.inference.transcribe import Transcriber as Transcriber
     from stentor.inference.transcribe import Transcript as Transcript
@@ -39,7 +39,7 @@ MODULES = {
     "Diarization": "stentor.inference.diarize",
     "OnlineDiarizer": "stentor.inference.stream.speakers",
     "Stream": "stentor.inference.stream.stream",
-    "SpeakerStream": "stentor.inference.stream.speaker_stream",
+    "SpeakerStream": "stentor.inference.stream.speakers",
     "Speech": "stentor.inference.speak.utterance",
     "Utterance": "stentor.inference.speak.utterance",
     "Speaker": "stentor.inference.speak.speaker",

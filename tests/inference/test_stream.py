@@ -21,8 +21,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError, StentorError
 from stentor.inference.options import DecodingOptions
 from stentor.inference.stream.agreement import AgreementRecogniser
-from stentor.inference.stream.chunked import ChunkedHypothesis
-from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
+from stentor.inference.stream.chunked import ChunkedHypothesis, CTCHypothesis, CTCRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.words import Token, TokenWords
 from stentor.models.base import Bundle, Family, TaskRequirements

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from stentor.audio.activity import Activity, EnergyDetector
 from stentor.errors import ConfigError
-from stentor.inference.stream.endpoint import Endpointer
-from stentor.inference.vad import SileroDetector, cut, open_detector
+from stentor.inference.vad import Endpointer, SileroDetector, cut, open_detector
 
 RATE = 16000
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"

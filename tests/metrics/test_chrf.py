@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from stentor.metrics.chrf import chrf
+from stentor.metrics.wer import chrf
 
 
 def test_equal_texts_score_one_and_strangers_zero():

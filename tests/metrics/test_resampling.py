@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stentor.callbacks.console import scores_text
-from stentor.metrics.resampling import FEWEST_SPEAKERS, by_unit
+from stentor.metrics.score import FEWEST_SPEAKERS, by_unit
 from stentor.metrics.wer import bootstrap, relative_change, score
 
 SPEAKERS = [f"s{i // 20}" for i in range(120)]

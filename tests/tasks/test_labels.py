@@ -15,9 +15,8 @@ from stentor.losses.diarization import powerset_table
 from stentor.losses.ego import CLASSES, ego_classes
 from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.labels.binary import Binary, Overlap
-from stentor.tasks.diarize.labels.ego import Ego
 from stentor.tasks.diarize.labels.powerset import Powerset
-from stentor.tasks.diarize.labels.speaker import SpeakerLabels
+from stentor.tasks.diarize.labels.speaker import Ego, SpeakerLabels
 
 #                 0  1  2  3  4  5
 WHO = np.array([[0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 0]], bool).T

@@ -23,7 +23,7 @@ from stentor.inference.speak.speaker import OF_CALLS, Speaker
 from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import VOICES, Voice, voice_names
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
-from stentor.inference.stream.speaker_stream import SpeakerStream
+from stentor.inference.stream.speakers import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.inference.transcribe import OnError, Transcriber, Transcript
 from stentor.inference.vad import Detector, open_detector

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap, rate_interval
+from stentor.metrics.score import Score, bootstrap, rate_interval
 
 if TYPE_CHECKING:
     from pyannote.core import Annotation, Timeline

@@ -12,9 +12,8 @@ from pydantic import Field
 from stentor.data.storage import StoragePath
 from stentor.inference.labels.consensus import HypothesisWord, align, vote
 from stentor.inference.options import DecodingOptions
-from stentor.inference.segments.agreement import difference
 from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
-from stentor.inference.segments.transcribe import by_language, transcribed
+from stentor.inference.segments.transcribe import by_language, difference, transcribed
 from stentor.section import Section
 from stentor.text.written_words import joined
 

@@ -18,9 +18,8 @@ from pydantic_core import from_json
 
 from stentor.audio.activity import FRAME
 from stentor.errors import StentorError
-from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.stream.stream import BLOCK
-from stentor.inference.vad import Detector
+from stentor.inference.vad import Detector, Endpointer
 from stentor.serve.errors import ApiError, api_error, report
 from stentor.serve.realtime.item import Hearing, Item
 from stentor.serve.realtime.settings import Settings, TurnDetection

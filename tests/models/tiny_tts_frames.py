@@ -10,8 +10,9 @@ import torch
 from tiny_omnivoice import enlarge
 
 from stentor.data.batch import Example
+from stentor.data.conditions import Spoken, draw
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.tasks.speak.task import Speak, Spoken, draw
+from stentor.tasks.speak.task import Speak
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "audio"))  # for tiny_codecs
 

@@ -68,7 +68,7 @@ class WhisperAligner:
         return [by_windows(clip, self.longest, self._piece, self._recognize, transcribe) for clip in clips]
 
     def _encoded(self, clip: Clip, window: Window) -> tuple[Any, int]:
-        audio = clip.read(window.start, window.end)
+        audio = clip.recording.read(window.start, window.end)
         frames = max(1, round(len(audio) / self.rate / FRAME))
         features, _ = self.mel([np.pad(audio, (0, max(0, round(LONGEST * self.rate) - len(audio))))])
         return self.model.model.encoder(features.to(self.device)), frames

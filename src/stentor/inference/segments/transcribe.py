@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from stentor.inference.options import DecodingOptions
-from stentor.inference.segments.base import Limit, OpenWork, Reject, Segment, Stage, loaded
+from stentor.inference.segments.base import BatchedStage, Limit, OpenWork, Reject, Segment, loaded
 
 if TYPE_CHECKING:
-    from stentor.inference.recording import Recording
     from stentor.inference.transcribe import Transcript
 
 
-class TranscribingStage(Stage):
+class TranscribingStage(BatchedStage):
     """Stages with a recogniser. A kind implements `judge`."""
 
     model: str
     """A recogniser: run folder, export or Hub id. Its own checks decode again what looks made up."""
     batch_seconds: float = 120.0
     """Most padded audio that is decoded at a time."""
-    batched: ClassVar = True
-    _device: str = "cpu"
 
     def setup(self, device: str) -> None:
         self._device = device
         loaded(self.model, device).for_transcription()
-
-    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        yield from self.process_many([(recording, segments)])[0]
 
     def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
         transcripts = map(summarized, transcribed(self.model, self._device, work, self.batch_seconds))

@@ -172,9 +172,10 @@ class Speaker:
             replace(u, **self.task.learned_style(u.language, u.instruct, self.model_section)) for u in utterances
         ]
         for name, ratio in (("language", self.task.language_ratio), ("instruct", self.task.instruct_ratio)):
-            if any(getattr(u, name) != getattr(v, name) for u, v in zip(utterances, learned)):
+            asked, told = ([vars(u)[name] for u in side] for side in (utterances, learned))
+            if asked != told:
                 self._warn_once(f"This model was never told a record's {name} in training: it is left out.")
-            elif not ratio and any(getattr(u, name) for u in utterances):
+            elif not ratio and any(asked):
                 self._warn_once(
                     f"This model was fine-tuned without the {name} of its records (`task.{name}_ratio: 0`): it knows "
                     "what the model that it began from learned of them, and may have forgotten some of it."

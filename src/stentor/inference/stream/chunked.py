@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from stentor.inference.stream.base import Event, Hypothesis, Recogniser
-from stentor.inference.stream.words import Token, TokenWords
+from stentor.inference.stream.base import Hypothesis, Recogniser
+from stentor.inference.stream.words import Seconds, Token, TokenWords
 from stentor.models.base import Bundle
 from stentor.models.decoding.transducer import Path, follow, start
 from stentor.models.encoders.streaming.encoder_stream import AudioStream, ChunkEncoder, encode_chunks
@@ -25,42 +25,33 @@ from stentor.models.transducer.modeling import TransducerModel
 NO_LIMIT = 1 << 62
 
 
-class ChunkedHypothesis(Hypothesis):
+class ChunkedHypothesis(TokenWords, Hypothesis):
     """Tokens that stay as they are written, from the chunks of a recording."""
 
-    def __init__(self, audio: AudioStream, writer: TokenWords):
-        self.audio, self.writer = audio, writer
+    def __init__(
+        self,
+        audio: AudioStream,
+        decode: Callable[[list[int]], str],
+        seconds: Seconds,
+        calibration: Sequence[float] | None = None,
+    ):
+        super().__init__(decode, seconds, calibration)
+        self.audio = audio
 
     @property
     def seconds(self) -> float:  # type: ignore[override]
         return self.audio.encoder.chunk * self.audio.encoder.frame_seconds
 
-    @property
-    def words(self) -> list[Event]:  # type: ignore[override]
-        return self.writer.done
-
-    @words.setter
-    def words(self, words: list[Event]) -> None:
-        self.writer.done = words
-
-    @property
-    def partial(self) -> str:  # type: ignore[override]
-        return self.writer.text
-
     def add(self, samples: np.ndarray) -> None:
         self.audio.add(samples)
 
     def pause(self) -> None:
-        self.writer.end_at(round(self.audio.seconds / self.audio.encoder.frame_seconds))
-
-    @property
-    def words_ended(self) -> bool:  # type: ignore[override]
-        return self.writer.words_ended
+        self.end_at(round(self.audio.seconds / self.audio.encoder.frame_seconds))
 
     def finish(self) -> None:
         self.audio.finish()
         if not self.audio.ready:  # the last chunk came before
-            self.writer.end()
+            self.end()
 
     @property
     def ready(self) -> bool:
@@ -68,9 +59,9 @@ class ChunkedHypothesis(Hypothesis):
 
     def after_chunk(self, frame: int) -> None:
         """All is written up to this frame. Behind the last chunk the last word has ended."""
-        self.writer.advance(frame)
+        self.advance(frame)
         if self.audio.ended and not self.audio.ready:
-            self.writer.end()
+            self.end()
 
 
 class ChunkedRecogniser(Recogniser):
@@ -97,21 +88,21 @@ class CTCHypothesis(ChunkedHypothesis):
     """The most likely path of a CTC head, of which it keeps the word that is being said."""
 
     def __init__(self, audio: AudioStream, spell: Callable[[list[int]], str], blank: int = 0):
-        super().__init__(audio, TokenWords(spell, self._seconds))
+        super().__init__(audio, spell, self._seconds)
         self.blank = self._last = blank
-        self._frame = 0
+        self._heard = 0
 
     def read(self, classes: Sequence[int], log_probs: Sequence[float]) -> None:
         """The most likely class of each of the next frames, and its log-probability."""
         for c, log_prob in zip(classes, log_probs, strict=True):
-            self._frame, tokens = self._frame + 1, self.writer.tokens
+            self._heard, tokens = self._heard + 1, self.tokens
             if c == self._last != self.blank and tokens:
                 before = tokens[-1]
-                tokens[-1] = before._replace(end=self._frame, log_prob=max(before.log_prob, log_prob))
+                tokens[-1] = before._replace(end=self._heard, log_prob=max(before.log_prob, log_prob))
             elif c not in (self._last, self.blank):
-                self.writer.add(Token(c, log_prob, self._frame - 1, self._frame))
+                self.write(Token(c, log_prob, self._heard - 1, self._heard))
             self._last = c
-        self.after_chunk(self._frame)
+        self.after_chunk(self._heard)
 
     def _seconds(self, spans: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
         step = self.audio.encoder.frame_seconds
@@ -152,13 +143,12 @@ class TransducerHypothesis(ChunkedHypothesis):
     """What was written along the frames so far, of which it keeps the word that is being said."""
 
     def __init__(self, audio: AudioStream, model: TransducerModel, processor: Any):
-        writer = TokenWords(processor.decode, self._seconds, model.confidence_map())
-        super().__init__(audio, writer)
+        super().__init__(audio, processor.decode, self._seconds, model.confidence_map())
         self.model = model
         self.output, self.state = start(model, 1, audio.encoder.device)
         self.ahead = 0
         """Frames of the next chunk that the last token jumped over."""
-        self._frame = 0
+        self._heard = 0
         """The first of the next chunk."""
         self._distances: Tensor | None = None
         self._first = 0
@@ -169,11 +159,11 @@ class TransducerHypothesis(ChunkedHypothesis):
         if distances is not None:
             self._distances = distances if self._distances is None else torch.cat([self._distances, distances])
         for token, log_prob, (first, last) in zip(path.ids, path.log_probs, path.spans, strict=True):
-            self.writer.add(Token(token, log_prob, first + self._frame, last + self._frame))
-        self._frame, self.ahead = self._frame + path.frames, path.at - path.frames
-        self.after_chunk(self._frame)
+            self.write(Token(token, log_prob, first + self._heard, last + self._heard))
+        self._heard, self.ahead = self._heard + path.frames, path.at - path.frames
+        self.after_chunk(self._heard)
         if self._distances is not None:  # medians look at two frames before a token
-            needed = max(min([self._frame, *(int(token.start) for token in self.writer.tokens)]) - 2, self._first)
+            needed = max(min([self._heard, *(int(token.start) for token in self.tokens)]) - 2, self._first)
             self._distances, self._first = self._distances[needed - self._first :], needed
 
     def _seconds(self, spans: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:

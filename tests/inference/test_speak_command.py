@@ -14,7 +14,7 @@ from speaking import RATE, TEXTS, voiced
 
 import stentor
 from stentor.audio.io import read, write
-from stentor.inference.speak.pieces import estimate, frames_of, speak
+from stentor.inference.speak.pieces import Synthesizer, estimate, frames_of
 from stentor.inference.speak.utterance import Utterance
 from stentor.sources.base import Source
 
@@ -155,9 +155,10 @@ def test_an_utterance_does_not_depend_on_the_others(model):
     texts = ["one", "two three four five", ". ".join(TEXTS * 5), "zero"]
     generation = model.task.generation.model_copy(update={"steps": 2})
     utterances = [Utterance(text, seed=i) for i, text in enumerate(texts)]
-    together = list(speak(model.bundle, utterances, generation))
+    speaker = Synthesizer(model.bundle, generation)
+    together = list(speaker.speak(utterances))
     for utterance, batched in zip(utterances, together):
-        (alone,) = speak(model.bundle, [utterance], generation)
+        (alone,) = speaker.speak([utterance])
         assert np.array_equal(alone.codes, batched.codes) and alone.seed == batched.seed
         assert np.allclose(alone.audio, batched.audio, atol=1e-5)
 

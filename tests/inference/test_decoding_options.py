@@ -9,6 +9,7 @@ import soundfile
 from tiny_speech_llm import family as speech_llm
 
 from stentor.audio.features import WhisperMel
+from stentor.audio.io import read
 from stentor.data.batch import Example
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.decoding_options import hints, with_hotwords, with_language_model, with_search
@@ -190,30 +191,6 @@ def test_a_prompt_is_transformers_prompt_ids(whisper):
         max_new_tokens=12,
     )
     assert ids == expected[0, : len(ids)].tolist()
-
-
-@pytest.mark.slow
-def test_a_prompt_on_real_speech(shared_data):
-    """OpenAI's encoder with a decoder of 1,200 merges: answers with a prompt equal transformers' `generate`."""
-    from transformers import WhisperForConditionalGeneration
-
-    model = load(shared_data / "weights" / "whisper-tiny.en-rebuilt")
-    processor = model.bundle.processor
-    clip = min((shared_data / "librispeech").rglob("*.mp3"), key=lambda path: path.stat().st_size)
-    transcript = model.transcribe(clip, prompt=PROMPT, hotwords=HOTWORDS, language="en", temperature=[0.0])
-    prompt_ids = processor.tokenizer.get_prompt_ids(f"Boz, Ruskin {PROMPT}", return_tensors="pt")
-    plain = WhisperForConditionalGeneration.from_pretrained(model.folder, trust_remote_code=False).float()
-    audio = model.bundle.processor._mel([read(clip)])[0]
-    expected = plain.generate(audio, prompt_ids=prompt_ids, max_new_tokens=100)[0]
-    assert transcript.text == processor.decode(expected.tolist()).strip()
-    plainly = model.transcribe(clip, language="en", temperature=[0.0])
-    assert transcript.segments[0]["log_prob"] != plainly.segments[0]["log_prob"]
-
-
-def read(path):
-    from stentor.audio import io
-
-    return io.read(path)
 
 
 def test_a_long_prompt_keeps_its_end_and_special_tokens_are_letters(whisper):

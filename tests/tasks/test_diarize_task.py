@@ -375,9 +375,9 @@ def test_a_reference_is_in_the_terms_of_the_labels(tmp_path):
 # Through the command line ---------------------------------------------------------------------------------------------
 
 RUN = """\
-name: {name}
+name: speaker
 output: "{runs}"
-task: {{type: diarize, labels: {labels}, chunk: 8}}
+task: {{type: diarize, labels: {{type: speaker, speakers: 2}}, chunk: 8}}
 model: {{type: transformer, shared: {{d_model: 32, layers: 1, heads: 2}}, features: {{stack: 3, subsample: 10}}}}
 data:
   train: [{{type: jsonl, path: "{folder}/train.jsonl"}}]
@@ -387,7 +387,7 @@ data:
   workers: 0
 optim: {{lr: 5e-3}}
 schedule: {{warmup_steps: 5}}
-train: {{steps: {steps}, log_every: 5, eval_every: 30, device: cpu}}
+train: {{steps: 60, log_every: 5, eval_every: 30, device: cpu}}
 """
 PRETRAINED = """{type: transformer, shared: {d_model: 16, layers: 1, heads: 2}, ssl: {subsample: 5, config:
  {model_type: whisper, num_mel_bins: 80, d_model: 16, encoder_layers: 1, encoder_attention_heads: 2,
@@ -396,19 +396,16 @@ PRETRAINED = """{type: transformer, shared: {d_model: 16, layers: 1, heads: 2}, 
 
 @pytest.fixture(scope="module")
 def trained(meetings, tmp_path_factory, together):
-    """The folder of the runs `speaker`, `binary`, `held` and `pretrained`, whose
-    encoder hears 8 s at most, and what was said."""
+    """The folder of the runs `speaker`, `held` and `pretrained`, whose encoder hears 8 s at most, and what
+    was said."""
     runs = tmp_path_factory.mktemp("diarize")
-    files = {}
-    for name, labels, steps in (("speaker", "{type: speaker, speakers: 2}", 60), ("binary", "binary", 10)):
-        files[name] = runs / f"{name}.yaml"
-        files[name].write_text(RUN.format(name=name, labels=labels, steps=steps, folder=meetings, runs=runs))
+    config = runs / "speaker.yaml"
+    config.write_text(RUN.format(folder=meetings, runs=runs))
     printed = together(
         [
-            ["train", files["speaker"]],
-            ["train", files["binary"]],
-            ["train", files["binary"], "name=held", "train.steps=2", "data.eval={dev: {type: held_out, share: 0.4}}"],
-            ["train", files["speaker"], "name=pretrained", "train.steps=2", f"model={PRETRAINED}"],
+            ["train", config],
+            ["train", config, "name=held", "train.steps=2", "data.eval={dev: {type: held_out, share: 0.4}}"],
+            ["train", config, "name=pretrained", "train.steps=2", f"model={PRETRAINED}"],
             ["evaluate", runs / "speaker", "--data", meetings / "dev.jsonl", "--json", runs / "scores.json"],
             ["evaluate", runs / "pretrained", "--data", meetings / "train.jsonl", "--json", runs / "long.json"],
         ],
@@ -456,17 +453,6 @@ def test_the_card_says_how_it_is_used(trained):
     assert "stentor diarize speaker meeting.wav" in card
     assert "Trained on 8 seconds at a time" in card and "at most 2 speakers apart" in card
     assert "no collar, overlap scored" in card
-    assert "at most" not in (runs / "binary" / "export" / "README.md").read_text()
-
-
-def test_speech_alone(trained):
-    runs, _ = trained
-    scores = results(runs / "binary")["eval"]["dev"]
-    assert list(scores) == ["der", "der_collar", "frame_f1"]
-    rows = [json.loads(line) for line in (runs / "binary" / "predictions" / "dev.jsonl").read_text().splitlines()]
-    assert {s["speaker"] for row in rows for side in ("reference", "output") for s in row[side]["segments"]} == {
-        "speech"
-    }
 
 
 def test_recordings_that_are_held_out_stay_whole(trained):

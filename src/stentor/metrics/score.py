@@ -8,14 +8,17 @@ cases with 5 speakers, in 85 to 90 % with 8 and in 89 to 93 % from 15 on, one ov
 speakers, drawn whole, say nothing (45 to 49 %).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-Ratio = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Ratio: TypeAlias = "Callable[[np.ndarray, np.ndarray], np.ndarray]"
 FEWEST_SPEAKERS = 5
 """With fewer known speakers, or where one is not known, recordings are drawn."""
 
@@ -44,6 +47,8 @@ class Score:
 
 def ratio(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Errors per reference unit; where there are no units, the number of errors."""
+    import numpy as np
+
     return errors / np.maximum(totals, 1)
 
 
@@ -57,6 +62,8 @@ def bootstrap(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, over `resampled`. Bisani and Ney 2004,
     "Bootstrap estimates for confidence intervals in ASR performance evaluation". (0, 0) for no items."""
+    import numpy as np
+
     if not len(errors):
         return 0.0, 0.0
     rates = resampled(errors, totals, resamples, seed, ratio)
@@ -69,6 +76,8 @@ def resampled(
 ) -> np.ndarray:
     """`ratio(sum(errors), sum(totals))` of items that are drawn with replacement, as many as there are, 1 or more:
     [resamples]. `errors` and `totals` are [items]. Deterministic for a seed."""
+    import numpy as np
+
     n = len(errors)
     rng = np.random.default_rng(seed)
     rates = np.empty(resamples)
@@ -90,6 +99,8 @@ def rate_interval(
     `trials`: n, the sum of `totals` unless these are not counted but measured. `insertions`: how many of the errors are
     beside the `totals`, and do not say that anything in these is wrong.
     """
+    import numpy as np
+
     few = 3 / max(trials if trials is not None else int(np.sum(totals)), 3)
     if not np.any(errors):
         return 0.0, few
@@ -101,6 +112,8 @@ def rate_interval(
 def units_of(speakers: Sequence[str | None] | None, count: int) -> tuple[Literal["speakers", "recordings"], np.ndarray]:
     """(what is drawn, the number of its unit for each of `count` items, int64 [items]). `speakers` has one label an
     item, None where it is not known."""
+    import numpy as np
+
     known = set(speakers or [None])
     if known & {None, ""} or len(known) < FEWEST_SPEAKERS:
         return "recordings", np.arange(count)
@@ -110,6 +123,8 @@ def units_of(speakers: Sequence[str | None] | None, count: int) -> tuple[Literal
 def by_unit(speakers: Sequence[str | None] | None, *columns: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
     """(`resampled` and `units` of a Score, the columns summed over each unit). `columns` are [items], a sum or count of
     each; `speakers` as for `units_of`."""
+    import numpy as np
+
     kind, index = units_of(speakers, len(columns[0]))
     units = int(index.max(initial=-1)) + 1
     sums = [np.zeros(units, column.dtype) for column in columns]

@@ -25,7 +25,7 @@ from stentor.models.transducer.modeling import TransducerModel
 NO_LIMIT = 1 << 62
 
 
-class ChunkedHypothesis(TokenWords, Hypothesis):
+class ChunkedHypothesis(TokenWords, Hypothesis):  # type: ignore[override]  # what it writes is read only
     """Tokens that stay as they are written, from the chunks of a recording."""
 
     def __init__(

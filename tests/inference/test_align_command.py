@@ -69,7 +69,7 @@ def test_a_text_that_is_not_said_is_aligned_with_a_warning(ctc_export, audio, mo
 )
 def test_what_cannot_be_aligned(ctc_export, audio, options, error, message):
     with pytest.raises(error, match=re.escape(message)):
-        align(ctc_export, audio, **options)
+        align(**({"model": ctc_export, "audio": audio} | options))
 
 
 def test_a_text_file_must_hold_text(tmp_path):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 
 from stentor.errors import ConfigError
-from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
+from stentor.inference.diarize import Diarization, diarize, require_speakers, with_speakers
 from stentor.inference.options import DecodingOptions, SpeakerCount
 from stentor.inference.recording import Recording, open_recording
 from stentor.inference.speak.speaker import OF_CALLS, Speaker
@@ -192,8 +192,11 @@ class Model:
         return next(diarize(self.bundle, task, [recording], self.name))
 
     def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:
-        """The function from a recording to its speakers' segments; see `stentor.inference.diarize.segments_by`."""
-        return segments_by(self.bundle, self.for_diarization(), self.name)
+        """The function from a recording to its speakers' segments, for a `Transcriber`. Raises ConfigError when the
+        model does not tell speakers apart."""
+        task, rate = self.for_diarization(), self.bundle.processor.sample_rate
+        require_speakers(task, self.name)
+        return lambda recording: next(diarize(self.bundle, task, [recording.at(rate)], self.name)).segments
 
     def speak(
         self,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 Ratio: TypeAlias = "Callable[[np.ndarray, np.ndarray], np.ndarray]"
+LEVEL = 0.95
+"""Of all intervals."""
 FEWEST_SPEAKERS = 5
 """With fewer known speakers, or where one is not known, recordings are drawn."""
 
@@ -53,12 +55,7 @@ def ratio(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
 
 
 def bootstrap(
-    errors: np.ndarray,
-    totals: np.ndarray,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-    ratio: Ratio = ratio,
+    errors: np.ndarray, totals: np.ndarray, resamples: int = 1000, seed: int = 0, ratio: Ratio = ratio
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, over `resampled`. Bisani and Ney 2004,
     "Bootstrap estimates for confidence intervals in ASR performance evaluation". (0, 0) for no items."""
@@ -67,7 +64,7 @@ def bootstrap(
     if not len(errors):
         return 0.0, 0.0
     rates = resampled(errors, totals, resamples, seed, ratio)
-    low, high = np.quantile(rates, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(rates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 
 
 class Detection(Labels):
-    """Base of labels with one output: whether at least `least` speakers talk, in segments called `names[0]`."""
+    """Base of labels with one output: whether at least `least` speakers talk, in segments called `label`."""
 
     least: ClassVar[int]
+    label: ClassVar[str]
 
     @property
     def classes(self) -> int:
         return 1
 
+    @property
+    def names(self) -> list[str]:
+        return [self.label]
+
     def losses(self) -> dict[str, Loss]:
-        return {name: BCEWithLogits() for name in self.names}
+        return {self.label: BCEWithLogits()}
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         return (activity.sum(1, keepdims=True) >= self.least).astype("float32")
@@ -33,7 +38,7 @@ class Detection(Labels):
         return sigmoid(logits)
 
     def reference_segments(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return concurrent_segments(segments, self.least, self.names[0])
+        return concurrent_segments(segments, self.least, self.label)
 
 
 class Binary(Detection):
@@ -42,10 +47,7 @@ class Binary(Detection):
     type: Literal["binary"] = "binary"
 
     least: ClassVar = 1
-
-    @property
-    def names(self) -> list[str]:
-        return ["speech"]
+    label: ClassVar = "speech"
 
 
 class Overlap(Detection):
@@ -54,10 +56,7 @@ class Overlap(Detection):
     type: Literal["overlap"] = "overlap"
 
     least: ClassVar = 2
-
-    @property
-    def names(self) -> list[str]:
-        return ["overlap"]
+    label: ClassVar = "overlap"
 
 
 def concurrent_segments(segments: Sequence[dict[str, Any]], least: int, name: str) -> list[dict[str, Any]]:

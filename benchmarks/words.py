@@ -26,8 +26,7 @@ from stentor.inference.align.base import Clip
 from stentor.inference.align.engines import clip_of, open_aligner
 from stentor.inference.load import load
 from stentor.inference.recording import ArrayRecording
-from stentor.inference.stream.endpoint import Endpointer
-from stentor.inference.vad import open_detector
+from stentor.inference.vad import Endpointer, open_detector
 from stentor.metrics.wer import count_errors, matches, rate
 from stentor.models.base import Bundle
 from stentor.sources.phrases import command
@@ -136,7 +135,7 @@ def _plain_viterbi(ctc: Any) -> Way:
             return []
         words = units(clip.text, clip.language)
         with torch.no_grad():
-            (emission,) = ctc.acoustic.log_probs([clip.read(0, clip.samples)])
+            (emission,) = ctc.acoustic.log_probs([clip.recording.read(0, clip.samples)])
         labels, owner = spelling(ctc.acoustic, clip.text, words)
         known = [k for k, label in enumerate(labels) if label != WILDCARD]  # the textbook knows no wildcards
         blank = ctc.acoustic.blank
@@ -179,7 +178,7 @@ def _pocket_sphinx() -> dict[str, Way]:
         decoder = Decoder(samprate=RATE, loglevel="FATAL", beam=1e-60, pbeam=1e-60, wbeam=1e-40)
         decoder.set_align_text(" ".join(word for word in clip.text.split() if decoder.lookup_word(word)))
         decoder.start_utt()
-        pcm = np.clip(clip.read(0, clip.samples), -1, 1) * 32767
+        pcm = np.clip(clip.recording.read(0, clip.samples), -1, 1) * 32767
         decoder.process_raw(pcm.astype(np.int16).tobytes(), full_utt=True)
         decoder.end_utt()
         return [

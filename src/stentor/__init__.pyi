@@ -11,8 +11,8 @@ from .inference.speak.speaker import Speaker as Speaker
 from .inference.speak.utterance import Speech as Speech
 from .inference.speak.utterance import Utterance as Utterance
 from .inference.speak.voice import Voice as Voice
-from .inference.stream.speaker_stream import SpeakerStream as SpeakerStream
 from .inference.stream.speakers import OnlineDiarizer as OnlineDiarizer
+from .inference.stream.speakers import SpeakerStream as SpeakerStream
 from .inference.stream.stream import Stream as Stream
 from .inference.transcribe import Transcriber as Transcriber
 from .inference.transcribe import Transcript as Transcript

@@ -36,7 +36,8 @@ from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
 from stentor.section import Choice, Section
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
-from stentor.tasks.diarize.labels.base import Labels, concurrent_segments
+from stentor.tasks.diarize.labels.base import Labels
+from stentor.tasks.diarize.labels.binary import concurrent_segments
 from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 from stentor.tasks.transcribe import Transcribe
 

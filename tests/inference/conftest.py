@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend([str(Path(__file__).parent), str(Path(__file__).parents[1] / "models")])
 from speaking import make_model
 
 RATE = 16000
@@ -22,8 +23,7 @@ def run(capsys):
 
     def command(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main([str(a) for a in arguments])
-        return code, *capsys.readouterr()
+        return main([str(a) for a in arguments]), *capsys.readouterr()
 
     return command
 
@@ -144,41 +144,9 @@ def tone(tmp_path):
 @pytest.fixture(scope="session")
 def tiny_family():
     """Makes the config of a tiny speech LLM with a CTC head; keywords are other keys of `model:`."""
-    from stentor.models.speech_llm.config import SpeechLLM
+    from tiny_speech_llm import family
 
-    def make(**sections: object) -> SpeechLLM:
-        return SpeechLLM.model_validate(
-            {
-                "type": "speech_llm",
-                "encoder": {
-                    "config": {
-                        "model_type": "whisper",
-                        "num_mel_bins": 40,
-                        "d_model": 32,
-                        "encoder_layers": 1,
-                        "encoder_attention_heads": 2,
-                        "encoder_ffn_dim": 32,
-                        "max_source_positions": 1500,
-                    }
-                },
-                "llm": {
-                    "config": {
-                        "model_type": "qwen2",
-                        "hidden_size": 32,
-                        "intermediate_size": 32,
-                        "num_hidden_layers": 1,
-                        "num_attention_heads": 2,
-                        "num_key_value_heads": 2,
-                        "max_position_embeddings": 1024,
-                    }
-                },
-                "tokenizer": {"type": "characters"},
-                "ctc": {"units": "characters"},
-                **sections,
-            }
-        )
-
-    return make
+    return partial(family, ctc={"units": "characters"})
 
 
 @pytest.fixture(scope="session")

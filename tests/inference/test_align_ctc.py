@@ -91,12 +91,6 @@ def test_words_are_where_they_were_said():
     assert min(w.confidence for w in alignment.words) > 0.5
 
 
-def test_silence_between_words_is_kept():
-    audio, _times = spoken("ab", "cd", pause=0.8)
-    first, second = align(audio, "ab cd").words
-    assert second.start - first.end > 0.7
-
-
 def test_what_the_model_hears_is_answered_when_asked_for():
     audio, _ = spoken("abc", "de")
     assert align(audio, "abc de", transcribe=True).hypothesis == "abcde"
@@ -134,13 +128,6 @@ def test_a_word_of_unknown_characters_gets_the_time_that_the_others_leave():
     for word, (start, end) in zip(alignment.words, times, strict=True):
         assert abs(word.start - start) < 0.1 and abs(word.end - end) < 0.1
     assert alignment.words[1].confidence == 0.0
-
-
-def test_only_unknown_characters():
-    audio, times = spoken("abc")
-    (word,) = align(audio, "日本").words
-    assert word.word == "日本" and word.start < word.end
-    assert abs(word.start - times[0][0]) < 0.1
 
 
 def test_languages_without_spaces_are_timed_by_character():

@@ -12,26 +12,18 @@ from stentor.inference.align.long_audio import by_windows, divide
 from stentor.inference.recording import ArrayRecording
 
 
-def test_what_was_heard_cuts_the_text():
-    text = ["a", "b", "c", "d", "e", "f", "g", "h"]
-    assert divide(text, [["a", "b", "c"], ["d", "e"], ["f", "g", "h"]]) == ([3, 5, 8], 1.0)
-
-
-def test_words_misheard_go_by_their_place():
-    text = ["a", "b", "c", "d", "e", "f"]
-    ends, share = divide(text, [["a", "b", "x"], ["y", "e", "f"]])
-    assert ends == [3, 6] and share == pytest.approx(4 / 6)
-
-
-def test_words_not_heard_go_to_either_side():
-    text = ["a", "b", "c", "d"]
-    (first, last), _ = divide(text, [["a"], ["d"]])
-    assert 1 <= first <= 3 and last == 4
-
-
-def test_a_window_where_nothing_was_heard_has_no_words():
-    assert divide(["a", "b"], [["a"], [], ["b"]])[0] == [1, 1, 2]
-    assert divide(["a", "b"], [[], ["a", "b"], []])[0] == [0, 2, 2]
+@pytest.mark.parametrize(
+    ("text", "windows", "ends", "share"),
+    [
+        ("abcdefgh", ["abc", "de", "fgh"], [3, 5, 8], 1),
+        ("abcdef", ["abx", "yef"], [3, 6], 4 / 6),  # words misheard go by their place
+        ("abcd", ["a", "d"], [2, 4], 2 / 4),  # words not heard to either side
+        ("ab", ["a", "", "b"], [1, 1, 2], 1),
+        ("ab", ["", "ab", ""], [0, 2, 2], 1),
+    ],
+)
+def test_what_was_heard_cuts_the_text(text, windows, ends, share):
+    assert divide(list(text), list(map(list, windows))) == (ends, pytest.approx(share))
 
 
 @settings(max_examples=100, deadline=None)

@@ -10,6 +10,7 @@ from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.ctc import TransformersCTC, spelling
 from stentor.models.decoding.viterbi import WILDCARD
+from tiny_configs import WAVE
 
 CPU = torch.device("cpu")
 
@@ -19,18 +20,7 @@ def saved(folder, size):
     from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2ForCTC
 
     torch.manual_seed(0)
-    config = Wav2Vec2Config(
-        vocab_size=size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        conv_dim=(8,) * 7,
-        num_conv_pos_embedding_groups=2,
-        num_conv_pos_embeddings=4,
-        pad_token_id=0,
-    )
-    Wav2Vec2ForCTC(config).save_pretrained(folder)
+    Wav2Vec2ForCTC(Wav2Vec2Config(vocab_size=size, pad_token_id=0, **WAVE)).save_pretrained(folder)
     Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
     return folder
 

@@ -44,13 +44,6 @@ def test_the_same_path_as_the_textbook(rows, columns, seed):
     assert warp(scores).tolist() == [min(t for i, t in path if i == row) for row in range(rows)]
 
 
-def test_a_diagonal_is_followed():
-    scores = np.full((4, 40), -1.0)
-    for i in range(4):
-        scores[i, 10 * i : 10 * i + 10] = 1.0
-    assert warp(scores).tolist() == [0, 10, 20, 30]
-
-
 def test_a_single_frame_is_no_word():
     """The median takes out what only one frame says."""
     weights = torch.full((1, 2, 40), 0.01)

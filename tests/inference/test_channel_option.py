@@ -48,7 +48,10 @@ def test_align_one_side(call, run, monkeypatch):
         rate = RATE
 
         def align(self, clips):
-            return [Aligned([Word(f"{np.abs(clip.read(0, clip.samples)).max():.2f}", 0.0, 1.0, 1.0)]) for clip in clips]
+            return [
+                Aligned([Word(f"{np.abs(clip.recording.read(0, clip.samples)).max():.2f}", 0.0, 1.0, 1.0)])
+                for clip in clips
+            ]
 
     monkeypatch.setattr(command, "open_aligner", lambda *arguments: Loud())
     code, out, _ = run("align", "model", call, "one", "--channel", 1)

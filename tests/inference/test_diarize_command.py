@@ -40,18 +40,6 @@ def test_files_in_a_folder(diarizer, talk, tmp_path, run):
     assert json.loads((out / "x_a.json").read_text())["segments"] == [{"speaker": "speaker_1", "start": 1, "end": 2}]
 
 
-def test_number_of_speakers(diarizer, talk, run):
-    path, model = talk("a.wav", 66, TURNS), diarizer()
-
-    def speakers(*options):
-        return json.loads(run("diarize", model, path, "--format", "json", *options)[1])["speakers"]
-
-    assert len(speakers()) == 3
-    assert len(speakers("--speakers", "2")) == 2
-    assert len(speakers("--max-speakers", "2")) == 2
-    assert len(speakers("--min-speakers", "3", "--max-speakers", "8")) == 3
-
-
 def test_fewer_speakers_than_asked_for_are_told(diarizer, talk, run):
     path, model = talk("a.wav", 66, TURNS), diarizer()
     code, out, err = run("diarize", model, path, "--format", "json", "--speakers", "20")
@@ -64,10 +52,6 @@ def test_fewer_speakers_than_asked_for_are_told(diarizer, talk, run):
         == (f"{path}: {count} speakers, not 20: the model tells 2 apart at a time, and no more voices differ.")
     )
     assert run("diarize", model, path, "--speakers", "2")[2] == ""
-
-
-def test_silence_has_no_speakers(diarizer, talk, run):
-    assert run("diarize", diarizer(), talk("quiet.wav", 25, [])) == (0, "", "")
 
 
 def test_unreadable_files_are_named_and_the_others_done(diarizer, talk, tmp_path, run):

@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from stentor.errors import AudioError, ConfigError
@@ -182,8 +181,3 @@ def test_files_that_are_done_are_skipped(export, tone, tmp_path, run):
     assert command()[2] == "3 of 3 files have their outputs already.\n"
     code, _, err = run(tmp_path / "model", *files, "--skip-existing")
     assert code == 2 and "--out" in err
-
-
-def test_arrays_need_their_rate(export):
-    with pytest.raises(ConfigError, match="needs `rate`"):
-        load(export()).transcribe(np.zeros(RATE))

@@ -9,8 +9,7 @@ import pytest
 from stentor.config.load import parse_section
 from stentor.config.prepare.steps import LabelsStep
 from stentor.inference.labels.calibration import ErrorModel, Labelled, Outcome, fit_words, outcome
-from stentor.inference.labels.pace import fit_pace
-from stentor.inference.labels.threshold import choose, drawn
+from stentor.inference.labels.selection import choose, drawn, fit_pace
 from stentor.inference.segments.base import Segment
 from stentor.inference.segments.label import Decoding, _signs
 

@@ -13,8 +13,7 @@ import torch
 from stentor.errors import ConfigError
 from stentor.inference.load import load
 from stentor.inference.stream.base import Hypothesis, Recogniser
-from stentor.inference.stream.speaker_stream import SpeakerStream
-from stentor.inference.stream.speakers import HISTORY, OnlineDiarizer
+from stentor.inference.stream.speakers import HISTORY, OnlineDiarizer, SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.cpwer import confused
 from stentor.models.base import TaskRequirements

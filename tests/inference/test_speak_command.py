@@ -5,16 +5,18 @@ import re
 import time
 from functools import partial
 from itertools import chain
+from shutil import copytree, ignore_patterns
 
 import numpy as np
 import pytest
 import soundfile
-from speaking import RATE, TEXTS, make_model, voiced
+from speaking import RATE, TEXTS, voiced
 
 import stentor
 from stentor.audio.io import read, write
-from stentor.inference.speak.pieces import estimate, frames_of, speak
+from stentor.inference.speak.pieces import Synthesizer, estimate, frames_of
 from stentor.inference.speak.utterance import Utterance
+from stentor.sources.base import Source
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +155,10 @@ def test_an_utterance_does_not_depend_on_the_others(model):
     texts = ["one", "two three four five", ". ".join(TEXTS * 5), "zero"]
     generation = model.task.generation.model_copy(update={"steps": 2})
     utterances = [Utterance(text, seed=i) for i, text in enumerate(texts)]
-    together = list(speak(model.bundle, utterances, generation))
+    speaker = Synthesizer(model.bundle, generation)
+    together = list(speaker.speak(utterances))
     for utterance, batched in zip(utterances, together):
-        (alone,) = speak(model.bundle, [utterance], generation)
+        (alone,) = speaker.speak([utterance])
         assert np.array_equal(alone.codes, batched.codes) and alone.seed == batched.seed
         assert np.allclose(alone.audio, batched.audio, atol=1e-5)
 
@@ -209,17 +212,12 @@ def test_numbers_in_words(talker, run, tmp_path):
     assert b == c != a
 
 
-def test_published_models_are_told_of_words_that_they_do_not_know(tmp_path, run, monkeypatch):
+def test_published_models_are_told_of_words_that_they_do_not_know(talker, tmp_path, run, monkeypatch):
     """A folder without Stentor's own files: the task is its family's, `denoise` and the closed vocabulary are on."""
-    folder = make_model(tmp_path / "published", published=True)
+    folder = copytree(talker, tmp_path / "published", ignore=ignore_patterns("stentor.json", "training_config.json"))
     out = tmp_path / "a.wav"
-    for arguments, message in (
-        (("--instruct", "Female，posh"), "'posh' is not among them. It knows gender: male, female,"),
-        (("--instruct", "low pitch, high pitch"), "names more than one pitch, low pitch and high pitch"),
-        (("--language", "Klingonese"), "There is no language 'Klingonese'"),
-    ):
-        code, _, err = run(folder, "one", "--out", out, "--steps", 1, *arguments)
-        assert code == 2 and message in err and not out.exists()
+    code, _, err = run(folder, "one", "--out", out, "--steps", 1, "--language", "Klingonese")
+    assert code == 2 and "There is no language 'Klingonese'" in err and not out.exists()
     code, _, err = run(folder, "one", "--out", out, "--steps", 1, "--instruct", "Female, 青年", "--language", "English")
     assert (code, err) == (0, "") and out.is_file()
 
@@ -248,18 +246,12 @@ def test_many_texts(talker, model, run, reference, tmp_path):
         ("line00004", "line00004.flac", "four"),
     ]
     assert records[0]["speaker"] == "anna" and records[1]["language"] == "en" and "reference" not in records[1]
+    cuts = list(Source.model_validate({"type": "jsonl", "path": str(out / "speech.jsonl")}).records())
+    assert [(cut.id, cut.supervisions[0].text) for cut in cuts] == [(r["id"], r["text"]) for r in records]
     assert records[2]["duration"] == 2.0
     assert np.abs(read(out / "a.flac") - model.speak("one two", seed=4).audio).max() <= 1 / 32768
     with_reference = model.speak("three", reference=reference, reference_text="five six", language="en", seed=1)
     assert len(with_reference.codes[0]) == pytest.approx(records[1]["duration"] * 50, abs=60)
-
-
-def test_a_manifest_of_speech_is_a_data_set(talker, run, tmp_path):
-    run(talker, "--from", lines(tmp_path / "t.jsonl", {"id": "a", "text": "one two"}), "--out", tmp_path / "out")
-    from stentor.sources.base import Source
-
-    (cut,) = Source.model_validate({"type": "jsonl", "path": str(tmp_path / "out" / "speech.jsonl")}).records()
-    assert cut.id == "a" and cut.supervisions[0].text == "one two"
 
 
 def test_a_second_run_keeps_what_is_there(talker, run, tmp_path):
@@ -294,8 +286,6 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         {"id": "../z", "text": "a"},
         {"id": "GOOD", "text": "b"},
         {"id": "e", "text": " "},
-        {"id": "u", "text": "§§ 3"},
-        {"id": "v", "text": "a", "voice": "nobody"},
         {"id": "r", "text": "a", "reference": "no.wav", "reference_text": "b"},
         {"id": "s", "text": "a", "speed": 9},
         {"id": "t", "text": "a", "reference_text": "b"},
@@ -314,18 +304,16 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         "6: the line has the id '../z', which is no name for a file.",
         "7: the line has the id 'GOOD' of line 1.",
         "8: The text is empty",
-        "9: This model cannot speak the text: it knows",
-        "10: There is no voice",
-        "11: ",
-        "12: The speed 9 is not between 0.25 and 4.",
-        "13: There is a text of a reference",
+        "9: ",
+        "10: The speed 9 is not between 0.25 and 4.",
+        "11: There is a text of a reference",
     ]
     messages = sorted(messages[:-1], key=lambda message: int(message.partition(":")[0])) + messages[-1:]
-    starts += ["14: the line has the id '', which is no name for a file.", "15: the line has the id 'ä!ä!"]
-    assert [a.startswith(b) for a, b in zip(messages, starts)] == [True] * 14, messages
+    starts += ["12: the line has the id '', which is no name for a file.", "13: the line has the id 'ä!ä!"]
+    assert [a.startswith(b) for a, b in zip(messages, starts)] == [True] * 12, messages
     assert messages[-1] == (
-        "stentor: 14 of 16 lines could not be spoken: "
-        + ", ".join(f"line {n}" for n in range(2, 16))
+        "stentor: 12 of 14 lines could not be spoken: "
+        + ", ".join(f"line {n}" for n in range(2, 14))
         + ". The reasons are above; the others are done."
     )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["good.wav", "last.wav", "speech.jsonl"]
@@ -382,8 +370,8 @@ def test_nothing_is_written_over_without_a_word(talker, run, reference, tmp_path
     assert out.read_bytes() != before
 
 
-def test_letters_that_no_training_text_had_are_told(tmp_path, run):
-    folder = make_model(tmp_path / "bytes")
+def test_letters_that_no_training_text_had_are_told(talker, tmp_path, run):
+    folder = copytree(talker, tmp_path / "bytes")
     facts = json.loads((folder / "stentor.json").read_text())
     (folder / "stentor.json").write_text(json.dumps({**facts, "letters": "enotwz"}))
     code, _, err = run(folder, "one two six", "--out", tmp_path / "a.wav", "--steps", 1)
@@ -391,11 +379,10 @@ def test_letters_that_no_training_text_had_are_told(tmp_path, run):
     assert run(folder, "one two", "--out", tmp_path / "b.wav", "--steps", 1)[2] == ""
 
 
-def test_letters_and_instructs_of_the_training_records_are_kept(tmp_path):
+def test_letters_and_instructs_of_the_training_records_are_kept(talker, tmp_path):
     from stentor.models.base import Family, TaskRequirements
-    from stentor.sources.base import Source
 
-    section = json.loads((make_model(tmp_path / "first") / "training_config.json").read_text())["model"]
+    section = json.loads((talker / "training_config.json").read_text())["model"]
     soundfile.write(tmp_path / "a.wav", voiced(1), RATE)
     records = [
         {"audio_path": "a.wav", "text": "two won.", "id": "a", "instruct": "deep", "speaker": "ann"},
@@ -421,13 +408,13 @@ def test_letters_and_instructs_of_the_training_records_are_kept(tmp_path):
     later = letters(cuts[1:], field="speaker", init=str(tmp_path / "second")).processor
     assert (later.letters, later.instructs) == (".2notwñ", ["ben", "deep"])
     assert stentor.load(tmp_path / "second").bundle.processor.instructs == ["deep"]
-    assert letters(cuts, init=str(tmp_path / "first")).processor.letters is None  # of texts that nobody wrote down
+    assert letters(cuts, init=str(talker)).processor.letters is None  # of texts that nobody wrote down
 
 
-def test_damaged_weights_are_told_as_such(tmp_path, run):
+def test_damaged_weights_are_told_as_such(talker, tmp_path, run):
     from safetensors.torch import load_file, save_file
 
-    folder = make_model(tmp_path / "damaged")
+    folder = copytree(talker, tmp_path / "damaged")
     weights = load_file(folder / "model.safetensors")
     name = next(n for n in weights if "q_proj" in n)
     weights[name][0, 0] = float("nan")
@@ -438,19 +425,8 @@ def test_damaged_weights_are_told_as_such(tmp_path, run):
 
 def test_what_the_command_says_is_for_lines_that_do_not(talker, model, run, reference, tmp_path):
     texts = lines(tmp_path / "t.jsonl", {"id": "a", "text": "one"}, {"id": "b", "text": "one", "duration": 1.5})
-    run(
-        talker,
-        "--from",
-        texts,
-        "--out",
-        tmp_path / "out",
-        "--duration",
-        2,
-        "--reference",
-        reference,
-        "--reference-text",
-        "two",
-    )
+    voice = ["--reference", reference, "--reference-text", "two"]
+    run(talker, "--from", texts, "--out", tmp_path / "out", "--duration", 2, *voice)
     lengths = [soundfile.info(str(tmp_path / "out" / f"{name}.wav")).duration for name in "ab"]
     assert lengths == [2.0, 1.5]
 
@@ -475,9 +451,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(run, tmp_pat
 
 
 def test_a_model_that_was_trained_packed_says_the_same(talker, model, tmp_path):
-    import shutil
-
-    shutil.copytree(talker, tmp_path / "flex")
+    copytree(talker, tmp_path / "flex")
     facts = json.loads((talker / "stentor.json").read_text())
     facts["family"]["attention"] = "flex"
     (tmp_path / "flex" / "stentor.json").write_text(json.dumps(facts))
@@ -487,12 +461,10 @@ def test_a_model_that_was_trained_packed_says_the_same(talker, model, tmp_path):
 
 
 def test_the_pace_of_the_training_data_says_how_long(talker, model, tmp_path):
-    import shutil
-
     from stentor.data.speaking_rate import SpeakingRate
 
     assert model.bundle.processor.pace is None  # made from texts alone
-    shutil.copytree(talker, tmp_path / "paced")
+    copytree(talker, tmp_path / "paced")
     facts = json.loads((talker / "stentor.json").read_text())
     (tmp_path / "paced" / "stentor.json").write_text(json.dumps({**facts, "pace": [0.2, 0.1]}))
     paced = stentor.load(tmp_path / "paced")

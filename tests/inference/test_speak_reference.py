@@ -7,7 +7,6 @@ import pytest
 from safetensors.numpy import save_file
 from speaking import RATE, make_codec, voiced
 
-from stentor.audio.io import write
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.speak.reference import levelled, make_voice, trimmed
 from stentor.inference.speak.voice import Voice, load_voice, save_voice
@@ -59,43 +58,19 @@ def test_a_file_of_any_rate_and_shape_is_the_array(codec, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text", "reason", "message"),
+    ("audio", "text", "reason", "message"),
     [
-        (0.1, "x", "too_short", r"a.wav lasts 0.10 s; a reference needs at least 0.5 s, and 3 to 10 s of one voice"),
-        (0.1, None, "too_short", "lasts 0.10 s"),
-        (180, "x", "too_long", r"a.wav lasts 180 s; a reference is at most 60 s long, .* Cut it."),
-        (35, "x", "too_long", r"holds 35.\d s of speech, and its text goes on as long; .*or leave out the text"),
+        (voiced(35), "x", "too_long", r"holds 35.\d s of speech, and its text goes on as long"),
+        (silence(3), "x", "silent", "The reference is silent"),
+        (voiced(2), None, "no_speech", "hears no word in The reference: give its text"),
+        (pieces(silence(1), voiced(0.2), silence(1)), "x", "too_short", r"The reference holds 0.4\d s of speech"),
     ],
 )
-def test_too_short_and_too_long(codec, tmp_path, seconds, text, reason, message):
-    write(tmp_path / "a.wav", voiced(seconds), RATE)
+def test_arrays_that_are_no_reference(codec, audio, text, reason, message):
+    """Of files, and what else is wrong, the golden messages of tests/errors/wrong_speak.txt say it."""
     with pytest.raises(AudioError, match=message) as error:
-        make_voice(tmp_path / "a.wav", codec, text, transcribe=lambda *_: "heard")
+        make_voice(audio, codec, text, rate=RATE, transcribe=lambda *_: " ")
     assert error.value.reason == reason
-
-
-def test_little_speech_in_much_silence_is_too_short(codec):
-    with pytest.raises(AudioError, match=r"The reference holds 0.4\d s of speech; a reference needs at least 0.5 s"):
-        make_voice(pieces(silence(1), voiced(0.2), silence(1)), codec, "x", rate=RATE)
-
-
-@pytest.mark.parametrize("kind", ["file", "array"])
-def test_silence_and_missing_files(codec, tmp_path, kind):
-    write(tmp_path / "a.wav", silence(3), RATE)
-    with pytest.raises(AudioError, match="silent") as error:
-        make_voice(tmp_path / "a.wav" if kind == "file" else silence(3), codec, "x", rate=RATE)
-    assert error.value.reason == "silent"
-    with pytest.raises(AudioError, match=r"no\.wav"):
-        make_voice(tmp_path / "no.wav", codec, "x")
-
-
-def test_what_is_said_must_be_known(codec):
-    with pytest.raises(ConfigError, match="give --reference-text, or --recognizer"):
-        make_voice(voiced(2), codec, rate=RATE)
-    with pytest.raises(ConfigError, match="text of the reference is empty"):
-        make_voice(voiced(2), codec, " ", rate=RATE)
-    with pytest.raises(AudioError, match="hears no word in The reference: give its text"):
-        make_voice(voiced(2), codec, rate=RATE, transcribe=lambda *_: " ")
 
 
 def test_a_long_one_is_cut_at_a_pause_and_then_written_down(codec):
@@ -136,11 +111,7 @@ def test_a_voice_file_is_read_as_it_was_written(codec, tmp_path):
 
 def test_a_voice_of_another_codec_is_refused(codec, tmp_path):
     save_voice(Voice(codec.encode([voiced(2)])[0], "x", source="anna.wav"), tmp_path / "anna", codec)
-    message = (
-        r"made with the codec mel_rvq \(3 x 16 codes at 50 Hz\), this model has the codec mel_rvq \(3 x 16 codes at 50 "
-        r"Hz\), fitted on other audio: save it again for this model, from its reference \(anna.wav\)"
-    )
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=r"fitted on other audio: save it .* from its reference \(anna.wav\)"):
         load_voice(tmp_path / "anna", make_codec(seed=7))
     with pytest.raises(ConfigError, match=r"this model has the codec mel_rvq \(2 x 16 codes at 50 Hz\): save it again"):
         load_voice(tmp_path / "anna", make_codec(codebooks=2))
@@ -148,16 +119,12 @@ def test_a_voice_of_another_codec_is_refused(codec, tmp_path):
 
 def test_damaged_voice_files(codec, tmp_path):
     base = tmp_path / "anna"
-    with pytest.raises(ConfigError, match=r"no voice .*anna; none is known\. --save-voice makes one"):
-        load_voice(base, codec)
     save_voice(Voice(codec.encode([voiced(2)])[0], "x"), base, codec)
-    with pytest.raises(ConfigError, match=r"no voice .*ann; known are .*/anna\."):
-        load_voice(tmp_path / "ann", codec)
     intact = base.with_suffix(".json").read_text()
     changes = (("stentor-voice", "other"), ('"text"', '"texts"'), ('"rms": null', '"rms": "loud"'))
     changes += (('"seconds": ', '"seconds": "2", "more": '), ('"type": "', '"type": 1, "name": "'))
     assert all(before in intact for before, _ in changes)
-    for text in ("{", "[]", "{}", *(intact.replace(*change) for change in changes)):
+    for text in ("[]", "{}", *(intact.replace(*change) for change in changes)):
         base.with_suffix(".json").write_text(text)
         with pytest.raises(DataError, match="damaged, or no voice at all"):
             load_voice(base, codec)

@@ -21,8 +21,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError, StentorError
 from stentor.inference.options import DecodingOptions
 from stentor.inference.stream.agreement import AgreementRecogniser
-from stentor.inference.stream.chunked import ChunkedHypothesis
-from stentor.inference.stream.ctc import CTCHypothesis, CTCRecogniser
+from stentor.inference.stream.chunked import ChunkedHypothesis, CTCHypothesis, CTCRecogniser
 from stentor.inference.stream.stream import Stream
 from stentor.inference.stream.words import Token, TokenWords
 from stentor.models.base import Bundle, Family, TaskRequirements
@@ -360,18 +359,15 @@ def test_the_python_interface(export, tone):
         stream.finish()
 
 
-@pytest.mark.parametrize("figures", [{"rate": 0}, {"rate": 7.5}, {"rate": 10**9}, {"silence": 0}, {"silence": np.nan}])
-def test_figures_that_are_none(figures):
-    with pytest.raises(ConfigError, match="is none"):
-        Stream(AgreementRecogniser(Listener()), **figures)
-
-
 @pytest.mark.parametrize("samples", [np.zeros(9, np.int16), np.zeros((9, 2)), np.float32(0), [0.0, np.nan], ["0"]])
 def test_samples_that_are_none(samples):
     stream = Stream(AgreementRecogniser(Listener()))
     assert stream.feed([]) == []
     with pytest.raises(StentorError, match=r"floating-point|NaN"):
         stream.feed(samples)
+    for figures in ({"rate": 0}, {"rate": 7.5}, {"rate": 10**9}, {"silence": 0}, {"silence": np.nan}):
+        with pytest.raises(ConfigError, match="is none"):
+            Stream(AgreementRecogniser(Listener()), **figures)
 
 
 def test_a_word_ends_where_nobody_speaks_and_not_in_what_is_not_written_yet():
@@ -379,18 +375,18 @@ def test_a_word_ends_where_nobody_speaks_and_not_in_what_is_not_written_yet():
 
     def write(text, frame):
         for i, letter in enumerate(text):
-            words.add(Token(ord(letter), 0.0, frame + i, frame + i + 1))
+            words.write(Token(ord(letter), 0.0, frame + i, frame + i + 1))
         words.advance(frame + len(text))
 
     write("ye", 0)
     words.end_at(9)  # of frames that come later
-    assert not words.words_ended and words.text == "ye"
+    assert not words.words_ended and words.partial == "ye"
     write("s", 2)
-    assert not words.words_ended and not words.done
+    assert not words.words_ended and not words.words
     write("no", 12)
-    assert words.words_ended and [w["word"] for w in words.done] == ["yes"] and words.text == "no"
+    assert words.words_ended and [w["word"] for w in words.words] == ["yes"] and words.partial == "no"
     words.end_at(14)
-    assert words.words_ended and [w["word"] for w in words.done] == ["yes", "no"] and not words.text
+    assert words.words_ended and [w["word"] for w in words.words] == ["yes", "no"] and not words.partial
 
 
 def test_words_end_at_each_silence_of_a_chunk():
@@ -399,10 +395,10 @@ def test_words_end_at_each_silence_of_a_chunk():
     words.end_at(10)
     words.end_at(20)
     for letter, frame in zip("onoff", (2, 3, 12, 13, 14)):
-        words.add(Token(ord(letter), 0.0, frame, frame + 1))
-    assert [w["word"] for w in words.done] == ["on"] and not words.words_ended
+        words.write(Token(ord(letter), 0.0, frame, frame + 1))
+    assert [w["word"] for w in words.words] == ["on"] and not words.words_ended
     words.advance(30)
-    assert [w["word"] for w in words.done] == ["on", "off"] and words.words_ended
+    assert [w["word"] for w in words.words] == ["on", "off"] and words.words_ended
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -416,12 +412,12 @@ def test_letters_of_scripts_without_spaces_are_words(size):
     words = TokenWords(lambda ids: b"".join(pieces[i] for i in ids).decode(errors="replace"), lambda spans: spans)
     most = 0
     for i in range(len(pieces)):
-        words.add(Token(i, 0.0, i, i + 1))
+        words.write(Token(i, 0.0, i, i + 1))
         most = max(most, len(words.tokens))
-    assert most <= 6 and len(words.done) > 110
+    assert most <= 6 and len(words.words) > 110
     words.end()
-    assert [w["word"] for w in words.done] == ["東", "京", "は、", "Tokyo", "で", "す。"] * 20
-    assert all(a["start"] <= b["start"] for a, b in pairwise(words.done))
+    assert [w["word"] for w in words.words] == ["東", "京", "は、", "Tokyo", "で", "す。"] * 20
+    assert all(a["start"] <= b["start"] for a, b in pairwise(words.words))
 
 
 def test_answers_without_spaces_agree_letter_by_letter():
@@ -438,16 +434,15 @@ def test_answers_without_spaces_agree_letter_by_letter():
 
 def test_speech_that_has_ended_has_ended_at_the_end_too():
     """Though its last chunk comes with it."""
-    writer = TokenWords(lambda ids: "".join(" ab"[i] for i in ids), lambda spans: spans)
     encoder = SimpleNamespace(frame_seconds=0.01, rate=RATE)
     audio = SimpleNamespace(encoder=encoder, ended=False, ready=False, seconds=0.0)
     audio.add = lambda samples: setattr(audio, "seconds", audio.seconds + len(samples) / RATE)
     audio.finish = lambda: audio.__dict__.update(ended=True, ready=True)
-    hypothesis = ChunkedHypothesis(audio, writer)
+    hypothesis = ChunkedHypothesis(audio, lambda ids: "".join(" ab"[i] for i in ids), lambda spans: spans)
     recogniser = SimpleNamespace(rate=RATE, detector=EnergyDetector(), open=lambda: hypothesis)
 
     def advance(hypotheses):
-        writer.add(Token(1, 0.0, 10, 20))
+        hypothesis.write(Token(1, 0.0, 10, 20))
         audio.ready = False
         hypothesis.after_chunk(round(audio.seconds * 100))
 
@@ -459,18 +454,17 @@ def test_speech_that_has_ended_has_ended_at_the_end_too():
 
 def test_the_last_word_stays_before_speech_has_ended():
     """Once nobody has spoken for half the time after which speech has ended: no word goes on behind so long a pause."""
-    writer = TokenWords(lambda ids: "".join(" ab"[i] for i in ids), lambda spans: spans)
     encoder = SimpleNamespace(frame_seconds=0.01, rate=RATE)
     audio = SimpleNamespace(encoder=encoder, ended=False, ready=False, seconds=0.0)
 
     def add(samples):
         audio.seconds += len(samples) / RATE
-        writer.advance(round(100 * audio.seconds))
+        hypothesis.advance(round(100 * audio.seconds))
 
     audio.add = add
-    hypothesis = ChunkedHypothesis(audio, writer)
+    hypothesis = ChunkedHypothesis(audio, lambda ids: "".join(" ab"[i] for i in ids), lambda spans: spans)
     stream = Stream(SimpleNamespace(rate=RATE, detector=EnergyDetector(), open=lambda: hypothesis), silence=0.8)
-    writer.add(Token(1, 0.0, 10, 20))
+    hypothesis.write(Token(1, 0.0, 10, 20))
     events = stream.feed(np.pad(spoken([50], 1.0), (RATE // 2, 0)))
     assert [(e["type"], round(e["time"], 1)) for e in events if e["type"] != "partial"] == [
         ("word", round(0.5 + WORD + 0.4, 1)),

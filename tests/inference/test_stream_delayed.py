@@ -1,14 +1,13 @@
 """Streams of models on the frame grid: the tokens of their offline decoding, for any pieces of the audio."""
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_frame_grid import REALTIME, write_kyutai, write_tekken
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
@@ -16,9 +15,6 @@ from stentor.inference.stream.delayed import DelayedHypothesis, DelayedRecognise
 from stentor.inference.stream.stream import Stream
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.decoding.frame_grid import FrameGrid
-
-sys.path.append(str(Path(__file__).parents[1] / "models"))
-from tiny_frame_grid import REALTIME, write_kyutai, write_tekken
 
 RATE = 16000
 

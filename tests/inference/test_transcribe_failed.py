@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stentor.errors import ConfigError
 from stentor.inference.load import load
 
 RATE = 16000
@@ -166,8 +165,3 @@ def test_noise_and_silence_print_nothing(export, tmp_path, run):
         soundfile.write(files[-1], audio, RATE)
     for file in files:
         assert run(export(tmp_path / file.stem), file) == (0, "\n", "")
-
-
-def test_unknown_limits_are_refused_in_python(export, tone):
-    with pytest.raises(ConfigError, match="a probability"):
-        load(export()).transcribe(tone("a.wav", (1, -10)), vad="x.onnx", vad_threshold=2.0)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from stentor.audio.activity import Activity, EnergyDetector
 from stentor.errors import ConfigError
-from stentor.inference.stream.endpoint import Endpointer
-from stentor.inference.vad import SileroDetector, cut, open_detector
+from stentor.inference.vad import Endpointer, SileroDetector, cut
 
 RATE = 16000
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -231,11 +230,6 @@ def test_silero_refuses_other_rates_and_other_files(tmp_path):
     (tmp_path / "x.onnx").write_bytes(b"nothing")
     with pytest.raises(ConfigError, match="not a Silero VAD model"):
         SileroDetector(str(tmp_path / "x.onnx"))
-
-
-def test_a_model_that_is_not_there_is_named():
-    with pytest.raises(ConfigError, match="no such file; give `energy`"):
-        open_detector("nothing.onnx")
 
 
 def test_speech_ends_with_a_low_threshold_too():

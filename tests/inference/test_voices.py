@@ -120,6 +120,17 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     ):
         with pytest.raises(DataError, match=reason):
             load_voice(prompt(path, **changes), codec)
+    for value, reason in (([1, 2], "it asks for EMPTY_LIST"), ({"format_version": 1, "ref_text": "a"}, "no ref_audio")):
+        torch.save(value, path)
+        with pytest.raises(DataError, match=f"something else than a VoiceClonePrompt of OmniVoice .*{reason}"):
+            load_voice(path, codec)
+    torch.save({"a": 1}, path, _use_new_zipfile_serialization=False)
+    with pytest.raises(DataError, match="is no torch file"):
+        load_voice(path, codec)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "a")
+    with pytest.raises(DataError, match="a zip of other files"):
+        load_voice(path, codec)
     far = files[program].replace(b"QK\x00", b"Q\x8a\x10" + (10**30).to_bytes(16, "little"))  # the offset of the numbers
     assert far != files[program]
     with zipfile.ZipFile(path, "w") as archive:
@@ -130,38 +141,6 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     for codes in (CODES + 1000, CODES[:4]):
         with pytest.raises(DataError, match="its codes do not fit the codec"):
             load_voice(prompt(path, codes), codec)
-
-
-def test_files_that_are_no_prompts_are_named_as_what_they_are(run, tmp_path):
-    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.pt")
-    torch.save([1, 2], tmp_path / "list.pt")
-    torch.save({"format_version": 1, "ref_text": "a"}, tmp_path / "half.pt")
-    torch.save({"a": 1}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    (tmp_path / "text.pt").write_text("Hello.")
-    (tmp_path / "empty.pt").write_bytes(b"")
-    with zipfile.ZipFile(tmp_path / "zip.pt", "w") as archive:
-        archive.writestr("a.txt", "a")
-    answers = {
-        "empty": "is empty: copy it again",
-        "half": "holds something else than a VoiceClonePrompt of OmniVoice (it has no ref_audio_tokens)",
-        "list": "holds something else than a VoiceClonePrompt of OmniVoice (it asks for EMPTY_LIST)",
-        "old": "is no torch file (of version 1.6 or later), and so not a VoiceClonePrompt of OmniVoice",
-        "text": "is no torch file (of version 1.6 or later), and so not a VoiceClonePrompt of OmniVoice",
-        "weights": "holds something else than a VoiceClonePrompt of OmniVoice (it asks for torch.FloatStorage)",
-        "zip": "holds something else than a VoiceClonePrompt of OmniVoice (it is a zip of other files)",
-    }
-    code, out, err = run("voices", tmp_path)
-    lines = err.splitlines()
-    assert (code, out) == (3, "") and f"7 of 7 voices cannot be read: {', '.join(answers)}." in lines[-1]
-    for line, (name, sentence) in zip(lines[:-1], answers.items(), strict=True):
-        mend = "" if name == "empty" else ": give one that OmniVoice saved"
-        expected = f"stentor: {tmp_path / name}.pt {sentence}{mend}, or make a voice of a recording with --save-voice."
-        assert line == expected
-
-
-def test_a_prompt_for_a_model_of_another_codec(tmp_path):
-    with pytest.raises(ConfigError, match="made with the codec higgs_audio_v2; this model has the codec mel_rvq"):
-        load_voice(prompt(tmp_path / "a.pt"), make_codec())
 
 
 def test_voices_of_a_model_are_known_by_name(model, speak, tmp_path, monkeypatch):
@@ -281,11 +260,6 @@ def test_a_kill_loses_no_line(talker, speak, tmp_path):
     assert code == 3 and "kept as they are" in printed
     speak(talker, "--from", texts, "--out", tmp_path / "once")
     same_folders(tmp_path / "once", out)
-
-
-def test_processes_are_for_many_texts(talker, speak, tmp_path):
-    code, _, err = speak(talker, "one", "--out", tmp_path / "a.wav", "--processes", 2)
-    assert code == 2 and "--processes is for the lines of --from, not for one TEXT: leave it out." in err
 
 
 def test_the_level_of_the_reference_is_remembered(tmp_path):

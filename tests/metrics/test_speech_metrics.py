@@ -10,7 +10,6 @@ from stentor.metrics.speech import (
     intelligibility,
     level,
     mean,
-    metric,
     real_time_factor,
     share,
     similarity,
@@ -55,10 +54,6 @@ def test_real_time_factor_and_level():
     assert math.isnan(real_time_factor(1.0, 0.0).value)
     assert level(np.full(100, 0.1, np.float32)) == pytest.approx(-20, abs=1e-4)
     assert level(np.zeros(10, np.float32)) == level(np.zeros(0, np.float32)) == -math.inf
-
-
-def test_names():
-    assert [metric("wer", c) for c in ("synthetic", "codec", "real")] == ["wer", "wer_codec", "wer_real"]
 
 
 def voices(count: int, noise: float, seed: int = 0) -> tuple[np.ndarray, list[str]]:

@@ -1,4 +1,6 @@
-"""Error rates against jiwer, and what they are made of."""
+"""Error rates against jiwer, what they are made of and what their intervals draw, and chrF by hand."""
+
+import math
 
 import jiwer
 import numpy as np
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 from stentor.callbacks.console import scores_text
 from stentor.metrics.diarization import DiarizedRecording, der
 from stentor.metrics.format import interval
+from stentor.metrics.score import FEWEST_SPEAKERS, bootstrap, by_unit
 from stentor.metrics.speech import share
-from stentor.metrics.wer import align, bootstrap, count_errors, frequent_errors, rate, score, word_errors
+from stentor.metrics.wer import align, chrf, count_errors, frequent_errors, rate, relative_change, score, word_errors
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "the", "cat", "sat", "on", "mat"]), max_size=8).map(" ".join)
 PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8)
@@ -60,11 +63,6 @@ def test_empty_references_count_insertions_and_nothing_else():
     assert rate(word_errors([("", "a b")])) == jiwer.wer([""], ["a b"]) == 2
     assert rate(word_errors([("", "")])) == 0
     assert score([], []).value == 0
-
-
-def test_rate_is_of_the_corpus_not_a_mean_of_items():
-    pairs = [("a", "b"), ("c d e f g h i j k", "c d e f g h i j k")]
-    assert rate(word_errors(pairs)) == pytest.approx(1 / 10)
 
 
 def test_bootstrap_repeats_and_holds_the_rate():
@@ -154,3 +152,92 @@ def test_no_error_is_a_bound_and_no_certainty():
     talk = [{"speaker": "x", "start": 0.0, "end": 1.0}]
     alone = DiarizedRecording("a", talk, talk, None, 1.0)
     assert (der([alone] * 100).low, der([alone] * 100).high) == (0.0, pytest.approx(0.03))  # recordings, not seconds
+
+
+# Intervals: speakers where enough are known, else recordings ----------------------------------------------------------
+
+SPEAKERS = [f"s{i // 20}" for i in range(120)]
+REFERENCES = ["a b c d e"] * 120
+HYPOTHESES = ["x y c d e" if s in ("s1", "s4") else "a b c d e" for s in SPEAKERS]
+"""Two of six speakers have all errors."""
+
+
+def test_speakers_are_drawn_whole():
+    result = score(REFERENCES, HYPOTHESES, "none", groups={"speaker": SPEAKERS})
+    assert (result.resampled, result.units) == ("speakers", 6)
+    sums = np.array([0, 40, 0, 0, 40, 0]), np.full(6, 100)
+    assert (result.low, result.high) == bootstrap(*sums)
+    recordings = score(REFERENCES, HYPOTHESES, "none")
+    assert (recordings.resampled, recordings.units) == ("recordings", 120)
+    assert recordings.value == result.value and recordings.high - recordings.low < (result.high - result.low) / 2
+    assert {"resampled": "speakers", "units": 6}.items() <= result.as_dict().items()
+    assert "by 6 speakers" in scores_text({"wer": result})
+
+
+@pytest.mark.parametrize(
+    "speakers",
+    [
+        [f"s{i % 2}" for i in range(120)],  # two
+        [f"s{i % (FEWEST_SPEAKERS - 1)}" for i in range(120)],  # too few
+        [None, *SPEAKERS[1:]],  # one not known
+        ["", *SPEAKERS[1:]],
+        [None] * 120,
+    ],
+)
+def test_recordings_are_drawn_where_speakers_are_few_or_not_known(speakers):
+    result = score(REFERENCES, HYPOTHESES, "none", groups={"speaker": speakers})
+    plain = score(REFERENCES, HYPOTHESES, "none")
+    assert (result.resampled, result.units, result.low, result.high) == ("recordings", 120, plain.low, plain.high)
+    known = len(set(speakers))
+    assert (f"by 120 recordings of {known} speakers" in scores_text({"wer": result})) == (known > 1)
+
+
+def test_without_speakers_the_text_says_nothing_of_them():
+    assert "by" not in scores_text({"wer": score(REFERENCES, HYPOTHESES, "none")})
+
+
+def test_changes_draw_speakers_too():
+    after = ["x b c d e" if h != r else h for r, h in zip(REFERENCES, HYPOTHESES)]
+    after[0] = "z b c d e"  # one more error for a speaker who had none
+    change = relative_change(REFERENCES, HYPOTHESES, after, "none", speakers=SPEAKERS)
+    assert (change.resampled, change.units) == ("speakers", 6)
+    before = np.array([0, 40, 0, 0, 40, 0])
+    assert (change.low, change.high) == bootstrap(np.array([1, -20, 0, 0, -20, 0]), before)
+    assert change.details["better"] == pytest.approx(1 - (4 / 6) ** 6, abs=0.03)  # one of two speakers is drawn
+    plain = relative_change(REFERENCES, HYPOTHESES, after, "none")
+    assert plain.value == change.value and (plain.resampled, plain.units) == ("recordings", 120)
+
+
+def test_sums_keep_their_kind():
+    units, (whole, real) = by_unit(list("abcdea"), np.arange(6), np.full(6, 0.5))
+    assert units == {"resampled": "speakers", "units": 5}
+    assert (
+        whole.tolist() == [5, 1, 2, 3, 4] and whole.dtype == np.arange(6).dtype and real.tolist() == [1.0, *[0.5] * 4]
+    )
+
+
+# chrF -----------------------------------------------------------------------------------------------------------------
+
+
+def test_equal_texts_score_one_and_strangers_zero():
+    assert chrf(["good morning"], ["good morning"]).value == 1.0
+    assert chrf(["abc"], ["xyz"]).value == 0.0
+    assert chrf(["abc"], [""]).value == 0.0
+    assert math.isnan(chrf([], []).value)
+
+
+def test_a_pair_by_hand():
+    # "abcd" for "abce": 3/4 unigrams, 2/3 bigrams, 1/2 trigrams, 0/1 of four; longer n-grams are on neither side.
+    # Precision and recall are both their mean, so the F-score is that mean.
+    assert chrf(["abce"], ["ab cd"]).value == pytest.approx((3 / 4 + 2 / 3 + 1 / 2 + 0) / 4)
+    # "ab" for "abab": unigrams 2 of 2 and 2 of 4, bigrams 1 of 1 and 1 of 3; recall counts four times.
+    precision, recall = 1.0, (2 / 4 + 1 / 3) / 2
+    assert chrf(["abab"], ["ab"]).value == pytest.approx(5 * precision * recall / (4 * precision + recall))
+
+
+def test_counts_are_of_the_set_and_repeat():
+    score = chrf(["abcdef", "gh", "kl"], ["abcdef", "xy", "kl"])
+    # unigrams 8 of 10, bigrams 6 of 7, then 4/4, 3/3, 2/2, 1/1 of the longest text alone
+    assert score.value == pytest.approx((8 / 10 + 6 / 7 + 4) / 6)
+    assert score.low < score.value < score.high
+    assert chrf(["abcdef", "gh", "kl"], ["abcdef", "xy", "kl"]) == score

@@ -19,9 +19,9 @@ import stentor
 from stentor.cli import main
 from stentor.errors import ConfigError
 from stentor.inference.stream.agreement import AgreementRecogniser
+from stentor.inference.stream.chunked import TransducerRecogniser
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.stream import Stream
-from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.encoders.streaming.encoder_stream import AudioStream, encode_chunks
 
 KIND = "nemotron_asr_streaming"

@@ -10,12 +10,13 @@ from tiny_omnivoice import BOOKS, ENTRIES, LLMS, TEXTS, build, codes_of, example
 
 from stentor.data.augment import Augment
 from stentor.data.batch import Example
+from stentor.data.conditions import Conditions, draw
 from stentor.data.cut import cut_from_record
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import TaskRequirements
 from stentor.models.omnivoice.config import OmniVoice
 from stentor.models.omnivoice.processor import OmniVoiceProcessor, rounded
-from stentor.tasks.speak.task import Conditions, Speak, draw
+from stentor.tasks.speak.task import Speak
 
 HERE = Path()
 

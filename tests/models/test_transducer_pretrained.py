@@ -16,8 +16,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.load import load
 from stentor.losses.base import Loss
 from stentor.models.base import Family, TaskRequirements
-from stentor.models.decoding.transducer import greedy
-from stentor.models.decoding.transducer_beam import Item, search
+from stentor.models.decoding.transducer import Item, greedy, search
 from stentor.tasks.base import Task
 
 torch.set_num_threads(1)

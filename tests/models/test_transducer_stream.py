@@ -11,9 +11,9 @@ import stentor
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.inference.stream.agreement import AgreementRecogniser
+from stentor.inference.stream.chunked import TransducerRecogniser
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
 from stentor.inference.stream.stream import Stream
-from stentor.inference.stream.transducer import TransducerRecogniser
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.decoding.transducer import greedy, start
 from stentor.tasks.decode_checks import word_confidences

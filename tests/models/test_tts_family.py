@@ -13,10 +13,11 @@ from tiny_families import save
 from tiny_tts import CONFIGS, SAID, build, examples, plain_inputs, write_csm
 
 from stentor.data.batch import Example
+from stentor.data.conditions import Spoken, draw
 from stentor.errors import ConfigError
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.codecs.neural import NeuralCodec
-from stentor.tasks.speak.task import Speak, Spoken, draw
+from stentor.tasks.speak.task import Speak
 
 torch.set_num_threads(1)
 KINDS = tuple(CONFIGS)

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 
 from stentor.data.batch import Example
+from stentor.data.conditions import Spoken, draw
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.tasks.speak.task import Speak, Spoken, draw
+from stentor.tasks.speak.task import Speak
 
 BOOKS, ENTRIES = 4, 12
 SIZES = {

@@ -9,8 +9,9 @@ from tiny_audio_llm import byte_pairs
 from tiny_omnivoice import enlarge
 
 from stentor.data.batch import Example
+from stentor.data.conditions import Spoken, draw
 from stentor.models.base import Bundle, Family, TaskRequirements
-from stentor.tasks.speak.task import Speak, Spoken, draw
+from stentor.tasks.speak.task import Speak
 
 BOOKS, ENTRIES = 4, 32
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}

@@ -11,7 +11,7 @@ from realtime import RATE, SHORT, Client, silence, speech, text_of, until, words
 
 import stentor
 from stentor.audio.activity import EnergyDetector
-from stentor.inference.stream.ctc import CTCRecogniser
+from stentor.inference.stream.chunked import CTCRecogniser
 from stentor.serve.realtime.session import Turns
 from stentor.serve.realtime.settings import G711_RATE, Settings, TurnDetection
 

@@ -11,7 +11,7 @@ from realtime import SHORT, Client, silence, speech, text_of, until
 from test_limits import KEYS
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from stentor.inference.stream.ctc import CTCRecogniser
+from stentor.inference.stream.chunked import CTCRecogniser
 from stentor.serve.errors import ApiError
 from stentor.serve.realtime import session as module
 from stentor.serve.service import MOST_OF_A_KEY, ClientSecrets

@@ -86,21 +86,6 @@ def test_byte_tokens_spell_their_words(text):
         assert bytes(ids[positions[0] : positions[-1] + 1]).decode().strip() == word
 
 
-def test_real_byte_level_tokenizer_round_trip(tmp_path):
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    corpus = ["naïve café über 東京 hello hello world"] * 3
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet))
-    ids = tokenizer.encode("hello 京 café worldly").ids
-    words = word_tokens(ids, tokenizer.decode)
-    assert [w for w, _ in words] == ["hello", "京", "café", "worldly"]
-    assert [i for _, positions in words for i in positions] == list(range(len(ids)))
-
-
 def test_confidence_is_that_of_the_least_certain_token():
     decode = pieces_decoder(["hel", "lo", " you"])
     words = word_confidences(range(3), [math.log(0.9), math.log(0.5), math.log(0.8)], decode)

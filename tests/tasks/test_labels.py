@@ -9,15 +9,13 @@ import torch
 from pydantic import ValidationError
 
 from stentor.config.load import load
-from stentor.config.plugins import load_plugins
 from stentor.errors import ConfigError
 from stentor.losses.diarization import powerset_table
 from stentor.losses.ego import CLASSES, ego_classes
 from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.labels.binary import Binary, Overlap
-from stentor.tasks.diarize.labels.ego import Ego
 from stentor.tasks.diarize.labels.powerset import Powerset
-from stentor.tasks.diarize.labels.speaker import SpeakerLabels
+from stentor.tasks.diarize.labels.speaker import Ego, SpeakerLabels
 
 #                 0  1  2  3  4  5
 WHO = np.array([[0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 0]], bool).T
@@ -142,48 +140,3 @@ def test_labels_are_found_by_name(tmp_path):
     file.write_text(RUN.format(labels="speakers"))
     with pytest.raises(ConfigError, match="known: binary, ego, overlap, powerset, speaker"):
         load(file)
-
-
-PLUGIN = '''
-from typing import Literal
-from stentor.tasks.diarize.labels.base import Labels, sigmoid
-
-class Edges(Labels):
-    """Whether somebody begins to talk."""
-
-    type: Literal["edges"] = "edges"
-
-    @property
-    def classes(self):
-        return 1
-
-    @property
-    def names(self):
-        return ["beginning"]
-
-    def losses(self):
-        from stentor.losses.elementwise import BCEWithLogits
-
-        return {"edges": BCEWithLogits()}
-
-    def targets(self, activity, ids):
-        started = activity.copy()
-        started[1:] &= ~activity[:-1]
-        return started.any(1, keepdims=True).astype("float32")
-
-    def decode(self, logits):
-        return sigmoid(logits)
-'''
-
-
-def test_labels_of_a_plug_in(tmp_path):
-    file = tmp_path / "edges_labels.py"
-    file.write_text(PLUGIN)
-    known = dict(Labels.choices())
-    try:
-        load_plugins([file])
-        labels = Labels.model_validate("edges")
-        assert labels.targets(WHO, NAMES)[:, 0].tolist() == [0, 1, 1, 0, 1, 0]
-    finally:
-        Labels._choices.clear()
-        Labels._choices.update(known)

@@ -49,6 +49,10 @@ def test_where_it_is_not_sure_a_sentence_goes_on(text):
     assert split(text) == [text]
 
 
+def seconds(text):
+    return len(text) / 10
+
+
 def lengths(parts: list[str]) -> list[float]:
     return [estimate(part) for part in parts]
 
@@ -103,3 +107,32 @@ def test_wrapped_lines_are_no_paragraphs():
     assert all(part.rstrip()[-1] == "." for part in chunks(wrapped, estimate))
     headed = "Chapter One\n" + wrapped + "\n\nChapter Two\n" + wrapped
     assert any(part.startswith("Chapter Two") for part in chunks(headed, estimate))
+
+
+def test_what_can_be_said_in_one_go_is_left_whole():
+    assert chunks("  a b. c d  ", seconds) == ["a b. c d"]
+    assert chunks(" \n ", seconds) == []
+    assert chunks("x" * 300, seconds) == ["x" * 300]
+
+
+def test_without_sentences_commas_then_words_then_anything():
+    commas = ", ".join(["some words that belong together"] * 12)
+    assert all(part.endswith((",", "together")) for part in chunks(commas, seconds))
+    words = "word " * 80
+    assert set(" ".join(chunks(words, seconds)).split()) == {"word"}
+    solid = chunks("y" * 700, seconds)
+    assert "".join(solid) == "y" * 700 and all(seconds(part) <= 20 for part in solid)
+
+
+def test_scripts_without_spaces_and_quotes():
+    text = "今天天气很好。我们去公园吧！" * 30
+    parts = chunks(text, seconds)
+    assert "".join(parts) == text and all(part[-1] in "。！" for part in parts) and len(parts) == 3
+    quoted = "他说：「好的。」然后走了。" * 30
+    assert all(part.endswith(("。", "」")) for part in chunks(quoted, seconds))
+    assert not any(part.startswith("」") for part in chunks(quoted, seconds))
+
+
+def test_a_paragraph_is_the_best_place_to_divide():
+    paragraphs = "\n".join(["one two three. four five six. " * 4] * 4)
+    assert [part.find("\n") for part in chunks(paragraphs, seconds)] == [119, 119, 119, -1]

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tiny_omnivoice import LLMS
 
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError
@@ -16,17 +17,7 @@ from stentor.sources.base import Source
 from stentor.tasks.base import Task
 from stentor.tasks.speak.evaluator import LoadedEvaluator
 
-LLM = {
-    "model_type": "qwen3",
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.1,
-}
+LLM = {**LLMS["qwen3"], "initializer_range": 0.1}
 
 
 @pytest.fixture

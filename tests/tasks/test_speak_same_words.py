@@ -6,8 +6,9 @@ import torch
 from tiny_omnivoice import build, codes_of
 
 from stentor.data.batch import Example
+from stentor.data.conditions import Spoken, draw
 from stentor.data.seeding import rng
-from stentor.tasks.speak.task import Speak, Spoken, draw
+from stentor.tasks.speak.task import Speak
 
 TEXTS = ("well [laughter] i never", "[sigh]so[question-ah] it is[laughter]", "plain words")
 STYLES = ({}, {"language": "en"}, {"instruct": "female, low pitch"}, {"language": "zh", "instruct": "male"})

@@ -3,7 +3,6 @@
 import json
 import unicodedata
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,8 +11,10 @@ import torch
 from tiny_speech_llm import TEXTS
 
 import stentor
+from stentor.audio.synth import say
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import cut_from_record
+from stentor.data.trained_speech import TrainedSpeech, with_room
 from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
@@ -242,6 +243,20 @@ def test_scores_of_a_perfect_answer():
     assert scores["ece"].value == pytest.approx(0.1) and scores["within_20ms"].value == 1.0
 
 
+def test_times_count_from_the_clip_and_not_from_the_room_before_it():
+    bundle = tiny_speech_llm.build(aligner=ALIGNER, freeze=["aligner.*"], token_rate=1.0)
+    task, processor = Task.model_validate("words"), bundle.processor
+    clip = Example("a", say("one two three").audio_at(16000), text="one two three")
+    processor.trained_speech = TrainedSpeech(room=0.5)
+    (roomy,), (earlier,) = with_room(processor.trained_speech, processor, [clip])
+    (words,) = task.align(bundle, [clip])
+    processor.trained_speech = None
+    (later,) = task.align(bundle, [roomy])
+    within = [min(max(word["end"] - earlier, 0.0), len(clip.audio) / 16000) for word in later]
+    assert earlier > 0.3 and [word["end"] for word in words] == pytest.approx(within, abs=2e-3)
+    assert min(within) < len(clip.audio) / 16000 and max(within) > 0
+
+
 # Exports ---------------------------------------------------------------------------------------------------------
 
 
@@ -255,50 +270,6 @@ def test_export_and_load_give_the_same_times(bundle, tmp_path):
     assert loaded.bundle.model.aligner.calibration.tolist() == pytest.approx([0.7, 0.4, -0.3])
     assert task.align(loaded.bundle, examples()) == task.align(bundle, examples())
     assert loaded.task.predict(loaded.bundle, examples()) == task.predict(bundle, examples())
-
-
-def test_an_export_without_the_frozen_base_holds_the_aligner(make, tmp_path):
-    from transformers import AutoConfig
-    from transformers.models.whisper.modeling_whisper import WhisperForConditionalGeneration
-
-    torch.manual_seed(1)
-    config = AutoConfig.for_model(
-        **tiny_speech_llm.ENCODERS["whisper"],
-        decoder_layers=1,
-        decoder_attention_heads=2,
-        decoder_ffn_dim=64,
-        vocab_size=50,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=1,
-    )
-    WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "base")
-    bundle = make(encoder={"from": str(tmp_path / "base")}, freeze=["encoder.*"])
-    for name, parameter in bundle.model.encoder.named_parameters():  # `make` has shaken the base as well
-        parameter.data.copy_(
-            WhisperForConditionalGeneration.from_pretrained(tmp_path / "base").model.encoder.state_dict()[name]
-        )
-    names = bundle.family.exported_tensor_names(bundle)
-    assert not any(n.startswith("encoder.") for n in names) and "aligner.calibration" in names
-    bundle.family.save(bundle, {n: t for n, t in bundle.model.state_dict().items() if n in names}, tmp_path / "export")
-    task = Task.model_validate("words")
-    loaded = type(bundle.family).load(tmp_path / "export")
-    expected = task.align(bundle, examples())
-    assert_same_words(task.align(loaded, examples()), expected)
-    bundle.family.save_merged(bundle, tmp_path / "whole")
-    (tmp_path / "base").rename(tmp_path / "gone")
-    assert_same_words(task.align(type(bundle.family).load(tmp_path / "whole"), examples()), expected)
-
-
-def assert_same_words(actual, expected):
-    """Equal but for the last of the six decimals of signs and confidences, which hangs on the alignment of memory."""
-    assert [[w["word"] for w in words] for words in actual] == [[w["word"] for w in words] for words in expected]
-    for word, other in zip(chain(*actual), chain(*expected), strict=True):
-        assert word.keys() == other.keys()
-        assert (word["start"], word["end"]) == (other["start"], other["end"])
-        assert word["signs"] == pytest.approx(other["signs"], abs=2e-6)
-        assert word["confidence"] == pytest.approx(other["confidence"], abs=1.1e-4)
 
 
 def test_the_audio_is_encoded_once(bundle, monkeypatch):

@@ -92,20 +92,6 @@ def diarize(
         yield result
 
 
-def segments_by(bundle: Bundle, task: Diarize, name: str) -> Callable[[Recording], list[dict[str, Any]]]:
-    """The function from a recording to its speakers' segments, by the model of this name, for a `Transcriber`.
-
-    Raises ConfigError when the model does not tell speakers apart.
-    """
-    require_speakers(task, name)
-
-    def segments(recording: Recording) -> list[dict[str, Any]]:
-        (result,) = diarize(bundle, task, [recording.at(bundle.processor.sample_rate)], name)
-        return result.segments
-
-    return segments
-
-
 def require_speakers(task: Diarize, name: str) -> None:
     """Raise ConfigError when the model of this name does not tell speakers apart."""
     if not task.labels.permutes:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 
 from stentor.errors import ConfigError
-from stentor.inference.diarize import Diarization, diarize, segments_by, with_speakers
+from stentor.inference.diarize import Diarization, diarize, require_speakers, with_speakers
 from stentor.inference.options import DecodingOptions, SpeakerCount
 from stentor.inference.recording import Recording, open_recording
 from stentor.inference.speak.speaker import OF_CALLS, Speaker
 from stentor.inference.speak.utterance import Speech, Utterance
 from stentor.inference.speak.voice import VOICES, Voice, voice_names
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
-from stentor.inference.stream.speaker_stream import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.inference.transcribe import OnError, Transcriber, Transcript
 from stentor.inference.vad import Detector, open_detector
@@ -39,7 +38,7 @@ from stentor.text.languages import find, unknown_language
 
 if TYPE_CHECKING:
     from stentor.inference.speak.reference import Remark
-    from stentor.inference.stream.speakers import OnlineDiarizer
+    from stentor.inference.stream.speakers import OnlineDiarizer, SpeakerStream
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 
@@ -146,7 +145,11 @@ class Model:
         stream = Stream(open_recogniser(self, StreamOptions(language, delay, detector=detector)), rate, silence)
         if language and not stream.recogniser.takes_language:
             log.warning(f"{self.name} writes what it hears in any language: the language {language} has no effect.")
-        return stream if diarizer is None else SpeakerStream(stream, diarizer.online_diarizer(), rate)
+        if diarizer is None:
+            return stream
+        from stentor.inference.stream.speakers import SpeakerStream
+
+        return SpeakerStream(stream, diarizer.online_diarizer(), rate)
 
     def online_diarizer(self, **options: float) -> OnlineDiarizer:
         """What says who speaks in a recording that comes, for a `SpeakerStream`; `options` are those of
@@ -189,8 +192,11 @@ class Model:
         return next(diarize(self.bundle, task, [recording], self.name))
 
     def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:
-        """The function from a recording to its speakers' segments; see `stentor.inference.diarize.segments_by`."""
-        return segments_by(self.bundle, self.for_diarization(), self.name)
+        """The function from a recording to its speakers' segments, for a `Transcriber`. Raises ConfigError when the
+        model does not tell speakers apart."""
+        task, rate = self.for_diarization(), self.bundle.processor.sample_rate
+        require_speakers(task, self.name)
+        return lambda recording: next(diarize(self.bundle, task, [recording.at(rate)], self.name)).segments
 
     def speak(
         self,

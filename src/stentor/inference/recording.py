@@ -17,7 +17,7 @@ import urllib.request
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -38,6 +38,7 @@ PATIENCE = 60.0
 """Seconds that a server may be silent."""
 
 
+@runtime_checkable
 class Recording(Protocol):
     """Mono audio at `rate` Hz; positions are samples at that rate."""
 
@@ -54,6 +55,20 @@ class Recording(Protocol):
 
     def at(self, rate: int) -> Recording:
         """The same audio at another rate."""
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """An open file."""
+
+    def read(self, size: int = -1) -> bytes: ...
+
+
+@runtime_checkable
+class NamedFile(Readable, Protocol):
+    """One that may say where it lies."""
+
+    name: Any
 
 
 class FileRecording:
@@ -273,23 +288,24 @@ def open_recording(audio: Any, rate: int, source_rate: int | None = None, channe
     """A recording at `rate` Hz of a path, an address, `-` (standard input), the bytes of an audio file, an open binary
     file, or an array at `source_rate` Hz: the mean of its channels, or the `channel` of this number (from 0).
     Nothing is read yet. Raises ConfigError for anything else."""
-    if hasattr(audio, "blocks"):
-        return audio  # type: ignore[no-any-return]  # a recording already
-    if isinstance(audio, str) and audio == STDIN:
-        return StreamRecording(label(audio), rate, lambda file: shutil.copyfileobj(sys.stdin.buffer, file), channel)
-    if isinstance(audio, str) and is_web(audio):
-        return StreamRecording(label(audio), rate, lambda file: download(audio, file), channel)
-    if is_remote(audio):
-        return StreamRecording(name_of(audio), rate, lambda file: _copy(as_path(audio), file), channel)
-    if isinstance(audio, (str, Path)):
-        return FileRecording(audio, rate, channel)
-    if isinstance(audio, (bytes, bytearray, memoryview)):
-        return StreamRecording("bytes", rate, lambda file: file.write(audio), channel)
-    if hasattr(audio, "read"):
-        name = audio.name if isinstance(getattr(audio, "name", None), str) else "stream"
-        return StreamRecording(name, rate, lambda file: shutil.copyfileobj(audio, file), channel)
-    if isinstance(audio, (list, tuple)) and not all(isinstance(sample, (int, float)) for sample in audio):
-        raise ConfigError("These are several recordings: give them to `transcribe_many`, or one at a time.")
+    match audio:
+        case Recording():
+            return audio
+        case str() if audio == STDIN:
+            return StreamRecording(label(audio), rate, lambda file: shutil.copyfileobj(sys.stdin.buffer, file), channel)
+        case str() if is_web(audio):
+            return StreamRecording(label(audio), rate, lambda file: download(audio, file), channel)
+        case _ if is_remote(audio):
+            return StreamRecording(name_of(audio), rate, lambda file: _copy(as_path(audio), file), channel)
+        case str() | Path():
+            return FileRecording(audio, rate, channel)
+        case bytes() | bytearray() | memoryview():
+            return StreamRecording("bytes", rate, lambda file: file.write(audio), channel)
+        case Readable():
+            name = audio.name if isinstance(audio, NamedFile) and isinstance(audio.name, str) else "stream"
+            return StreamRecording(name, rate, lambda file: shutil.copyfileobj(audio, file), channel)
+        case list() | tuple() if not all(isinstance(sample, (int, float)) for sample in audio):
+            raise ConfigError("These are several recordings: give them to `transcribe_many`, or one at a time.")
     if source_rate is None:
         raise ConfigError("An array needs `rate`, its samples per second.")
     return ArrayRecording(np.asarray(audio), source_rate, rate, channel=channel)
@@ -342,7 +358,7 @@ def download(url: str, file: BinaryIO) -> None:
     except urllib.error.HTTPError as error:
         raise AudioError(f"{name} cannot be downloaded: the server answers {error.code} {error.reason}.") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise AudioError(f"{name} cannot be downloaded ({reason}): check the address and the connection.") from None
     if max(size, promised) > LARGEST:
         raise AudioError(f"{name} is larger than {LARGEST / 2**30:.2g} GiB: download it and give the file.")

@@ -90,10 +90,9 @@ class Transcriber:
     model: str = ""
     """The model's name, for the transcripts and messages."""
     diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None
-    """Who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see
-    `stentor.inference.diarize.segments_by`). Words then have a `speaker`, and a segment is what one speaker says. A
-    model that knows word times computes them for it; for another, windows are also cut where one speaker follows
-    another."""
+    """Who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see `Model.speaker_segments`). Words
+    then have a `speaker`, and a segment is what one speaker says. A model that knows word times computes them for it;
+    for another, windows are also cut where one speaker follows another."""
     tokens: bool = False
     """Add `tokens` to segments: what the model wrote, as `{"token", "logprob"}`."""
     detector: Detector | None = None

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from stentor.errors import DataError
-from stentor.metrics.score import Score
-from stentor.metrics.wer import count_errors, rate_interval
+from stentor.metrics.score import Score, rate_interval
+from stentor.metrics.wer import count_errors
 from stentor.text.normalize import normalize, words
 
 PAUSE = 0.5

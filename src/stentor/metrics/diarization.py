@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap, rate_interval
+from stentor.metrics.score import Score, bootstrap, rate_interval
 
 if TYPE_CHECKING:
     from pyannote.core import Annotation, Timeline
@@ -112,6 +111,11 @@ class Errors:
     def wrong(self) -> float:
         return self.miss + self.false_alarm + self.confusion
 
+    @property
+    def parts(self) -> dict[str, float]:
+        """What the rate is made of, by its names in the details of a score."""
+        return {"miss": self.miss, "false_alarm": self.false_alarm, "confusion": self.confusion, "total": self.total}
+
 
 def scores(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> dict[str, Score]:
     """All metrics of a set; the first is the main one.
@@ -155,7 +159,7 @@ def der(
     """
     rows = errors(files, collar, skip_overlap, speaker_labels)
     score = _ratio([e.wrong for e in rows], [e.total for e in rows])
-    sums = {part: sum(getattr(e, part) for e in rows) for part in ("miss", "false_alarm", "confusion", "total")}
+    sums = {part: sum(e.parts[part] for e in rows) for part in ("miss", "false_alarm", "confusion", "total")}
     score.details = {
         "items": len(rows),
         "collar": collar,
@@ -176,8 +180,7 @@ def der(
         }
     worst = sorted((e for e in rows if e.wrong), key=lambda e: (-e.wrong, e.id))[:WORST]
     score.details["worst"] = [
-        {"id": e.id, "value": _value(e.wrong, e.total)}
-        | {part: round(getattr(e, part), 3) for part in ("miss", "false_alarm", "confusion", "total")}
+        {"id": e.id, "value": _value(e.wrong, e.total), **{part: round(s, 3) for part, s in e.parts.items()}}
         for e in worst
     ]
     return score

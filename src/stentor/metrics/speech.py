@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap, count_errors, normalized_pairs, rate, rate_interval
+from stentor.metrics.score import Score, bootstrap, rate_interval
+from stentor.metrics.wer import count_errors, normalized_pairs, rate
 from stentor.metrics.wer import score as error_rate
 from stentor.text.normalize import plain_text, words
 

@@ -1,25 +1,24 @@
-"""Word and character error rates (Levenshtein alignment) with a bootstrap interval and the most frequent errors.
+"""Scores of texts against references: word and character error rates, and chrF of translations.
 
-A rate is corpus-level: all errors over all reference words. An item with an empty reference adds its insertions to the
-errors and nothing to the total; when the whole set has no reference words the rate is the number of insertions
-(total taken as 1), as jiwer defines it.
+Errors are counted along the Levenshtein alignment, with a bootstrap interval and the most frequent ones. A rate is
+corpus-level: all errors over all reference words. An item with an empty reference adds its insertions to the errors and
+nothing to the total; when the whole set has no reference words the rate is the number of insertions (total taken as 1),
+as jiwer defines it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
 import numpy as np
 
 from stentor.errors import ConfigError
-from stentor.metrics.resampling import by_unit
-from stentor.metrics.score import Score
+from stentor.metrics.score import Score, by_unit, rate_interval, resampled
 from stentor.text.languages import language_code
 from stentor.text.normalize import characters, normalize, words
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
-Ratio = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Unit = Literal["word", "character", "compound"]
 """What errors are counted in. `compound`: words, of which several match one that is written together, see
 `count_merged`."""
@@ -27,6 +26,8 @@ Unit = Literal["word", "character", "compound"]
 SUBSTITUTIONS, DELETIONS, INSERTIONS, REFERENCE = range(4)
 NOTHING = "\u2400"
 """Stands for no word in an alignment."""
+ORDER, BETA = 6, 2
+"""Of chrF: characters of the longest n-grams, and how much more recall weighs than precision."""
 
 
 def align(
@@ -96,62 +97,6 @@ def rate(counts: np.ndarray) -> float:
     return float(counts[:, :REFERENCE].sum() / max(counts[:, REFERENCE].sum(), 1))
 
 
-def ratio(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Errors per reference unit; where there are no units, the number of errors."""
-    return errors / np.maximum(totals, 1)
-
-
-def bootstrap(
-    errors: np.ndarray,
-    totals: np.ndarray,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-    ratio: Ratio = ratio,
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of `ratio(sum(errors), sum(totals))`, over `resampled`. Bisani and Ney 2004,
-    "Bootstrap estimates for confidence intervals in ASR performance evaluation". (0, 0) for no items."""
-    if not len(errors):
-        return 0.0, 0.0
-    rates = resampled(errors, totals, resamples, seed, ratio)
-    low, high = np.quantile(rates, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def resampled(
-    errors: np.ndarray, totals: np.ndarray, resamples: int = 1000, seed: int = 0, ratio: Ratio = ratio
-) -> np.ndarray:
-    """`ratio(sum(errors), sum(totals))` of items that are drawn with replacement, as many as there are, 1 or more:
-    [resamples]. `errors` and `totals` are [items]. Deterministic for a seed."""
-    n = len(errors)
-    rng = np.random.default_rng(seed)
-    rates = np.empty(resamples)
-    block = max(1, 2_000_000 // n)  # bounds the index table to 16 MB
-    for at in range(0, resamples, block):
-        picks = rng.integers(n, size=(min(block, resamples - at), n))
-        rates[at : at + len(picks)] = ratio(errors[picks].sum(1), totals[picks].sum(1))
-    return rates
-
-
-def rate_interval(
-    errors: np.ndarray, totals: np.ndarray, trials: int | None = None, ratio: Ratio = ratio, insertions: int = 0
-) -> tuple[float, float]:
-    """The 95 % interval of a rate: `bootstrap`, but the rule of three where nothing is wrong, or all. It has no width
-    for a single item with some errors.
-
-    Without a single error in n trials the rate is at most 3 / n, and without anything right at least 1 - 3 / n (Hanley
-    and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?"). `errors` and `totals` are [items];
-    `trials`: n, the sum of `totals` unless these are not counted but measured. `insertions`: how many of the errors are
-    beside the `totals`, and do not say that anything in these is wrong.
-    """
-    few = 3 / max(trials if trials is not None else int(np.sum(totals)), 3)
-    if not np.any(errors):
-        return 0.0, few
-    if np.array_equal(errors, totals) and not insertions:
-        return 1 - few, 1.0
-    return bootstrap(errors, totals, ratio=ratio)
-
-
 def frequent_errors(
     pairs: Iterable[tuple[Sequence[str], Sequence[str]]], top: int = 20, unit: Unit = "word"
 ) -> dict[str, list[list[Any]]]:
@@ -198,7 +143,7 @@ def score(
 ) -> Score:
     """The corpus-level error rate after `normalizer`, with its interval and details. `groups` names ways to break the
     rate down: `{"speaker": [one label per item]}` adds `details["by_speaker"]` when there is more than one label, and
-    the interval draws speakers where there are enough (`stentor.metrics.resampling`).
+    the interval draws speakers where there are enough (`stentor.metrics.score`).
     `languages` (one per item) picks the units, see `stentor.text.normalize.words`."""
     pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
     counts = count_errors(pairs, unit)
@@ -287,7 +232,7 @@ def relative_change(
     """Relative change of the corpus-level error rate from `before` to `after`: -0.25 is a quarter fewer errors. The
     interval resamples items with both systems' errors on them together (paired bootstrap, Bisani and Ney 2004), so it
     is much narrower than the two rates' own intervals suggest. Enough `speakers` (one label an item) are drawn whole,
-    see `stentor.metrics.resampling`. `details` has the share of the resamples with fewer errors, `better`. None when
+    see `stentor.metrics.score`. `details` has the share of the resamples with fewer errors, `better`. None when
     `before` makes no error."""
 
     def errors(hypotheses: Sequence[str]) -> np.ndarray:
@@ -303,3 +248,43 @@ def relative_change(
     value = float((second.sum() - first.sum()) / first.sum())
     details = {"items": len(first), "better": float((changes < 0).mean())}
     return Score(value, low=low, high=high, details=details, **drawn)
+
+
+def chrf(references: Sequence[str], hypotheses: Sequence[str]) -> Score:
+    """The character n-gram F-score of a set, from 0 to 1, with a bootstrap interval over its items. The texts count as
+    they are, with case and punctuation. NaN for no items.
+
+    Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation", with the settings that sacreBLEU (which
+    prints it times 100) calls `nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no`: n-grams of 1 to 6 characters, without
+    white space, recall twice as important as precision, counts of the whole set.
+    """
+    counts = np.array([_counts(r, h) for r, h in zip(references, hypotheses, strict=True)], dtype=np.float64)
+    n = len(counts)
+    if n == 0:
+        return Score(float("nan"))
+    counts = counts.reshape(n, 3 * ORDER)
+    draws = np.random.default_rng(0).multinomial(n, [1 / n] * n, size=1000)  # how often each item is drawn
+    low, high = np.quantile(_f_score(draws @ counts), [0.025, 0.975])
+    return Score(float(_f_score(counts.sum(0))), low=float(low), high=float(high), details={"items": n})
+
+
+def _counts(reference: str, hypothesis: str) -> list[tuple[int, int, int]]:
+    """(n-grams of the hypothesis, of the reference, in both) for n from 1 to `ORDER`."""
+    texts = ["".join(text.split()) for text in (hypothesis, reference)]
+    rows = []
+    for n in range(1, ORDER + 1):
+        first, second = (Counter(text[i : i + n] for i in range(len(text) - n + 1)) for text in texts)
+        rows.append((first.total(), second.total(), (first & second).total()))
+    return rows
+
+
+def _f_score(sums: np.ndarray) -> np.ndarray:
+    """F-score [...] of summed counts [..., 3 * ORDER]: precision and recall are means over the n-gram lengths that
+    both sides have."""
+    hypothesis, reference, both = (sums[..., i::3] for i in range(3))
+    counted = (hypothesis > 0) & (reference > 0)
+    orders = np.maximum(counted.sum(-1), 1)
+    precision = (both / np.maximum(hypothesis, 1) * counted).sum(-1) / orders
+    recall = (both / np.maximum(reference, 1) * counted).sum(-1) / orders
+    denominator = BETA**2 * precision + recall
+    return np.divide((1 + BETA**2) * precision * recall, denominator, out=np.zeros_like(recall), where=denominator > 0)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.metrics.score import Score
-from stentor.metrics.wer import bootstrap, rate_interval
+from stentor.metrics.score import Score, bootstrap, rate_interval
 from stentor.metrics.word_match import Matches, Word, has_times, match, time_of
 
 TOLERANCES = (20, 50, 100, 200)

@@ -250,8 +250,7 @@ class Transcribe(Task):
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """`wer` and `cer` (the main metric first), `ctc_wer` where the model has a CTC head; of translations `chrf`."""
-        from stentor.metrics.chrf import chrf
-        from stentor.metrics.wer import score
+        from stentor.metrics.wer import chrf, score
 
         references = [p.reference["text"] for p in predictions]
         hypotheses = [p.output["text"] for p in predictions]

@@ -21,7 +21,7 @@ from stentor.inference.model import Model
 from stentor.inference.speaker_attribution import SpeakerTurns
 from stentor.inference.stream.base import Recogniser
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
-from stentor.inference.stream.speaker_stream import SpeakerStream
+from stentor.inference.stream.speakers import SpeakerStream
 from stentor.inference.stream.stream import Stream
 from stentor.metrics.cpwer import Attributed, confused, cpwer
 from stentor.metrics.format import figure, label, text_table

@@ -28,7 +28,7 @@ from stentor.dataloading import leakage
 from stentor.dataloading.dataset import train_dataset
 from stentor.errors import ConfigError, DataError, StentorError
 from stentor.inference.labels.calibration import ErrorModel, Labelled, fit_words, outcome
-from stentor.inference.labels.pace import fit_pace
+from stentor.inference.labels.selection import fit_pace
 from stentor.inference.load import TRAINING_CONFIG, find_export
 from stentor.inference.segments.base import Segment, Stage
 from stentor.inference.segments.label import Decoding, LabelStage

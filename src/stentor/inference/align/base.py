@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-import numpy as np
-
 from stentor.audio.activity import Activity
 from stentor.inference.recording import Recording
 
@@ -31,10 +29,6 @@ class Clip:
     @property
     def seconds(self) -> float:
         return self.activity.samples / self.recording.rate
-
-    def read(self, start: int, end: int) -> np.ndarray:
-        """Samples [start, end), float32."""
-        return self.recording.read(start, end)
 
 
 @dataclass

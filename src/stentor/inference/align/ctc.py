@@ -70,7 +70,6 @@ class CTCAligner:
     def __init__(self, acoustic: Acoustic):
         self.acoustic = acoustic
         self.rate = acoustic.rate
-        self.longest = None
 
     @torch.no_grad()
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
@@ -83,7 +82,7 @@ class CTCAligner:
         """Log-probabilities [T, all classes] of each clip: short clips as one batch, long ones lazily in windows."""
         longest = min(self.acoustic.longest or 30.0, 30.0) * self.rate
         short = [clip for clip in clips if clip.samples <= longest]
-        batch = iter(self.acoustic.log_probs([clip.read(0, clip.samples) for clip in short]) if short else [])
+        batch = iter(self.acoustic.log_probs([clip.recording.read(0, clip.samples) for clip in short]) if short else [])
         return [[next(batch)] if clip.samples <= longest else self._windows(clip) for clip in clips]
 
     def _windows(self, clip: Clip) -> Iterator[Tensor]:
@@ -95,7 +94,7 @@ class CTCAligner:
         total = max(1, clip.samples // hop)
         for begin in range(0, total, size):
             first = max(0, begin - context)
-            audio = clip.read(first * hop, min(clip.samples, (begin + size + context) * hop))
+            audio = clip.recording.read(first * hop, min(clip.samples, (begin + size + context) * hop))
             (log_probs,) = self.acoustic.log_probs([audio])
             yield log_probs[begin - first : None if begin + size >= total else begin - first + size]
 
@@ -229,6 +228,8 @@ class TransformersCTC:
 
     def __init__(self, folder: File, device: torch.device):
         from transformers import AutoFeatureExtractor, AutoModelForCTC, AutoTokenizer
+        from transformers import Wav2Vec2CTCTokenizer as Characters
+        from transformers import Wav2Vec2PhonemeCTCTokenizer as Phonemes
         from transformers.utils import logging
 
         logging.disable_progress_bar()
@@ -246,7 +247,7 @@ class TransformersCTC:
         vocabulary = self.tokenizer.get_vocab()
         single = {t: i for t, i in vocabulary.items() if len(t) == 1 and i not in self.tokenizer.all_special_ids}
         self._pieces = len(single) < len(vocabulary) // 2
-        mark = getattr(self.tokenizer, "word_delimiter_token", None)  # tokenizers of characters have one
+        mark = self.tokenizer.word_delimiter_token if isinstance(self.tokenizer, (Characters, Phonemes)) else None
         if mark is not None and mark in vocabulary:  # a special token in transformers' eyes
             single.pop(mark, None)
             single[" "] = vocabulary[mark]

@@ -1,6 +1,5 @@
 """Forced alignment of known texts, by a trained aligner, a transducer, a CTC model or Whisper."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import Aligned, Aligner, Clip, Word
 from stentor.inference.align.long_audio import by_windows
 from stentor.inference.load import CONFIG, TRAINING_CONFIG, find_export, load, pick_device
-from stentor.inference.model import Model
+from stentor.inference.model import Model, read_object
 from stentor.inference.recording import Recording
 from stentor.inference.vad import Window
 from stentor.models.base import Bundle, Family
@@ -39,7 +38,7 @@ def engine_of(model: str, engine: str | None = None) -> tuple[Path, Engine]:
     if engine is not None and engine not in ENGINES:
         raise ConfigError(f"Unknown --engine {engine}; known: {', '.join(ENGINES)}, and voice for the built-in voice.")
     folder = find_export(model)
-    config = _json(folder / CONFIG)
+    config = read_object(folder / CONFIG)
     kinds = config.get("architectures") or []
     served: tuple[Engine, ...]
     if "WhisperForConditionalGeneration" in kinds:
@@ -47,7 +46,7 @@ def engine_of(model: str, engine: str | None = None) -> tuple[Path, Engine]:
     elif any(kind.endswith("ForCTC") for kind in kinds):
         served = ("ctc",)
     elif config.get("model_type") in Family.choices() or TransducerFamily.can_load(config):
-        task = _json(folder / TRAINING_CONFIG)["task"]["type"] if (folder / TRAINING_CONFIG).is_file() else None
+        task = read_object(folder / TRAINING_CONFIG)["task"]["type"] if (folder / TRAINING_CONFIG).is_file() else None
         family = config.get("family") or {}
         has = {
             "aligner": task == "words" and family.get("aligner"),
@@ -80,7 +79,7 @@ def open_aligner(model: str, engine: str | None = None, device: str = "auto", la
         from stentor.inference.align.whisper import WhisperAligner
 
         return WhisperAligner(folder, pick_device(device), lag or 0.0)
-    if any(kind.endswith("ForCTC") for kind in _json(folder / CONFIG).get("architectures") or []):
+    if any(kind.endswith("ForCTC") for kind in read_object(folder / CONFIG).get("architectures") or []):
         from stentor.inference.align.ctc import CTCAligner, TransformersCTC
 
         return CTCAligner(TransformersCTC(folder, pick_device(device)))
@@ -91,7 +90,7 @@ def aligner_of(model: Model, engine: str | None = None) -> Aligner:
     """The aligner of a model that is loaded; the weights are in memory once, but for models that transformers loads.
     Raises ConfigError."""
     folder, engine = engine_of(str(model.folder), engine)
-    if engine == "whisper" or (_json(folder / CONFIG).get("family") is None and engine == "ctc"):
+    if engine == "whisper" or (read_object(folder / CONFIG).get("family") is None and engine == "ctc"):
         return open_aligner(str(folder), engine, str(next(model.bundle.model.parameters()).device))
     if engine == "ctc":
         from stentor.inference.align.ctc import CTCAligner, SpeechLLMCTC
@@ -158,12 +157,5 @@ class TrainedAligner:
         return output["text"]
 
     def _example(self, clip: Clip, window: Window | None, text: str | None) -> Example:
-        audio = clip.read(window.start, window.end) if window else clip.read(0, clip.samples)
+        audio = clip.recording.read(window.start, window.end) if window else clip.recording.read(0, clip.samples)
         return Example(clip.id, audio, clip.text if text is None else text, clip.language, self.task.context)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON ({error}).") from error

@@ -68,7 +68,7 @@ class WhisperAligner:
         return [by_windows(clip, self.longest, self._piece, self._recognize, transcribe) for clip in clips]
 
     def _encoded(self, clip: Clip, window: Window) -> tuple[Any, int]:
-        audio = clip.read(window.start, window.end)
+        audio = clip.recording.read(window.start, window.end)
         frames = max(1, round(len(audio) / self.rate / FRAME))
         features, _ = self.mel([np.pad(audio, (0, max(0, round(LONGEST * self.rate) - len(audio))))])
         return self.model.model.encoder(features.to(self.device)), frames
@@ -157,14 +157,14 @@ def alignment_heads(model: Any) -> list[tuple[int, int]]:
     return [(layer, head) for layer in range(layers // 2, layers) for head in range(heads)]
 
 
-def sharpened(weights: Tensor, width: int = FILTER) -> Tensor:
-    """Attention of heads [H, N, T] to one score [N, T]: standardised over the N tokens, median of `width` frames, mean
+def sharpened(weights: Tensor) -> Tensor:
+    """Attention of heads [H, N, T] to one score [N, T]: standardised over the N tokens, median of `FILTER` frames, mean
     over heads."""
     weights = weights.float()
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
     deviation = weights.std(1, keepdim=True, correction=0).clamp(min=1e-9)
     weights = (weights - weights.mean(1, keepdim=True)) / deviation
-    reach = min(width // 2, weights.shape[2] - 1)
+    reach = min(FILTER // 2, weights.shape[2] - 1)
     if reach:
         padded = torch.nn.functional.pad(weights, (reach, reach), mode="reflect")
         weights = padded.unfold(-1, 2 * reach + 1, 1).median(-1).values

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stentor.metrics.calibration import EDGE, fit
-from stentor.metrics.resampling import units_of
+from stentor.metrics.score import units_of
 from stentor.metrics.wer import REFERENCE, word_errors
 from stentor.metrics.word_match import match
 from stentor.text.normalize import normalize

@@ -35,7 +35,9 @@ class Segment:
 
     def measured(self, **measures: Any) -> Segment:
         """The segment with more measures: plain data, or scalars of numpy, which become plain."""
-        plain = {key: value.item() if hasattr(value, "dtype") else value for key, value in measures.items()}
+        import numpy as np
+
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in measures.items()}
         return replace(self, measures={**self.measures, **plain})
 
     def part(self, start: float, end: float, with_text: bool = False) -> Segment:
@@ -89,7 +91,7 @@ class Stage(Choice):
 
     limits: ClassVar[tuple[Limit, ...]] = ()
     batched: ClassVar[bool] = False
-    """Whether the segments of several recordings at a time are cheaper, as with models: see `process_many`."""
+    """See `BatchedStage`."""
     reasons: ClassVar[dict[str, str]] = {}
     """Meaning of each reason that the stage drops segments for, for people."""
 
@@ -118,6 +120,17 @@ class Stage(Choice):
             if (value > threshold) if limit.upper else (value < threshold):
                 return segment.drop(limit.reason, value, threshold)
         return segment
+
+
+class BatchedStage(Stage):
+    """A stage with models, for which the segments of several recordings at a time are cheaper: it implements
+    `process_many`."""
+
+    batched: ClassVar = True
+    _device: str = "cpu"
+
+    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
+        yield from self.process_many([(recording, segments)])[0]
 
 
 class SetStage(Stage):

@@ -12,14 +12,12 @@ from pydantic import Field
 from stentor.data.storage import StoragePath
 from stentor.inference.labels.consensus import HypothesisWord, align, vote
 from stentor.inference.options import DecodingOptions
-from stentor.inference.segments.agreement import difference
-from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
-from stentor.inference.segments.transcribe import by_language, transcribed
+from stentor.inference.segments.base import BatchedStage, OpenWork, Reject, Segment, loaded
+from stentor.inference.segments.transcribe import by_language, difference, transcribed
 from stentor.section import Section
 from stentor.text.written_words import joined
 
 if TYPE_CHECKING:
-    from stentor.inference.recording import Recording
     from stentor.inference.transcribe import Transcript
 
 
@@ -48,7 +46,7 @@ class Decoding(Section):
         )
 
 
-class LabelStage(Stage):
+class LabelStage(BatchedStage):
     """Write down what is said by all `models` in all `decodings`, and take what most of them write, word by word
     (ROVER): `text`, with `confidence` and `agreement`, and of each hypothesis its text and its word error rate against
     the consensus. A person has seen none of it: `label_source` is pseudo."""
@@ -63,9 +61,7 @@ class LabelStage(Stage):
     batch_seconds: float = Field(120.0, gt=0)
     """Most padded audio that is decoded at a time."""
 
-    batched: ClassVar = True
     reasons: ClassVar = {"no_text": "most recognisers hear no words"}
-    _device: str = "cpu"
     _calibrations: list[list[float]] | None = None
     """Of each hypothesis the map from signs of certainty to confidence; see `calibrated`."""
 
@@ -80,9 +76,6 @@ class LabelStage(Stage):
         self._device = device
         for model in self.models:
             loaded(model, device).for_transcription()
-
-    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        yield from self.process_many([(recording, segments)])[0]
 
     def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
         from stentor.inference.transcribe import batches

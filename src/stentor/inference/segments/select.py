@@ -11,7 +11,7 @@ from stentor.inference.segments.base import Limit, Reject, Segment, SetStage
 
 if TYPE_CHECKING:
     from stentor.inference.labels.calibration import ErrorModel
-    from stentor.inference.labels.pace import Pace
+    from stentor.inference.labels.selection import Pace
     from stentor.inference.recording import Recording
 
 
@@ -56,7 +56,7 @@ class SelectStage(SetStage):
 
     @property
     def selection(self) -> dict[str, Any]:
-        """What was chosen, after `select`; see `stentor.inference.labels.threshold.Choice`."""
+        """What was chosen, after `select`; see `stentor.inference.labels.selection.Choice`."""
         return self._selection
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
@@ -74,7 +74,7 @@ class SelectStage(SetStage):
 
     def select(self, segments: Sequence[Segment]) -> list[Segment | Reject]:
         from stentor.inference.labels.calibration import ErrorModel, record_signs
-        from stentor.inference.labels.threshold import choose, drawn
+        from stentor.inference.labels.selection import choose, drawn
         from stentor.text.normalize import words
 
         errors = (self._model or ErrorModel()).errors([record_signs(s.measures) for s in segments])

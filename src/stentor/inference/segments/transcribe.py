@@ -1,36 +1,32 @@
-"""`transcribe`: what is said in segments, by a recogniser."""
+"""`transcribe`, what a recogniser hears in segments, and `agreement`: a second one must write about the same."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import Field
+
 from stentor.inference.options import DecodingOptions
-from stentor.inference.segments.base import OpenWork, Reject, Segment, Stage, loaded
+from stentor.inference.segments.base import BatchedStage, Limit, OpenWork, Reject, Segment, loaded
 
 if TYPE_CHECKING:
-    from stentor.inference.recording import Recording
     from stentor.inference.transcribe import Transcript
 
 
-class TranscribingStage(Stage):
+class TranscribingStage(BatchedStage):
     """Stages with a recogniser. A kind implements `judge`."""
 
     model: str
     """A recogniser: run folder, export or Hub id. Its own checks decode again what looks made up."""
     batch_seconds: float = 120.0
     """Most padded audio that is decoded at a time."""
-    batched: ClassVar = True
-    _device: str = "cpu"
 
     def setup(self, device: str) -> None:
         self._device = device
         loaded(self.model, device).for_transcription()
-
-    def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        yield from self.process_many([(recording, segments)])[0]
 
     def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
         transcripts = map(summarized, transcribed(self.model, self._device, work, self.batch_seconds))
@@ -95,3 +91,31 @@ class TranscribeStage(TranscribingStage):
 
     def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
         return segment.measured(**transcript) if transcript["text"] else segment.drop("no_text")
+
+
+class AgreementStage(TranscribingStage):
+    """Transcribe segments again with another recogniser and drop those whose texts differ (`disagreement`, the word
+    error rate of its text against the record's; of characters for languages without spaces). Recognisers of different
+    make err differently, so what both write is mostly right."""
+
+    type: Literal["agreement"] = "agreement"
+    max_wer: float | None = Field(0.15, ge=0)
+    """Highest word error rate between the texts, without case and punctuation: a word in seven, as good recognisers
+    differ on clear speech. Null: no limit."""
+
+    limits: ClassVar = (Limit("disagreement", "max_wer", "different_texts", upper=True),)
+    reasons: ClassVar = {"different_texts": "two recognisers write different things"}
+
+    def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
+        rate = difference(segment.measures["text"], transcript["text"], segment.measures.get("language"))
+        return self.check(segment.measured(disagreement=round(rate, 4), second_text=transcript["text"]))
+
+
+def difference(reference: str, text: str, language: str | None = None) -> float:
+    """The word error rate between two texts, without case and punctuation; of characters for languages without
+    spaces."""
+    from stentor.metrics.wer import rate, word_errors
+    from stentor.text.normalize import normalize
+
+    pair = normalize(reference, "whisper_basic", language), normalize(text, "whisper_basic", language)
+    return rate(word_errors([pair], language))

@@ -2,7 +2,7 @@
 own."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,74 +79,71 @@ class SpeechPlan:
         return audio if self.joiner is None else self.joiner.add(audio, piece.end, piece is self.pieces[-1])
 
 
-def speak(
-    bundle: Bundle,
-    utterances: Sequence[Utterance],
-    generation: Generation,
-    finish: bool = True,
-    denoise: bool = False,
-    **options: Any,
-) -> Iterator[Speech]:
-    """Each utterance spoken, in their order.
+class Synthesizer:
+    """A model that speaks, with the settings that all its utterances share."""
 
-    Long texts are spoken in pieces (see `stentor.tasks.speak.chunks`); without a voice, the first piece is the voice of
-    the others. An utterance does not depend on the others: it has a seed of its own, and its pieces have consecutive
-    ones. With `finish` silence at the ends of pieces is trimmed to 0.1 s and faded, long silence in them shortened (not
-    where a duration was asked for), and the level of each is that of ordinary speech, or of the recording of a quieter
-    voice; without, it is as the codec gives it. `denoise` asks for clean speech after noisy voices, of models that have
-    learned that. `options` go to the model's `speak`.
-    """
-    jobs = [SpeechPlan(utterance, bundle, generation, finish) for utterance in utterances]
-    settings = {**generation.arguments(), **options}
-    # Pieces that need no codes of other pieces go together.
-    begun = [(job, piece) for job in jobs for group in job.groups()[:1] for piece in group]
-    synthesize(bundle, begun, denoise, settings)
-    synthesize(bundle, [(j, p) for j in jobs for p in j.pieces if p.codes is None], denoise, settings)
-    for job in jobs:
-        audio = np.concatenate([job.audio(piece) for piece in job.pieces])
-        codes = np.concatenate([piece.codes for piece in job.pieces], axis=1)  # type: ignore[misc]  # all are spoken
-        yield Speech(audio, job.codec.sample_rate, codes, [piece.text for piece in job.pieces], job.seed)
+    def __init__(
+        self, bundle: Bundle, generation: Generation, denoise: bool = False, options: Mapping[str, Any] | None = None
+    ):
+        """`denoise` asks for clean speech after noisy voices, of models that have learned that. `options` go to the
+        model's `speak`."""
+        self.bundle, self.generation, self.denoise = bundle, generation, denoise
+        self.options = dict(options or {})
 
+    def learned(self, utterance: Utterance) -> Utterance:
+        """The utterance without what the model has not learned to be told."""
+        return utterance
 
-def speak_stream(
-    bundle: Bundle,
-    utterance: Utterance,
-    generation: Generation,
-    finish: bool = True,
-    denoise: bool = False,
-    early: bool = True,
-    **options: Any,
-) -> Iterator[Speech]:
-    """One utterance, piece by piece: laid end to end their audio is what `speak` gives for the same pieces, sample by
-    sample. No more than `TOGETHER` pieces are held.
+    def plan(self, utterance: Utterance, finish: bool = True, early: bool = False) -> SpeechPlan:
+        """What `stream` makes, for somebody who decides what is made together (`synthesize`)."""
+        return SpeechPlan(self.learned(utterance), self.bundle, self.generation, finish, early)
 
-    With `early` the first pieces are short, and each is given as soon as it is made; without, the pieces are those of
-    `speak`. Parameters as there.
-    """
-    job = SpeechPlan(utterance, bundle, generation, finish, early)
-    settings = {**generation.arguments(), **options}
-    size = 1 if early else TOGETHER
-    for start in [0, *range(1, len(job.pieces), size)]:
-        group = job.pieces[start : start + size if start else 1]
-        synthesize(bundle, [(job, piece) for piece in group], denoise, settings)
-        for piece in group:
-            assert piece.codes is not None
-            yield Speech(job.audio(piece), job.codec.sample_rate, piece.codes, [piece.text], job.seed)
-            if piece.number:
-                piece.codes = None
+    def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
+        """Each utterance spoken, in their order.
 
+        Long texts are spoken in pieces (see `stentor.tasks.speak.chunks`); without a voice, the first piece is the
+        voice of the others. An utterance does not depend on the others: it has a seed of its own, and its pieces have
+        consecutive ones. With `finish` silence at the ends of pieces is trimmed to 0.1 s and faded, long silence in
+        them shortened (not where a duration was asked for), and the level of each is that of ordinary speech, or of the
+        recording of a quieter voice; without, it is as the codec gives it.
+        """
+        jobs = [self.plan(utterance, finish) for utterance in utterances]
+        # Pieces that need no codes of other pieces go together.
+        self.synthesize([(job, piece) for job in jobs for group in job.groups()[:1] for piece in group])
+        self.synthesize([(job, piece) for job in jobs for piece in job.pieces if piece.codes is None])
+        for job in jobs:
+            audio = np.concatenate([job.audio(piece) for piece in job.pieces])
+            codes = np.concatenate([piece.codes for piece in job.pieces], axis=1)  # type: ignore[misc]  # all are spoken
+            yield Speech(audio, job.codec.sample_rate, codes, [piece.text for piece in job.pieces], job.seed)
 
-def synthesize(
-    bundle: Bundle, pieces: Sequence[tuple[SpeechPlan, SpeechPiece]], denoise: bool, settings: dict[str, Any]
-) -> None:
-    """Make the codes of pieces, of any plans, together; none depends on the others. `settings` go to the model."""
-    if not pieces:
-        return
-    model: Any = bundle.model
-    prompts = [job.prompt(piece, denoise) for job, piece in pieces]
-    seeds = [job.seed + piece.number for job, piece in pieces]
-    for (_, piece), codes in zip(pieces, model.speak(prompts, seeds=seeds, **settings)):
-        piece.codes = codes
+    def stream(self, utterance: Utterance, finish: bool = True, early: bool = True) -> Iterator[Speech]:
+        """One utterance, piece by piece: laid end to end their audio is what `speak` gives for the same pieces, sample
+        by sample. No more than `TOGETHER` pieces are held.
+
+        With `early` the first pieces are short, and each is given as soon as it is made; without, the pieces are those
+        of `speak`.
+        """
+        job = self.plan(utterance, finish, early)
+        size = 1 if early else TOGETHER
+        for start in [0, *range(1, len(job.pieces), size)]:
+            group = job.pieces[start : start + size if start else 1]
+            self.synthesize([(job, piece) for piece in group])
+            for piece in group:
+                assert piece.codes is not None
+                yield Speech(job.audio(piece), job.codec.sample_rate, piece.codes, [piece.text], job.seed)
+                if piece.number:
+                    piece.codes = None
+
+    def synthesize(self, pieces: Sequence[tuple[SpeechPlan, SpeechPiece]]) -> None:
+        """Make the codes of pieces, of any plans, together; none depends on the others."""
+        if not pieces:
+            return
+        model: Any = self.bundle.model
+        prompts = [job.prompt(piece, self.denoise) for job, piece in pieces]
+        seeds = [job.seed + piece.number for job, piece in pieces]
+        made = model.speak(prompts, seeds=seeds, **{**self.generation.arguments(), **self.options})
+        for (_, piece), codes in zip(pieces, made):
+            piece.codes = codes
 
 
 def _plan(

@@ -2,7 +2,7 @@
 
 import difflib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from stentor.errors import ConfigError
-from stentor.inference.speak.pieces import SpeechPiece, SpeechPlan, speak, speak_stream, synthesize
+from stentor.inference.speak.pieces import Synthesizer
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
-from stentor.inference.speak.utterance import Speech, Utterance, check, printed, spelled
+from stentor.inference.speak.utterance import Utterance, check, printed, spelled
 from stentor.inference.speak.voice import Voice, find_voice, join_names, load_voice, voice_file
 from stentor.models.base import Bundle
 from stentor.tasks.speak.generation import OF_TEXTS, Generation
@@ -29,7 +29,7 @@ OF_CALLS = frozenset({"compile", "batch_tokens"})
 """Keyword arguments of a model's `speak` that may stand among generation settings."""
 
 
-class Speaker:
+class Speaker(Synthesizer):
     """Prepares utterances and synthesizes them. References and voices are read once each."""
 
     def __init__(
@@ -60,15 +60,14 @@ class Speaker:
                 f"{unused[0]}: this model makes one frame after the other and has no such setting; `model.generation` "
                 "has those that it has."
             )
-        self.options: dict[str, Any] = {key: settings.pop(key) for key in OF_CALLS & settings.keys()}
-        self.bundle, self.task = bundle, task
+        options = {key: settings.pop(key) for key in OF_CALLS & settings.keys()}
+        self.task, self.published = task, not training
         self.codec = bundle.processor.codec  # type: ignore[attr-defined]
-        self.generation: Generation = _generation(task.generation, settings)
-        self.published = not training
         self.model_section: Mapping[str, Any] = training.get("model", {})
         # A model that never saw the token for it is confused by it.
         learned = self.published or bool(self.model_section.get("from"))
-        self.denoise = learned if denoise is None else denoise
+        denoise = learned if denoise is None else denoise
+        super().__init__(bundle, _generation(task.generation, settings), denoise, options)
         self.remark = remark or log.warning
         self.normalize = normalize
         if normalize:
@@ -147,46 +146,25 @@ class Speaker:
         file = base if base.is_file() else voice_file(base)
         return "voice", str(base), str(file.stat().st_mtime_ns)
 
-    def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
-        """Each utterance spoken, in their order."""
-        learned = self._learned(utterances)
-        return speak(self.bundle, learned, self.generation, finish, self.denoise, **self.options)
-
-    def stream(self, utterance: Utterance, finish: bool = True, early: bool = True) -> Iterator[Speech]:
-        """One utterance, piece by piece; see `stentor.inference.speak.pieces.speak_stream`."""
-        (learned,) = self._learned([utterance])
-        return speak_stream(self.bundle, learned, self.generation, finish, self.denoise, early, **self.options)
-
-    def plan(self, utterance: Utterance, early: bool = False) -> SpeechPlan:
-        """What `stream` makes, for somebody who decides what is made together (`synthesize`)."""
-        (learned,) = self._learned([utterance])
-        return SpeechPlan(learned, self.bundle, self.generation, True, early)
-
-    def synthesize(self, pieces: Sequence[tuple[SpeechPlan, SpeechPiece]]) -> None:
-        """Make the codes of pieces of any plans of this speaker."""
-        synthesize(self.bundle, pieces, self.denoise, {**self.generation.arguments(), **self.options})
-
-    def _learned(self, utterances: Sequence[Utterance]) -> list[Utterance]:
-        """The utterances with what the model was told of language and voice in training."""
-        learned = [
-            replace(u, **self.task.learned_style(u.language, u.instruct, self.model_section)) for u in utterances
-        ]
+    def learned(self, utterance: Utterance) -> Utterance:
+        """The utterance with what the model was told of language and voice in training."""
+        told = replace(utterance, **self.task.learned_style(utterance.language, utterance.instruct, self.model_section))
         for name, ratio in (("language", self.task.language_ratio), ("instruct", self.task.instruct_ratio)):
-            if any(getattr(u, name) != getattr(v, name) for u, v in zip(utterances, learned)):
+            if vars(utterance)[name] != vars(told)[name]:
                 self._warn_once(f"This model was never told a record's {name} in training: it is left out.")
-            elif not ratio and any(getattr(u, name) for u in utterances):
+            elif not ratio and vars(utterance)[name]:
                 self._warn_once(
                     f"This model was fine-tuned without the {name} of its records (`task.{name}_ratio: 0`): it knows "
                     "what the model that it began from learned of them, and may have forgotten some of it."
                 )
         if self.task.only_instruct_ratio == 1 and not self.model_section.get("from"):
-            if any(u.instruct is not None and u.voice is not None for u in learned):
+            if told.instruct is not None and told.voice is not None:
                 self._warn_once(
                     "This model never had a recording beside an instruct in training (`task.only_instruct_ratio: 1`): "
                     "give one of the two."
                 )
-            learned = [replace(u, follows=u.instruct is None) for u in learned]
-        return learned
+            told = replace(told, follows=told.instruct is None)
+        return told
 
     def _language(self, language: str | None) -> str | None:
         if language is not None and not language.strip():

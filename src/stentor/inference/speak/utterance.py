@@ -1,6 +1,6 @@
 """Utterances: what is to be spoken and how, checked against what a model can write; and synthetic speech."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -29,17 +29,8 @@ class Utterance(SpeechOptions):
     @classmethod
     def of(cls, text: str, options: SpeechOptions) -> Self:
         """A text, spoken as the options say."""
-        return cls(
-            text,
-            reference=options.reference,
-            reference_text=options.reference_text,
-            voice=options.voice,
-            instruct=options.instruct,
-            language=options.language,
-            duration=options.duration,
-            speed=1.0 if options.speed is None else options.speed,
-            seed=options.seed,
-        )
+        asked = {field.name: vars(options)[field.name] for field in fields(SpeechOptions)}
+        return cls(text, **{**asked, "speed": 1.0 if options.speed is None else options.speed})
 
 
 @dataclass

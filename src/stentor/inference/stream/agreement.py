@@ -14,8 +14,8 @@ import numpy as np
 
 from stentor.data.batch import Example
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
-from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.transcribe import Transcriber
+from stentor.inference.vad import Endpointer
 from stentor.text.normalize import bare
 from stentor.text.written_words import joined, written_words
 

@@ -63,9 +63,8 @@ def open_recogniser(model: TranscribingModel, options: StreamOptions) -> Recogni
 
 def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
     from stentor.inference.stream.agreement import AgreementRecogniser
-    from stentor.inference.stream.ctc import CTCHeadRecogniser, CTCRecogniser
+    from stentor.inference.stream.chunked import CTCHeadRecogniser, CTCRecogniser, TransducerRecogniser
     from stentor.inference.stream.delayed import DelayedRecogniser
-    from stentor.inference.stream.transducer import TransducerRecogniser
     from stentor.inference.transcribe import Transcriber
 
     task, bundle = model.for_transcription(), model.bundle

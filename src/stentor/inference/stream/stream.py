@@ -13,7 +13,7 @@ from stentor.audio.io import check_finite
 from stentor.audio.resampler import Resampler
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
-from stentor.inference.stream.endpoint import Endpointer
+from stentor.inference.vad import Endpointer
 
 BLOCK = 0.02
 """Seconds of audio that are heard at a time, however much is fed: so that events do not depend on it."""

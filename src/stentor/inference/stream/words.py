@@ -38,8 +38,8 @@ class TokenWords:
     ):
         """`decode`: text of token ids with the spaces that they write; `calibration`: of the confidences (None: they
         are the least probability of a token)."""
-        self.decode, self.seconds, self.calibration = decode, seconds, calibration
-        self.done: list[Event] = []
+        self.decode, self.times, self.calibration = decode, seconds, calibration
+        self.words: list[Event] = []
         """Words that stay and were not taken yet."""
         self.tokens: list[Token] = []
         self._frame = 0
@@ -65,14 +65,14 @@ class TokenWords:
             self._ends = [end for end in self._ends if end > frame]
 
     @property
-    def text(self) -> str:
+    def partial(self) -> str:
         """The word that is being said."""
         return self.decode([token.id for token in self.tokens]).strip()
 
-    def add(self, token: Token) -> None:
+    def write(self, token: Token) -> None:
         """The next token. A space belongs to the word that follows, as in `word_tokens`."""
         self.advance(token.start)
-        if self.text and self.decode([token.id]).isspace():
+        if self.partial and self.decode([token.id]).isspace():
             self.end()
         self.tokens.append(token)
         if count := tokens_before_last_word([t.id for t in self.tokens], self.decode):
@@ -82,8 +82,8 @@ class TokenWords:
         """The word has ended, or those of the first `count` tokens."""
         count = len(self.tokens) if count is None else count
         tokens, self.tokens = self.tokens[:count], self.tokens[count:]
-        spans = self.seconds([(token.start, token.end) for token in tokens])
+        spans = self.times([(token.start, token.end) for token in tokens])
         ids, log_probs = [token.id for token in tokens], [token.log_prob for token in tokens]
         for word in word_confidences(ids, log_probs, self.decode, spans, self.calibration or (1.0, 0.0, 0.0)):
             sure = word["confidence"] if self.calibration else round(word["signs"][0], 4)
-            self.done.append({"word": word["word"], "start": word["start"], "end": word["end"], "confidence": sure})
+            self.words.append({"word": word["word"], "start": word["start"], "end": word["end"], "confidence": sure})

@@ -20,9 +20,8 @@ from pydantic_core import from_json
 
 from stentor.audio.activity import FRAME
 from stentor.errors import StentorError
-from stentor.inference.stream.endpoint import Endpointer
 from stentor.inference.stream.stream import BLOCK
-from stentor.inference.vad import Detector
+from stentor.inference.vad import Detector, Endpointer
 from stentor.serve.errors import ApiError, api_error, report
 from stentor.serve.openapi import Fields, body_schema
 from stentor.serve.realtime.item import Hearing, Item

@@ -162,7 +162,7 @@ class Diarize(Task):
         """
         import torch
 
-        from stentor.tasks.diarize.targets import FrameTargets, stack_pools
+        from stentor.tasks.diarize.frames import FrameTargets, stack_pools
 
         if evaluated := all(e.rng is None for e in examples):
             examples = [chunk for e in examples for chunk in self._chunks(e, processor)]

@@ -6,20 +6,19 @@ import copy
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.batch import Batch, Example, HypothesisSearch
+from stentor.losses.policy_gradient import PolicyGradient
 from stentor.losses.sequence import SequenceLoss
 from stentor.metrics.wer import REFERENCE, count_errors, normalized_pairs
+from stentor.models.base import Bundle
 from stentor.models.collate import num_samples
 from stentor.models.decoding.rescoring import IGNORED
 from stentor.models.pretrained.lora import without_adapters
-
-if TYPE_CHECKING:
-    from stentor.models.base import Bundle
 
 PROMPT = ("input_ids", "audio_index", "audio_rows", "attention_mask", "position_ids")
 """Inputs of generation that are not those of training, which has the answer in them."""
@@ -85,7 +84,7 @@ def attach(bundle: Bundle, batch: Batch, loss: SequenceLoss, write: Callable[[Hy
             "errors": errors[:, :REFERENCE].sum(1).float().to(device),
             "units": errors[:, REFERENCE].float().to(device),
         }
-        if getattr(loss, "kl", 0.0):
+        if isinstance(loss, PolicyGradient) and loss.kl:
             with without_adapters(model):
                 search.facts["start_log_probs"] = model(**batch.inputs)["hypotheses"]["log_probs"].float()
     finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +18,10 @@ import torch
 from stentor.data.batch import Batch, Example, HypothesisSearch
 from stentor.losses.sequence import SequenceLoss
 from stentor.metrics.wer import count_errors, normalized_pairs
+from stentor.models.base import Bundle
 from stentor.tasks.hypotheses.texts import Written, attach, item_seed
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
-
-if TYPE_CHECKING:
-    from stentor.models.base import Bundle
-    from stentor.tasks.speak.generation import Generation
+from stentor.tasks.speak.generation import Generation
 
 
 def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:

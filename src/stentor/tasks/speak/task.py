@@ -25,7 +25,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from stentor.data.audio_base64 import encode_audio
 from stentor.data.batch import Example, Prediction
-from stentor.data.conditions import Conditions, Spoken, draw
+from stentor.data.conditions import Spoken, draw
 from stentor.data.cut import field_of, language_of, speaker_of, text_of
 from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 RATE = 16000
 """Hz of the silence that evaluators are tried on."""
-__all__ = ["Conditions", "Speak", "Spoken", "draw"]
 
 
 class Speak(Task):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.losses.elementwise import BCEWithLogits
 from stentor.section import Choice
 
 if TYPE_CHECKING:
@@ -62,28 +61,6 @@ class Labels(Choice):
         return list(segments)
 
 
-class Detection(Labels):
-    """Base of labels with one output: whether at least `least` speakers talk, in segments called `names[0]`."""
-
-    least: ClassVar[int]
-
-    @property
-    def classes(self) -> int:
-        return 1
-
-    def losses(self) -> dict[str, Loss]:
-        return {name: BCEWithLogits() for name in self.names}
-
-    def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        return (activity.sum(1, keepdims=True) >= self.least).astype("float32")
-
-    def decode(self, logits: np.ndarray) -> np.ndarray:
-        return sigmoid(logits)
-
-    def reference_segments(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return concurrent_segments(segments, self.least, self.names[0])
-
-
 def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
     """Who talks when in exactly `slots` columns, float32 [T, slots], from bool [T, N].
 
@@ -104,32 +81,3 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return (0.5 * (1 + np.tanh(0.5 * logits.astype(np.float32)))).astype(np.float32)
-
-
-def concurrent_segments(segments: Sequence[dict[str, Any]], least: int, name: str) -> list[dict[str, Any]]:
-    """The stretches of time in which at least so many different speakers talk, as segments called `name`."""
-    by_speaker: dict[str, list[tuple[float, float]]] = {}
-    for s in segments:
-        by_speaker.setdefault(s["speaker"], []).append((s["start"], s["end"]))
-    # A speaker who overlaps himself counts once: his segments are merged first. At one time, ends come before starts.
-    events = sorted(e for spans in by_speaker.values() for a, b in _merged(spans) for e in ((a, 1), (b, -1)))
-    stretches: list[tuple[float, float]] = []
-    talking, begun = 0, 0.0
-    for time, change in events:
-        before, talking = talking, talking + change
-        if before < least <= talking:
-            begun = time
-        elif talking < least <= before:
-            stretches.append((begun, time))
-    return [{"speaker": name, "start": a, "end": b} for a, b in _merged(stretches)]
-
-
-def _merged(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """In order of time, overlapping and touching ones made one, empty ones left out."""
-    merged: list[tuple[float, float]] = []
-    for a, b in sorted(spans):
-        if merged and a <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], b))
-        elif b > a:
-            merged.append((a, b))
-    return merged

@@ -1,12 +1,22 @@
-"""Threshold of pseudo-labels: the most seconds whose expected error is under a wished one."""
+"""Selection of pseudo-labels: a threshold of the expected error, and limits of the pace.
+
+The threshold keeps the most seconds whose expected error is under a wished one. The pace is the seconds of a record
+against those that its text takes, with limits from labelled records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from stentor.data.cut import text_of
+from stentor.data.speaking_rate import SpeakingRate, fit_speaking_rate
+
+if TYPE_CHECKING:
+    from lhotse.cut import Cut
 
 STEPS = 20
 """Points of the curve."""
@@ -81,3 +91,30 @@ def drawn(seconds: Sequence[float], total: float, seed: int) -> frozenset[int]:
             kept.append(i)
             left -= seconds[i]
     return frozenset(kept)
+
+
+TAIL, MARGIN = 0.005, 1.25
+"""Share of the labelled records that may lie beyond each limit, and the factor by which the limits are wider than
+that."""
+
+
+class Pace(NamedTuple):
+    """A speaking rate, and the least and most seconds as factors of what it says."""
+
+    rate: SpeakingRate
+    low: float
+    high: float
+
+    def factor(self, text: str, seconds: float) -> float:
+        """How many times as long as its text is expected to take a record is."""
+        return seconds / self.rate.seconds(text)
+
+
+def fit_pace(cuts: Sequence[Cut]) -> Pace | None:
+    """The pace of records with text. None where there are too few, or longer texts do not take longer."""
+    rate = fit_speaking_rate(cuts)
+    if rate is None:
+        return None
+    factors = [cut.duration / rate.seconds(text_of(cut) or "") for cut in cuts]
+    low, high = np.quantile(factors, [TAIL, 1 - TAIL])
+    return Pace(rate, float(low) / MARGIN, float(high) * MARGIN)

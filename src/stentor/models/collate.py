@@ -59,9 +59,16 @@ def usable_batch(
     if not usable:
         return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
     inputs, counts, tokens, num_positions = contents(usable)
-    ids, seconds = [examples[i].id for i in usable], sum(num_samples(examples[i]) for i in usable) / rate
-    sizes = {"seconds": seconds, "tokens": tokens, "num_positions": num_positions}
-    return Batch(inputs=inputs, counts=counts, ids=ids, usable=usable, dropped=dropped, **sizes)
+    return Batch(
+        inputs=inputs,
+        counts=counts,
+        ids=[examples[i].id for i in usable],
+        usable=usable,
+        seconds=sum(num_samples(examples[i]) for i in usable) / rate,
+        tokens=tokens,
+        num_positions=num_positions,
+        dropped=dropped,
+    )
 
 
 def spec_augment(example: Example) -> SpecAugment | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from stentor.losses.model import ModelLoss
+from stentor.losses.token import ModelLoss
 from stentor.models.codecs.base import INSIDE, Codec, open_codec
 from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.lora import Lora

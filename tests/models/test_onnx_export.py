@@ -150,7 +150,7 @@ def test_an_export_that_differs_is_not_kept(onnx_export, tmp_path, monkeypatch, 
     ],
 )
 def test_other_parts(encoder, llm, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(graphs, "INLINE", 0)  # weights in files of their own, as large models have them
+    monkeypatch.setattr(graphs, "ONNX_INLINE", 0)  # weights in files of their own, as large models have them
     bundle = spoken_for(encoder, llm, kind)
     bundle.family.save_onnx(bundle, tmp_path)
     assert (tmp_path / "llm.onnx.data").exists() and not (tmp_path / "ctc.onnx").exists()

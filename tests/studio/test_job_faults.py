@@ -281,7 +281,7 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path, monkeypatch):
         done = subprocess.run([sys.executable, "-c", run], pass_fds=(lock,), timeout=60, check=False)
     assert done.returncode == 0
     until(lambda: not detached.alive(tmp_path))
-    assert (detached.ending(tmp_path).exit, detached.output(tmp_path)) == (0, "done")
+    assert (detached.ending(tmp_path).exit, detached.tail(tmp_path / "output.txt")) == (0, "done")
 
 
 def test_a_command_that_is_not_there(tmp_path):

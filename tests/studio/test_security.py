@@ -477,7 +477,7 @@ def test_the_answers_of_models_are_escaped():
     answers = [ModelAnswer(SCRIPT, False, 0.1, SCRIPT, words, errors=1, total=2), ModelAnswer("b", True, wrong=SCRIPT)]
     segments = [{"speaker": SCRIPT, "start": 0.0, "end": 0.5}]
     for page in (
-        try_model.listened(tried, clip, answers),
+        try_model.drawn(tried, clip, answers),
         try_model.about(tried),
         drawings.speakers(segments, clip.samples, clip.rate),
         drawings.words(words, clip.samples, clip.rate),
@@ -522,12 +522,12 @@ def test_what_a_page_chose_before_a_restart_is_judged_where_it_is_used(full_stud
     """Choices that are filled later take any name, nothing but a name, and leave no file of Gradio's in the package."""
     from pathlib import Path
 
-    from stentor.studio.steps import choices
+    from stentor.studio.steps import shared
 
-    assert choices.Choice([]).preprocess("of-ben") == choices.Names([]).preprocess("of-ben") == "of-ben"
-    assert choices.Choice([]).preprocess({"a": 1}) is choices.Names([]).preprocess(["a"]) is None
-    assert choices.Several([]).preprocess(["a", 1, None]) == ["a"] and choices.Several([]).preprocess("a") == []
-    assert not list(Path(choices.__file__).parents[1].rglob("*.pyi"))
+    assert shared.Choice([]).preprocess("of-ben") == shared.Names([]).preprocess("of-ben") == "of-ben"
+    assert shared.Choice([]).preprocess({"a": 1}) is shared.Names([]).preprocess(["a"]) is None
+    assert shared.Several([]).preprocess(["a", 1, None]) == ["a"] and shared.Several([]).preprocess("a") == []
+    assert not list(Path(shared.__file__).parents[1].rglob("*.pyi"))
 
 
 def fired(person, target, data, session="s0"):

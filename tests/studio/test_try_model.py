@@ -207,7 +207,7 @@ def test_both_answer_and_errors_are_counted():
     assert (first.model, first.tuned, first.errors, first.total) == ("old", False, 1, 2)
     assert (second.model, second.tuned, second.errors, second.total) == ("mine", True, 0, 2)
     assert shelf.models["new"].asked == [(RATE, RATE, "en")]
-    page = try_model.listened(tried(), clip("one two"), [first, second])
+    page = try_model.drawn(tried(), clip("one two"), [first, second])
     assert "WER 50.00 % (1 in 2 words)" in page and "WER 0.00 % (0 in 2 words)" in page
     assert page.count('class="pair substitute"') == 2  # the one, and the legend's
     assert page.count("data-start") == 1
@@ -221,27 +221,27 @@ def test_the_normaliser_of_the_run_counts():
 
 def test_without_a_reference_the_two_are_compared():
     shelf = Shelf(old=Loud("one too"), new=Loud("one two three"))
-    page = try_model.listened(tried(), clip(), list(try_model.listen(shelf, tried(), clip())))
+    page = try_model.drawn(tried(), clip(), list(try_model.listen(shelf, tried(), clip())))
     assert "What training changed" in page and 'class="pair insert"' in page
     same = Shelf(old=Loud("one"), new=Loud("one"))
-    assert "both wrote the same" in try_model.listened(tried(), clip(), list(try_model.listen(same, tried(), clip())))
+    assert "both wrote the same" in try_model.drawn(tried(), clip(), list(try_model.listen(same, tried(), clip())))
 
 
 def test_what_fails_is_told_in_its_column():
     shelf = Shelf(old="There is no model old <b>.", new=Loud("fine"))
     answers = list(try_model.listen(shelf, tried(), clip()))
     assert [a.wrong for a in answers] == ["There is no model old <b>.", ""]
-    page = try_model.listened(tried(), clip(), answers)
+    page = try_model.drawn(tried(), clip(), answers)
     assert "There is no model old &lt;b&gt;." in page and "fine" in page and "What training changed" not in page
 
 
 def test_a_model_from_nothing_has_one_column():
     about = tried(original=None)
     (answer,) = try_model.listen(Shelf(new=Loud()), about, clip())
-    page = try_model.listened(about, clip(), [answer])
+    page = try_model.drawn(about, clip(), [answer])
     assert page.count("<section") == 1 and "Before training" not in page
     assert "trained from nothing" in try_model.about(about)
-    waiting = try_model.listened(tried(), clip(), [])
+    waiting = try_model.drawn(tried(), clip(), [])
     assert waiting.count("<section") == 2 and waiting.count("waiting") == 2
 
 
@@ -249,9 +249,9 @@ def test_speakers_are_drawn():
     segments = [{"speaker": "A", "start": 0.1, "end": 0.9}]
     about = tried(original=None, task="diarize")
     (answer,) = try_model.listen(Shelf(new=Loud(segments=segments)), about, clip())
-    assert try_model.listened(about, clip(), [answer]).count("<rect") == 1
+    assert try_model.drawn(about, clip(), [answer]).count("<rect") == 1
     known = clip(segments=({"speaker": "ann", "start": 0.1, "end": 0.5},))
-    assert "DER" in try_model.listened(about, known, [answer])
+    assert "DER" in try_model.drawn(about, known, [answer])
 
 
 def test_speech_is_heard_with_its_level():
@@ -260,7 +260,7 @@ def test_speech_is_heard_with_its_level():
     answers = list(try_model.speak(shelf, about, " say  this ", voice, seed=3))
     text, options = shelf.models["new"].asked[0]
     assert text == "say this" and options["reference_text"] == "that is me" and options["seed"] == 3
-    page = try_model.spoken(about, answers)
+    page = try_model.drawn(about, None, answers)
     assert page.count("data:audio/flac;base64,") == 2 and "1.0 s long" in page and "-20 dBFS" in page
 
 

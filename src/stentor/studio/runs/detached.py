@@ -133,11 +133,6 @@ def ending(folder: Path) -> Ending:
     )
 
 
-def output(folder: Path, lines: int = 200) -> str:
-    """The end of all that the command printed, at most 64 KiB, without secrets."""
-    return tail(folder / "output.txt", lines)
-
-
 def tail(path: Path, lines: int = 200) -> str:
     """The last lines of a text file, at most 64 KiB, without secrets; empty when it is not there."""
     try:

@@ -65,7 +65,7 @@ class FormField:
 
 
 @functools.cache
-def form(task: str = "transcribe", family: str = "seq2seq", schema: type[Section] = Config) -> list[FormField]:
+def form(task: str, family: str) -> list[FormField]:
     """The rows of a run with this task and this family, in the order of the schema, basic ones first.
 
     Sections in lists, in mappings and with a `type` of their own (other than task and model) are one row of YAML each.
@@ -73,12 +73,12 @@ def form(task: str = "transcribe", family: str = "seq2seq", schema: type[Section
     """
     picked = {("task",): task, ("model",): family}
     for path, name in picked.items():
-        known = dict(sections_in(schema.model_fields[path[0]].annotation))[()].choices()  # type: ignore[attr-defined]
+        known = dict(sections_in(Config.model_fields[path[0]].annotation))[()].choices()  # type: ignore[attr-defined]
         if name not in known:
             raise ConfigError(f"There is no {path[0]} of type {name!r}: choose one of {', '.join(sorted(known))}.")
     rows: list[FormField] = []
     closed: list[tuple[str, ...]] = [(name,) for name in _FREE]  # shown as one row, or not at all
-    for entry in entries(schema):
+    for entry in entries(Config):
         if any(entry.path[: len(path)] == path for path in closed):
             continue
         if entry.path in picked or any(picked.get(path) != kind for path, kind in entry.kinds):
@@ -182,10 +182,10 @@ def read(row: FormField, value: Any) -> Any:
     return value
 
 
-def sections(schema: type[Section] = Config) -> dict[str, str]:
+def sections() -> dict[str, str]:
     """The groups of rows: what each section of the schema is about, by its name, in its order."""
-    docs = field_docs(schema)
-    return {name: sentence(docs.get(name, "")) for name in fields(schema) if name not in _FREE}
+    docs = field_docs(Config)
+    return {name: sentence(docs.get(name, "")) for name in fields(Config) if name not in _FREE}
 
 
 def _type(section: Any, key: str) -> str:

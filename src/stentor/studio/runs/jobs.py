@@ -290,8 +290,7 @@ def _require_by_studio(job: Job) -> None:
 def log(job: Job, lines: int = 200) -> str:
     """The end of all that the run printed, without secrets; of its own log when its supervisor is gone."""
     output_time, log_time = ((stamp(job.folder / name) or (0, 0))[0] / 1e9 for name in ("output.txt", "log.txt"))
-    behind = log_time > output_time + _BEHIND
-    return detached.tail(job.folder / "log.txt", lines) if behind else detached.output(job.folder, lines)
+    return detached.tail(job.folder / ("log.txt" if log_time > output_time + _BEHIND else "output.txt"), lines)
 
 
 def _status(ending: Ending, now: RunProgress) -> RunStatus:

@@ -246,7 +246,7 @@ def find(projects: Projects, name: str) -> Publication:
 def state(publication: Publication) -> PublicationStatus:
     """Where a publication stands, from its folder alone."""
     end = detached.ending(publication.folder)
-    text = detached.output(publication.folder, 200)
+    text = detached.tail(publication.folder / "output.txt")
     lines = "\n".join(text.splitlines()[-MOST_LINES:])
     if end.alive:
         return PublicationStatus("stopping" if end.stopping else "running", lines.rpartition("\n")[2], None, lines)

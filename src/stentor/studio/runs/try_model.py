@@ -330,8 +330,10 @@ def about(tried: RunTrial) -> str:
     return render("compared_with", say("try_parts", parts=parts) if parts else say("try_scratch"))
 
 
-def listened(tried: RunTrial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> str:
-    """What is there so far of the answers about a clip."""
+def drawn(tried: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer]) -> str:
+    """What is there so far of the answers about a clip; without one, of a text that is spoken."""
+    if clip is None:
+        return render("answers", _sides(tried, None, answers), bool(answers), False, None, ())
     fine = {a.tuned: a for a in answers if not a.wrong}
     scored = bool(clip.text) and any(a.total for a in answers)
     changed = None
@@ -343,11 +345,6 @@ def listened(tried: RunTrial, clip: TrialClip, answers: Sequence[ModelAnswer]) -
     heads = [say("try_times") + (f" ({_who(answer)})" if tried.original else "") for answer in timed]
     times = zip(heads, (drawings.words(answer.words or (), clip.samples, clip.rate) for answer in timed), strict=True)
     return render("answers", _sides(tried, clip, answers), bool(answers), scored, changed, times)
-
-
-def spoken(tried: RunTrial, answers: Sequence[ModelAnswer]) -> str:
-    """What is there so far of a text that is spoken."""
-    return render("answers", _sides(tried, None, answers), bool(answers), False, None, ())
 
 
 def _sides(tried: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer]) -> Iterator[tuple[Any, ...]]:

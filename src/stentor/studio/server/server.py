@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -63,7 +63,10 @@ class StudioServer:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By address: guesses from one do not make others wait."""
         self._hashing = asyncio.Semaphore(SLOTS)
-        pages = [Route("/studio/texts.json", _texts), Route("/studio/page/{file}", _file)]
+        pages = [
+            Route("/studio/texts.json", lambda request: JSONResponse(texts())),
+            Route("/studio/page/{file}", _file),
+        ]
         self.ours = Starlette(routes=[*routes, *pages], lifespan=self._live)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -102,7 +105,7 @@ class StudioServer:
 
     async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
         """Hand on to the studio what comes from a person who may use it."""
-        person = self.accounts.who(_cookies(scope).get(self.cookie))
+        person = self.accounts.who(HTTPConnection(scope).cookies.get(self.cookie))
         web = scope["type"] == "http"
         if person is None:
             if not web:
@@ -204,10 +207,6 @@ def page_files() -> dict[str, str]:
     return {f.name: f.read_text(encoding="utf-8") for f in files if f.name[f.name.rfind(".") :] in KINDS}
 
 
-def _texts(request: Request) -> Response:
-    return JSONResponse(texts())
-
-
 def _file(request: Request) -> Response:
     name = request.path_params["file"]
     content = page_files().get(name)
@@ -228,12 +227,6 @@ def _network(request: Request) -> str:
         if (address := ipaddress.ip_address(host)).version == 6:
             return str(ipaddress.ip_network((address, 64), strict=False))
     return host
-
-
-def _cookies(scope: Any) -> dict[str, str]:
-    from starlette.requests import HTTPConnection
-
-    return HTTPConnection(scope).cookies
 
 
 def _guarded(send: Any) -> Any:

@@ -2,31 +2,16 @@
 
 import json
 import shutil
-import time
 
 import numpy as np
 import pytest
+from stand_in import exported
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio.runs import try_model
 from stentor.studio.runs.try_model import ModelCache, RunTrial, TrialClip
 
 RATE = 16000
-
-
-def ended(projects, name, model, task=None, exit=0, folder="export", **config):
-    """A run as the studio leaves it; its export has configs and no weights."""
-    run = projects.runs / name
-    export = run / folder
-    export.mkdir(parents=True)
-    (export / "config.json").write_text("{}")
-    training = {"name": name, "task": task or {"type": "transcribe", "normalizer": "none"}, "model": model, **config}
-    (export / "training_config.json").write_text(json.dumps(training))
-    (run / "resolved.yaml").write_text("{}")
-    (run / "studio.json").write_text(json.dumps({"created": time.time()}))
-    if exit is not None:
-        (run / "ending.json").write_text(json.dumps({"started": 1, "exit": exit, "time": 2}))
-    return export
 
 
 class Loud:
@@ -73,10 +58,10 @@ def clip(text="", seconds=1.0, **about):
 
 
 def test_runs_that_ended_with_a_model_are_offered(projects):
-    ended(projects, "good", {"type": "ctc"})
-    ended(projects, "half", {"type": "ctc"}, exit=75, folder="checkpoints/step-000010/export")
+    exported(projects, "good", {"type": "ctc"})
+    exported(projects, "half", {"type": "ctc"}, exit=75, folder="checkpoints/step-000010/export")
     (projects.runs / "half/checkpoints/latest").write_text("step-000010")
-    ended(projects, "broken", {"type": "ctc"}, exit=1, folder="nothing")
+    exported(projects, "broken", {"type": "ctc"}, exit=1, folder="nothing")
     assert try_model.runs(projects) == ["half", "good"]
     assert try_model.trial(projects, "half").export.name == "export"
     with pytest.raises(ConfigError, match="has saved no checkpoint"):
@@ -88,7 +73,7 @@ def test_runs_that_ended_with_a_model_are_offered(projects):
 def test_a_running_run_is_not_offered(projects):
     from stentor.studio.runs import detached
 
-    export = ended(projects, "busy", {"type": "ctc"}, exit=None)
+    export = exported(projects, "busy", {"type": "ctc"}, exit=None)
     with detached.exclusive(export.parent, "busy"):
         assert try_model.runs(projects) == []
         assert try_model.device(projects) == "cpu"  # its memory is its own
@@ -105,20 +90,20 @@ def test_a_running_run_is_not_offered(projects):
     ],
 )
 def test_the_original_is_what_the_run_started_from(projects, model, original, parts):
-    ended(projects, "run", model)
+    exported(projects, "run", model)
     trial = try_model.trial(projects, "run")
     assert (trial.original, trial.parts, trial.normalizer) == (original, parts, "none")
 
 
 def test_an_original_in_the_projects_folder_is_found_there(projects):
-    base = ended(projects, "base", {"type": "ctc"})
-    ended(projects, "next", {"type": "ctc", "init": "runs/base/export"})
+    base = exported(projects, "base", {"type": "ctc"})
+    exported(projects, "next", {"type": "ctc", "init": "runs/base/export"})
     assert try_model.trial(projects, "next").original == str(base)
     assert try_model.model_name(str(base)) == "base"
 
 
 def test_earlier_stages_of_a_run_are_not_its_original(projects):
-    export = ended(projects, "run", {"type": "ctc", "init": str(projects.runs / "run/stages/1/export")})
+    export = exported(projects, "run", {"type": "ctc", "init": str(projects.runs / "run/stages/1/export")})
     shutil.copytree(export, export.parent / "stages/1/export")
     first = export.parent / "stages/1/export/training_config.json"
     first.write_text(json.dumps({"model": {"type": "ctc", "from": "openai/base"}}))
@@ -126,7 +111,7 @@ def test_earlier_stages_of_a_run_are_not_its_original(projects):
 
 
 def test_a_language_model_cannot_be_tried(projects):
-    ended(projects, "lm", {"type": "transformer"}, {"type": "language"})
+    exported(projects, "lm", {"type": "transformer"}, {"type": "language"})
     with pytest.raises(ConfigError, match="of the task language cannot be tried here"):
         try_model.trial(projects, "lm")
 
@@ -156,7 +141,7 @@ def test_a_model_that_was_written_anew_is_loaded_anew(monkeypatch, projects):
     loads = []
     monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
     monkeypatch.setattr(try_model, "free_memory", lambda: None)
-    export, models = ended(projects, "run", {"type": "ctc"}), ModelCache()
+    export, models = exported(projects, "run", {"type": "ctc"}), ModelCache()
     models.get(export)
     models.get(export)
     assert len(loads) == 1

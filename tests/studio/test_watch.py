@@ -62,6 +62,18 @@ def steps(*pairs, **extra):
     return [{"step": n, "time": t, "train/loss": 5.0 / n, "lr": 1e-3, **extra} for n, t in pairs]
 
 
+def answer(step, name, reference, hypothesis, **output):
+    return {
+        "step": step,
+        "set": "held_out",
+        "id": name,
+        "seconds": 1.5,
+        "reference": {"text": reference},
+        "output": {"text": hypothesis, **output},
+        "record": {"id": name, "audio_path": "/x/a.wav", "language": "en"},
+    }
+
+
 def text(html):
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
@@ -198,20 +210,9 @@ def test_runs_are_compared(projects, run):
 
 
 def test_a_new_run_of_a_deleted_name_shows_nothing_of_the_old(projects, run):
-    def answer(hypothesis):
-        return {
-            "step": 10,
-            "set": "held_out",
-            "id": "a",
-            "seconds": 1.0,
-            "reference": {"text": "one"},
-            "output": {"text": hypothesis},
-            "record": {},
-        }
-
     for value, hypothesis in ((5.0, "before"), (1.0, "afterwards")):
         loss = [{"step": n, "time": 101.0 + n, "train/loss": value / n} for n in (1, 2)]
-        job = run(rows=loss, events=[started()], samples=[answer(hypothesis)])
+        job = run(rows=loss, events=[started()], samples=[answer(10, "a", "one", hypothesis)])
         curves, samples = watch.curves([job]), watch.samples(job)
         assert hypothesis in samples and ("before" in samples) == (hypothesis == "before")
         if value == 5.0:
@@ -221,17 +222,6 @@ def test_a_new_run_of_a_deleted_name_shows_nothing_of_the_old(projects, run):
 
 
 def test_samples_show_what_differs_with_players(projects, run):
-    def answer(step, name, reference, hypothesis, **output):
-        return {
-            "step": step,
-            "set": "held_out",
-            "id": name,
-            "seconds": 1.5,
-            "reference": {"text": reference},
-            "output": {"text": hypothesis, **output},
-            "record": {"id": name, "audio_path": "/x/a.wav", "language": "en"},
-        }
-
     rows = [answer(0, "a", "one two", ""), answer(10, "a", "one two", "one too"), answer(20, "a", "one two", "one two")]
     job = run(rows=steps((1, 102.0)), events=[started()], samples=rows)
     shown = watch.samples(job)
@@ -396,19 +386,3 @@ def test_only_speech_of_the_run_is_played(client, run, corpus):
     assert get("samples/step-000001/set/a.wav", Range="bytes=0-3").content == b"RIFF"
     for path in ("secret.wav", "samples/%2e%2e/secret.wav", "run.yaml", "samples/none.wav", "%2fetc%2fpasswd"):
         assert get(path).status_code in (400, 404), path
-
-
-def test_nobody_sees_the_runs_of_others(people, tmp_path):
-    anna = people(tmp_path / "s", {"anna": "a long password", "ben": "another password"})
-    folder = anna.accounts.projects("ben").runs / "secret"
-    folder.mkdir()
-    files.write_json(folder / "studio.json", {"created": 1.0})
-    (folder / "report.html").write_text("ben's")
-    assert anna.get("/studio/runs/secret/report", follow_redirects=False).status_code != 200
-    anna.post("/studio/sign-in", data={"name": "anna", "password": "a long password"}, follow_redirects=False)
-    answer = anna.get("/studio/runs/secret/report", follow_redirects=False)
-    assert answer.status_code == 400 and "ben's" not in answer.text
-    # Ben does.
-    anna.cookies.clear()
-    anna.post("/studio/sign-in", data={"name": "ben", "password": "another password"}, follow_redirects=False)
-    assert anna.get("/studio/runs/secret/report").text == "ben's"

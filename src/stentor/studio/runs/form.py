@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types as bounds
+from pydantic import TypeAdapter
 
 from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
 from stentor.config.reference import default, sentence
@@ -243,16 +244,10 @@ def _widget(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
 
 
 def _plain(field: Any) -> Any:
-    if field.is_required():
-        return None
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, Section):
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True) or None
-    if isinstance(value, (list, tuple)):
-        return [
-            v.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(v, Section) else v for v in value
-        ]
-    return value
+    """A field's default as plain data; None where it has none."""
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
+    plain_value = TypeAdapter(Any).dump_python(value, mode="json", by_alias=True, exclude_unset=True)
+    return plain_value or None if isinstance(value, Section) else plain_value
 
 
 def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:

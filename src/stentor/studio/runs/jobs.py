@@ -294,33 +294,38 @@ def log(job: Job, lines: int = 200) -> str:
 
 
 def _status(ending: Ending, now: RunProgress) -> RunStatus:
-    step, total, code = now.step, now.total, ending.exit
     if ending.alive:
-        if ending.stopping:
-            return RunStatus("stopping", say("run_stopping"), step, total)
-        if now.began < ending.started:  # what the files tell is of an earlier attempt
-            return RunStatus("waiting", say("run_waiting"), step, total)
-        if now.rounds is not None:
-            sentence = say("run_waiting") if now.round is None else say("run_round", round=now.round, rounds=now.rounds)
-            return RunStatus("running", sentence, step, total)
-        if total is not None and step >= total:
-            return RunStatus("running", say("run_finishing"), step, total)
-        stage = say("run_stage", stage=now.stage[0], stages=now.stage[1]) if now.stage else ""
-        return RunStatus("running", say("run_running", step=step, total=total, stage=stage), step, total)
+        return RunStatus(*_living(ending, now), now.step, now.total)
     closed = now.closed if now.closed and now.closed.get("time", 0.0) >= ending.started else None
-    state = _state_of(ending, closed)
+    state, code = _state_of(ending, closed), ending.exit
     if state == "finished":
-        done = say("run_finished") if now.rounds is None else say("run_rounds_finished", round=step)
-        return RunStatus(state, done, step, total, code)
-    if state == "stopped":
+        sentence = say("run_finished") if now.rounds is None else say("run_rounds_finished", round=now.step)
+    elif state == "stopped":
         saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
         if now.rounds is None:
-            where = say("run_saved" if saved else "run_stopped", step=step)
+            sentence = say("run_saved" if saved else "run_stopped", step=now.step)
         else:
-            where = say("run_saved_in_round" if saved else "run_stopped_in_round", round=now.round or 0)
-        return RunStatus(state, where, step, total, code)
-    why = str(closed.get("error") or "") if code is None and closed else ""
-    return RunStatus(state, why or _why(code, ending.message), step, total, code)
+            sentence = say("run_saved_in_round" if saved else "run_stopped_in_round", round=now.round or 0)
+    else:
+        why = str(closed.get("error") or "") if code is None and closed else ""
+        sentence = why or _why(code, ending.message)
+    return RunStatus(state, sentence, now.step, now.total, code)
+
+
+def _living(ending: Ending, now: RunProgress) -> tuple[State, str]:
+    """State and sentence of a run whose processes live."""
+    if ending.stopping:
+        return "stopping", say("run_stopping")
+    if now.began < ending.started:  # what the files tell is of an earlier attempt
+        return "waiting", say("run_waiting")
+    if now.rounds is not None:
+        if now.round is None:
+            return "running", say("run_waiting")
+        return "running", say("run_round", round=now.round, rounds=now.rounds)
+    if now.total is not None and now.step >= now.total:
+        return "running", say("run_finishing")
+    stage = say("run_stage", stage=now.stage[0], stages=now.stage[1]) if now.stage else ""
+    return "running", say("run_running", step=now.step, total=now.total, stage=stage)
 
 
 def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:

@@ -72,7 +72,7 @@ class PublicationStatus:
 
     state: State
     sentence: str
-    """What went wrong, or the last thing that was done."""
+    """What went wrong."""
     link: str | None
     """Where it is, once it is there."""
     lines: str
@@ -249,7 +249,7 @@ def state(publication: Publication) -> PublicationStatus:
     text = detached.tail(publication.folder / "output.txt")
     lines = "\n".join(text.splitlines()[-MOST_LINES:])
     if end.alive:
-        return PublicationStatus("stopping" if end.stopping else "running", lines.rpartition("\n")[2], None, lines)
+        return PublicationStatus("stopping" if end.stopping else "running", "", None, lines)
     if end.exit == 0:
         link = next((s for s in reversed(text.splitlines()) if s.startswith(PUBLISHED)), "").removeprefix(PUBLISHED)
         return PublicationStatus("published", "", link or None, lines)

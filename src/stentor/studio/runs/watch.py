@@ -56,8 +56,6 @@ class RunView:
     table: str
     can: frozenset[str]
     """What makes sense now: stop, kill, resume, retry, delete; of a run in rounds labels, round."""
-    busy: bool
-    """Whether something is running, so that it should be looked at often."""
 
 
 def choices(projects: Projects) -> list[tuple[str, str]]:
@@ -77,7 +75,6 @@ def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> RunView:
         log=jobs.log(job, LINES),
         table=render("table", map(row, shown)) if len(shown) > 1 else "",
         can=possible(job, now),
-        busy=now.alive,
     )
 
 

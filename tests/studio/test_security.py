@@ -313,7 +313,7 @@ def test_names_never_become_options_or_paths(projects, name):
         lambda: publish_jobs.checked(projects, publish_jobs.PublishOrder("dataset", name, "me/voices")),
         lambda: publish_jobs.checked(projects, publish_jobs.PublishOrder("model", name, "me/voices")),
     ):
-        with pytest.raises(ConfigError, match=r"cannot be|There is no run"):
+        with pytest.raises(ConfigError, match=r"cannot be|There is no run" if isinstance(name, str) else None):
             use()
     assert not list((projects.folder / "datasets").iterdir()) and not list(projects.runs.iterdir())
 

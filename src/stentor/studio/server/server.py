@@ -7,7 +7,6 @@ the request, so that nothing behind it can mix people up.
 
 import asyncio
 import contextlib
-import html
 import ipaddress
 import json
 from collections import Counter
@@ -25,7 +24,7 @@ from starlette.routing import Route
 from stentor.studio.server.accounts import STAYS, Accounts
 from stentor.studio.server.gradio_allowlist import GradioAllowlist
 from stentor.studio.server.routes import PROJECTS
-from stentor.studio.texts import say, texts
+from stentor.studio.texts import render, say, texts
 from stentor.web.body import TooLarge, read
 from stentor.web.origins import from_elsewhere
 
@@ -125,14 +124,14 @@ class StudioServer:
         elif self.studio is not None:
             await self.studio(scope, receive, self.narrow.noting(scope, person, send))
         elif scope["path"] == "/":
-            await HTMLResponse(_opening_page(), headers={"Cache-Control": "no-store"})(scope, receive, send)
+            await HTMLResponse(render("opening"), headers={"Cache-Control": "no-store"})(scope, receive, send)
         else:
             await PlainTextResponse(say("opening"), 503, headers={"Retry-After": "2"})(scope, receive, send)
 
     def _enter(self, request: Request) -> Response:
         """The answer to the address that was printed. A script leads on, so that the address with the token does not
         stay in the browser, and so that the cookie is sent even where a link of another site led here."""
-        onward = HTMLResponse(_page('<script>location.replace("/" + location.hash)</script>'))
+        onward = HTMLResponse(render("entered"))
         onward.headers["Cache-Control"] = "no-store"
         token = request.query_params["token"]
         if self.accounts.who(token) and not self.accounts.guarded:
@@ -168,9 +167,7 @@ class StudioServer:
         return answer
 
     def _sign_in_page(self, wrong: bool = False) -> str:
-        if self.accounts.guarded:
-            return _sign_in_form(self.accounts.named, wrong)
-        return _page(f"<p>{html.escape(say('sign_in_token'))}</p>")
+        return render("sign_in", self.accounts.named, wrong) if self.accounts.guarded else render("address_needed")
 
     async def _sign_out(self, request: Request) -> Response:
         self.accounts.sign_out(request.cookies.get(self.cookie, ""))
@@ -244,44 +241,6 @@ async def _refuse(scope: Any, send: Any) -> None:
         await send({"type": "websocket.close", "code": 1008})
         return
     await PlainTextResponse("Requests from another site are refused.", 403)(scope, None, _guarded(send))  # type: ignore[arg-type]
-
-
-def _opening_page() -> str:
-    waits = """
-    const again = () => setTimeout(look, 250);
-    const look = () => fetch("/studio/ready").then((answer) => answer.json())
-      .then((said) => said.ready ? location.reload() : again(), again);
-    again();
-    """
-    return _page(f'<p class="stentor-wait" role="status">{html.escape(say("opening"))}</p><script>{waits}</script>')
-
-
-def _sign_in_form(named: bool, wrong: bool) -> str:
-    def field(key: str, kind: str, hint: str) -> str:
-        return (
-            f"<label>{html.escape(say(key))}"
-            f'<input name="{"name" if kind == "text" else "password"}" type="{kind}" autocomplete="{hint}" required>'
-            "</label>"
-        )
-
-    error = f'<p class="stentor-wrong" role="alert">{html.escape(say("sign_in_wrong"))}</p>' if wrong else ""
-    name = field("sign_in_name", "text", "username") if named else ""
-    return _page(
-        f'<form class="stentor-sign-in" method="post" action="/studio/sign-in"><p>{html.escape(say("sign_in"))}</p>'
-        f"{error}{name}{field('sign_in_password', 'password', 'current-password')}"
-        f"<button>{html.escape(say('sign_in_go'))}</button></form>"
-    )
-
-
-def _page(inner: str) -> str:
-    """A page without Gradio."""
-    title = html.escape(say("title"))
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="stylesheet" href="/studio/page/door.css"></head>'
-        f"<body><main><h1>{title}</h1><p>{html.escape(say('tagline'))}</p>{inner}</main></body></html>"
-    )
 
 
 def head(files: dict[str, str]) -> str:

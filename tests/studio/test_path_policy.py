@@ -14,7 +14,6 @@ from stentor.errors import ConfigError
 from stentor.section import alternatives
 from stentor.sources.base import Source
 from stentor.studio.projects import Projects
-from stentor.studio.runs import settings
 from stentor.studio.runs.path_policy import FREE, OWN, REFUSED, _owner, _PathPolicy, checked
 
 
@@ -158,21 +157,6 @@ def test_what_stays_inside_is_taken(projects, tmp_path):
     # A folder that holds a link is followed by whoever reads it.
     ((key, _),) = refusals(run(model__from="inside"), projects)
     assert key == "model.from"
-
-
-def test_the_studios_own_run_files_are_taken(projects):
-    import numpy as np
-
-    data = projects.create("mine", "en")
-    for number, text in enumerate(["one", "two", "three", "four"]):
-        for speaker in "abcdefgh":
-            words = [{"word": text, "start": 0.1, "end": 0.4}]
-            data.add(np.full(16000, 0.1 + number / 100, "float32"), 16000, text, speaker=speaker, words=words)
-    data.split(share=0.25, by="speaker")  # diarization wants two speakers on either side
-    for model in settings.known().values():
-        for task in model.tasks:
-            for how in model.methods:
-                checked(dump(settings.start(task, model, how, data)), projects)
 
 
 def test_manifests_may_not_name_the_audio_of_others(projects, tmp_path):

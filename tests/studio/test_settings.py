@@ -11,6 +11,7 @@ from stentor.config.yaml_writer import dump
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
 from stentor.studio.runs import plans, settings
+from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN, RUN
 from stentor.tasks.base import Task
 
@@ -34,10 +35,11 @@ def dataset(projects):
     return dataset
 
 
-def test_every_choice_makes_a_run_file_that_loads(dataset):
+def test_every_choice_makes_a_run_file_that_loads_and_names_nothing_else(projects, dataset):
+    projects.guarded = True
     for task, name, how in CHOICES:
         model = settings.known()[name]
-        loaded = load_text(dump(settings.start(task, model, how, dataset)))
+        loaded = checked(dump(settings.start(task, model, how, dataset)), projects)
         last = stage_configs(loaded)[-1]
         assert last.task.type == task and last.model.type == model.family, (name, how)
         assert (getattr(last.model, "lora", None) is not None) == (how == LORA), (task, name)

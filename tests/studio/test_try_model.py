@@ -1,6 +1,7 @@
 """Trying a model beside the one that it was trained from: what is chosen, kept, counted, and shown."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -119,28 +120,28 @@ def test_a_language_model_cannot_be_tried(projects):
 # Models
 
 
-def test_two_models_are_kept(monkeypatch, tmp_path):
-    loads, freed = [], []
-    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
-    monkeypatch.setattr(try_model, "free_memory", lambda: freed.append(None))
+@pytest.fixture
+def loads(monkeypatch):
+    """Sources of the models that were loaded; None for each time that memory was given back."""
+    events = []
+    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: events.append(source) or object())
+    monkeypatch.setattr(try_model, "free_memory", lambda: events.append(None))
+    return events
+
+
+def test_two_models_are_kept(loads):
     models = ModelCache()
     a, b = models.get("x/a"), models.get("x/b")
     assert models.get("x/a") is a and loads == ["x/a", "x/b"]
     models.get("x/c")  # b was used longest ago
-    assert models.get("x/a") is a and len(loads) == 3
-    assert models.get("x/b") is not b and len(loads) == 4
-    assert len(freed) == 2
+    assert models.get("x/a") is a and models.get("x/b") is not b
+    assert loads[2:] == [None, "x/c", None, "x/b"]
     models.keep_only("x/b", None)
     models.get("x/a")
-    assert loads[4:] == ["x/a"]
+    assert loads[6:] == [None, "x/a"]
 
 
-def test_a_model_that_was_written_anew_is_loaded_anew(monkeypatch, projects):
-    import os
-
-    loads = []
-    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
-    monkeypatch.setattr(try_model, "free_memory", lambda: None)
+def test_a_model_that_was_written_anew_is_loaded_anew(loads, projects):
     export, models = exported(projects, "run", {"type": "ctc"}), ModelCache()
     models.get(export)
     models.get(export)

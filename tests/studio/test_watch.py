@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+from operator import attrgetter
 
 import pytest
 
@@ -248,13 +249,8 @@ def test_a_look_reads_only_what_is_new(projects, run, living, monkeypatch):
     parsed = []
     loads = json.loads
     monkeypatch.setattr("stentor.studio.runs.progress.json.loads", lambda line: parsed.append(line) or loads(line))
-    again = watch.view(projects, job)
-    assert (again.status, again.curves, again.samples, again.log) == (
-        first.status,
-        first.curves,
-        first.samples,
-        first.log,
-    )
+    shown = attrgetter("status", "curves", "samples", "log")
+    assert shown(watch.view(projects, job)) == shown(first)
     assert not [line for line in parsed if b"train/loss" in (line if isinstance(line, bytes) else b"")]
     append(job.folder / "metrics.jsonl", *steps((3, 104.0)))
     assert 'data-step="3"' in watch.view(projects, job).status

@@ -188,6 +188,7 @@ def test_the_next_round_learns_from_the_parts_as_they_are_now(projects, improve)
     jobs.next_round(projects, job)
     assert ended(job).state == "finished"
     copy = job.folder / "data" / "train" / "train.jsonl"
+    assert str(copy) in job.yaml
     assert voices.sides()[last] in ("train", "held_out") and copy.read_bytes() == parts["train"].read_bytes()
     assert len(copy.read_text().splitlines()) == [*voices.sides().values()].count("train")
 

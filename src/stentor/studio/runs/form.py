@@ -54,7 +54,6 @@ class FormField:
     """The key's documentation (but for what the label says), what it may be, and the key."""
     default: Any
     """Plain data; None where the key has none or is null. What an untouched row shows."""
-    required: bool
     optional: bool
     """Whether null is a value of its own."""
     may_be: str
@@ -217,7 +216,6 @@ def _row(key: str, owner: type[Section], field: Any) -> FormField:
         label=first if short else words[:1].upper() + words[1:],
         help=f"{rest} {may_be[:1].upper()}{may_be[1:]}; default {default(field)}. `{key}`".strip(),
         default=_plain(field),
-        required=field.is_required(),
         optional=type(None) in set(alternatives(annotation)),
         may_be=may_be,
         options=options,

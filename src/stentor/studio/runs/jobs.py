@@ -19,6 +19,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -147,10 +148,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     tree, name = _placed(yaml, name, projects.runs)
     checked(edited(yaml, tree), projects)
     folder = inside(projects.runs, name)
-    staging = projects.tmp / f"run-{secrets.token_hex(8)}"
-    with disk_errors(folder):
-        staging.mkdir()
-    try:
+    with _staging(projects) as staging:
         copies = keep(tree, staging, folder, projects)
         write_bytes(staging / "run.yaml", edited(yaml, tree).encode())
         more = {"retry_of": retry_of} if retry_of else {}
@@ -167,15 +165,12 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
                         f"{name} could not be made ({error.strerror}): check {projects.runs}."
                     ) from error
                 raise ConfigError(f"There is a run {name} already: open it, or choose another name.") from None
-            job = Job(folder)
             try:
                 _launch(folder, projects, lock)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return job
+    return Job(folder)
 
 
 def resume(projects: Projects, job: Job) -> None:
@@ -190,14 +185,11 @@ def next_round(projects: Projects, job: Job) -> None:
     theirs. Raises ConfigError while it still runs."""
     _require_by_studio(job)
     with _exclusive(job.folder, job.name) as lock:
-        staging = projects.tmp / f"run-{secrets.token_hex(8)}"
         for dataset in map(projects.dataset, projects.datasets()):
             if dataset.sides():  # what was corrected joins train.jsonl or held_out.jsonl
                 dataset.parts()
-        try:
+        with _staging(projects) as staging:
             renew(job.about.get("copies", {}), staging, job.folder)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
         _launch(job.folder, projects, lock, "--more", "1")
 
 
@@ -363,6 +355,18 @@ def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], st
     name = checked_name(str(name if name is not None else tree.get("name", "run")), "run's name")
     tree["name"], tree["output"] = name, str(runs)
     return tree, name
+
+
+@contextlib.contextmanager
+def _staging(projects: Projects) -> Iterator[Path]:
+    """A folder for what is put in its place by one rename. Raises StentorError when the disk is full."""
+    staging = projects.tmp / f"run-{secrets.token_hex(8)}"
+    with disk_errors(staging):
+        staging.mkdir()
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _exclusive(folder: Path, name: str) -> contextlib.AbstractContextManager[int]:

@@ -229,8 +229,6 @@ def _label(record: Record) -> str:
 class ModelAnswer:
     """What one model said, or why it did not."""
 
-    model: str
-    """Its name, for people."""
     tuned: bool
     """Whether it is the trained one, not the original."""
     took: float = 0.0
@@ -288,9 +286,10 @@ def speak(
 def _each(
     models: ModelCache, tried: RunTrial, where: str, ask: Callable[[Model, ModelAnswer], None]
 ) -> Iterator[ModelAnswer]:
-    sources = [(tried.original, False)] if tried.original else []
-    for source, tuned in [*sources, (str(tried.export), True)]:
-        answer = ModelAnswer(tried.name if tuned else model_name(source), tuned)
+    for source, tuned in ((tried.original, False), (tried.export, True)):
+        if source is None:
+            continue
+        answer = ModelAnswer(tuned)
         try:
             with models.lock:
                 ask(models.get(source, where), answer)

@@ -306,13 +306,13 @@ def _without_cast(width: int) -> None:
     from transformers import AttentionInterface
     from transformers.integrations.flex_attention import flex_attention_forward
 
-    from stentor.models import packing
+    from stentor.models.packing import flex
 
     def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **kwargs: Any) -> Any:
-        forward = flex_attention_forward if isinstance(mask, BlockMask) else packing.attention
+        forward = flex_attention_forward if isinstance(mask, BlockMask) else flex.attention
         return forward(module, query, key, value, mask, **kwargs)
 
-    AttentionInterface.register(packing.NAME, attention)
+    AttentionInterface.register(flex.NAME, attention)
 
 
 def _all_logits(width: int) -> None:

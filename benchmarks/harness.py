@@ -198,7 +198,7 @@ def _parameter(parameter: inspect.Parameter) -> Parameter:
 def write(name: str, rows: Rows, path: Path, command: str, facts: Row) -> None:
     """Write one result file and say so. `load` is the machine's load when the benchmark ends: about the threads in use
     when nothing else ran."""
-    from stentor.engine.environment import processor
+    from stentor.engine.device import processor
 
     machine = {
         "processor": processor(),

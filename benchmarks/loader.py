@@ -212,7 +212,7 @@ def _mask_time(corpus: Corpus, budget: int, rounds: int) -> Row:
     """Milliseconds for the mask of one pack, the median; the two are compared before."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    from stentor.models.packing import BLOCK, block_mask, tables
+    from stentor.models.packing.flex import BLOCK, block_mask, tables
 
     budget -= budget % BLOCK
     pack = next(iter(ours(corpus, "packed", budget)))

@@ -105,7 +105,7 @@ def _der(reference: Rows, segments: Rows, duration: float) -> float:
 
 def _untrained(folder: Path) -> Path:
     """An export of a model with random weights, of the size of the CPU recipe's."""
-    from stentor.losses.contrastive import Contrastive
+    from stentor.losses.hidden import Contrastive
     from stentor.models.transformer.config import Transformer
     from stentor.tasks.diarize.task import Diarize
 

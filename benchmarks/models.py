@@ -197,8 +197,7 @@ def _random_case(loss: str, size: dict[str, int], shortest: float) -> dict[str, 
 
 
 def _our_loss(loss: str, case: dict[str, Any]) -> Tensor:
-    from stentor.losses.rnnt import RNNTLoss
-    from stentor.losses.tdt import TDTLoss
+    from stentor.losses.all_paths import RNNTLoss, TDTLoss
 
     return RNNTLoss().sum(**case) if loss == "rnnt" else TDTLoss().sum(**case, durations=DURATIONS)
 

@@ -1,11 +1,56 @@
 """Stentor: one training pipeline for speech models.
 
-The names of `__init__.pyi` are the public Python API, and `stentor.extend` has those for plug-ins; everything else may
-move. They are imported on first use: `import stentor` imports no torch.
+The names here are the public Python API, and `stentor.extend` has those for plug-ins; everything else may move. Most
+are imported on first use: `import stentor` imports no torch.
 
     stentor.load("runs/digits").transcribe("a.wav").text
 """
 
-import lazy_loader
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from stentor.errors import AudioError as AudioError
+from stentor.errors import ConfigError as ConfigError
+from stentor.errors import DataError as DataError
+from stentor.errors import StentorError as StentorError
+from stentor.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from stentor.inference.diarize import Diarization as Diarization
+    from stentor.inference.load import load as load
+    from stentor.inference.model import Model as Model
+    from stentor.inference.options import DecodingOptions as DecodingOptions
+    from stentor.inference.speak.speaker import Speaker as Speaker
+    from stentor.inference.speak.utterance import Speech as Speech
+    from stentor.inference.speak.utterance import Utterance as Utterance
+    from stentor.inference.speak.voice import Voice as Voice
+    from stentor.inference.stream.speakers import OnlineDiarizer as OnlineDiarizer
+    from stentor.inference.stream.speakers import SpeakerStream as SpeakerStream
+    from stentor.inference.stream.stream import Stream as Stream
+    from stentor.inference.transcribe import Transcriber as Transcriber
+    from stentor.inference.transcribe import Transcript as Transcript
+
+MODULES = {
+    "load": "stentor.inference.load",
+    "Model": "stentor.inference.model",
+    "Transcript": "stentor.inference.transcribe",
+    "Transcriber": "stentor.inference.transcribe",
+    "DecodingOptions": "stentor.inference.options",
+    "Diarization": "stentor.inference.diarize",
+    "OnlineDiarizer": "stentor.inference.stream.speakers",
+    "Stream": "stentor.inference.stream.stream",
+    "SpeakerStream": "stentor.inference.stream.speakers",
+    "Speech": "stentor.inference.speak.utterance",
+    "Utterance": "stentor.inference.speak.utterance",
+    "Speaker": "stentor.inference.speak.speaker",
+    "Voice": "stentor.inference.speak.voice",
+}
+"""Where the names lie that are imported on first use."""
+
+__all__ = ["AudioError", "ConfigError", "DataError", "StentorError", "__version__", *MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in MODULES:
+        raise AttributeError(f"module 'stentor' has no attribute {name!r}")
+    return vars(importlib.import_module(MODULES[name]))[name]

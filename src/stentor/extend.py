@@ -12,8 +12,8 @@ from stentor.data.cut import UnusableRecord, cut_from_record
 from stentor.engine.callback import Callback
 from stentor.errors import AudioError, ConfigError, DataError, RecordError, StentorError
 from stentor.inference.segments.base import Limit, Reject, Segment, SetStage, Stage
+from stentor.losses.all_paths import CTCLoss
 from stentor.losses.base import Loss
-from stentor.losses.ctc import CTCLoss
 from stentor.losses.sequence import SequenceLoss
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score

@@ -272,19 +272,24 @@ VALUES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "given.yaml"
+    path.write_text(FULL)
+    return convert(path).text
+
+
 @pytest.mark.parametrize(
     ("number", "value"), VALUES, ids=[FULL.splitlines()[n].split(":")[0].strip() for n, _ in VALUES]
 )
-def test_no_value_is_lost(tmp_path, number, value):
+def test_no_value_is_lost(tmp_path, whole, number, value):
     """Another value in any line makes another run file."""
     lines = FULL.splitlines()
     lines[number] = lines[number].replace(value, OTHER.get(value) or str(float(value) / 2 or 0.5))
     if value.isdigit():
         lines[number] = FULL.splitlines()[number].replace(value, str(2 * int(value)))
     (tmp_path / "given.yaml").write_text("\n".join(lines))
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "whole" / "given.yaml").write_text(FULL)
-    assert convert(tmp_path / "given.yaml").text != convert(tmp_path / "whole" / "given.yaml").text
+    assert convert(tmp_path / "given.yaml").text != whole
 
 
 def test_each_snippet_alone(tmp_path):

@@ -188,7 +188,7 @@ LIMITS: dict[str, tuple[Callable[[], Sized], int, int]] = {
     "getattr and hasattr": (functools.partial(asked_by_name, False), 161, 100),
     "modules under 30 lines": (small_modules, 16, 12),
     "modules under 60 lines with one importer": (modules_of_one_importer, 18, 10),
-    "__init__.py with code": (packages_with_code, 0, 0),
+    "__init__.py with code": (packages_with_code, 1, 0),
     "functions over 80 lines": (long_functions, 0, 0),
     "files over 400 lines": (lambda: [path for path in modules() if lines(path) > 400], 0, 0),
     "private names of other packages": (private_names, 3, 0),

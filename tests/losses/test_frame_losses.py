@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
-from stentor.losses.contrastive import Contrastive, anchors
 from stentor.losses.diarization import (
     ENUMERATED,
     ArrivalBCE,
@@ -22,7 +21,7 @@ from stentor.losses.ego import CLASSES as CLASSES_OF_EGO
 from stentor.losses.ego import EgoLoss
 from stentor.losses.elementwise import BCE, MSE, BCEWithLogits, Huber, SmoothL1
 from stentor.losses.focal import Focal
-from stentor.losses.regularise import NormRegularisation
+from stentor.losses.hidden import Contrastive, NormRegularisation, anchors
 from stentor.losses.token import CrossEntropy
 
 ENTRIES = ("mse", "mae", "smooth_l1", "huber", "bce", "bce_with_logits", "focal", "pit_bce", "ats_bce")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from stentor.losses.all_paths import CTCLoss
 from stentor.losses.base import Loss
-from stentor.losses.ctc import CTCLoss
 from stentor.losses.token import CrossEntropy
 
 

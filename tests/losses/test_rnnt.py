@@ -4,8 +4,8 @@ import pytest
 import torch
 from lattices import Joint, brute_force, gradients, random_case
 
+from stentor.losses.all_paths import RNNTLoss
 from stentor.losses.base import Loss
-from stentor.losses.rnnt import RNNTLoss
 
 
 def one_item(case, item):

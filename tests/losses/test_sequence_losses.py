@@ -6,8 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from stentor.losses.mwer import MWER
-from stentor.losses.policy_gradient import PolicyGradient
+from stentor.losses.sequence import MWER, PolicyGradient
 
 LETTERS, LONGEST = 2, 3
 END = LETTERS

@@ -5,9 +5,8 @@ import torch
 from lattices import TOKENS, brute_force, gradients, random_case
 from transformers.loss.loss_tdt import tdt_loss
 
+from stentor.losses.all_paths import RNNTLoss, TDTLoss
 from stentor.losses.base import Loss
-from stentor.losses.rnnt import RNNTLoss
-from stentor.losses.tdt import TDTLoss
 
 DURATIONS = [(0, 1, 2, 3, 4), (1, 2), (0, 1), (0, 2, 1, 3), (0, 3), (1,), (4, 0, 2)]
 

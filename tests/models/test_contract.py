@@ -6,7 +6,6 @@ import json
 import pickle
 import shutil
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -195,26 +194,9 @@ def test_peft_folds_the_adapters(kind, build, base, tmp_path):
     folder = save(bundle, tmp_path / "adapters")
     (architecture,) = json.loads((base[1] / "config.json").read_text())["architectures"]
     plain = getattr(transformers, architecture).from_pretrained(base[1])
-    shutil.copytree(base[1], tmp_path / "folded", ignore=shutil.ignore_patterns("model*.safetensors"))
+    shutil.copytree(base[1], tmp_path / "folded")
     PeftModel.from_pretrained(plain, folder).merge_and_unload().save_pretrained(tmp_path / "folded")
     assert near(type(bundle.family).load(tmp_path / "folded"), kind, 1e-4) == near(bundle, kind, 1e-4)
-
-
-@pytest.mark.parametrize("name", ["csm", "dia", "higgs_audio_v2", "pocket_tts"], indirect=True)
-def test_what_is_spoken_depends_on_prompt_and_seed_alone(kind, build):
-    bundle = build(generation={"temperature": 0.8})
-    processor, model = bundle.processor, bundle.model
-    codes = kind.items(bundle)[1].extra["codes"]
-    prompts = [processor.utterance("one", reference=r, frames=4) for r in (None, (codes, "five"), None)]
-    state = torch.get_rng_state()
-    together = model.speak(prompts, seeds=[1, 1, 2], steps=4, guidance=2.0)
-    alone = [model.speak([p], seeds=[s])[0] for p, s in zip(prompts, (1, 1, 2))]
-    assert torch.equal(torch.get_rng_state(), state)  # what chance there is elsewhere goes on as it did
-    for a, b in zip(together, alone):
-        assert a.shape[0] == processor.codebooks and 1 <= a.shape[1] <= 2 * 4 + round(processor.frame_rate)
-        assert processor.vocabulary is None or 0 <= a.min() <= a.max() < processor.codec.vocabulary
-        assert np.array_equal(a, b)
-    assert not any(np.array_equal(together[0][:, :4], other[:, :4]) for other in together[1:])
 
 
 @pytest.mark.parametrize("name", FAMILIES, indirect=True)

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
-from stentor.models import packing
-from stentor.models.packing import block_mask, item_table, one_by_one, side_by_side
+from stentor.models.packing import flex
+from stentor.models.packing.flex import block_mask, item_table, one_by_one, side_by_side
 from stentor.tasks.speak.task import Speak
 
 torch.set_num_threads(1)
@@ -165,7 +165,7 @@ def test_the_forward_pass_of_flex_is_that_of_sdpa(llm, monkeypatch):
 
 @pytest.mark.parametrize("way", [one_by_one, side_by_side])
 def test_item_by_item_is_sdpa_with_a_mask_of_the_documents(way, monkeypatch):
-    monkeypatch.setattr("stentor.models.packing.one_by_one", way)  # which is the CPU's
+    monkeypatch.setattr("stentor.models.packing.flex.one_by_one", way)  # which is the CPU's
     lengths = [7, 1, 30, 12]
     documents = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths)).int()
     torch.manual_seed(0)
@@ -174,7 +174,7 @@ def test_item_by_item_is_sdpa_with_a_mask_of_the_documents(way, monkeypatch):
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
     module = torch.nn.Module()
     places = item_table(documents)
-    ours, _ = packing.attention(module, query, key, value, places, scaling=8**-0.5)
+    ours, _ = flex.attention(module, query, key, value, places, scaling=8**-0.5)
     torch.testing.assert_close(ours, expected)
     weight = torch.randn_like(expected)
     gradients = [torch.autograd.grad((out * weight).sum(), (query, key, value)) for out in (ours, expected)]

@@ -10,11 +10,8 @@ import torch
 from tiny_families import KINDS
 
 from stentor.data.batch import Example
-from stentor.losses.ctc import CTCLoss
-from stentor.losses.mwer import MWER
-from stentor.losses.policy_gradient import PolicyGradient
-from stentor.losses.rnnt import RNNTLoss
-from stentor.losses.tdt import TDTLoss
+from stentor.losses.all_paths import CTCLoss, RNNTLoss, TDTLoss
+from stentor.losses.sequence import MWER, PolicyGradient
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.wer import align
 from stentor.tasks.hypotheses.texts import item_seed

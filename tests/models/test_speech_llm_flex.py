@@ -7,7 +7,7 @@ from tiny_speech_llm import LLMS, build, examples, sums
 from torch.nn.attention.flex_attention import create_block_mask
 
 from stentor.errors import ConfigError
-from stentor.models.packing import block_mask, tables
+from stentor.models.packing.flex import block_mask, tables
 
 torch.set_num_threads(1)
 

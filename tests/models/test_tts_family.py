@@ -95,6 +95,23 @@ def test_records_that_are_longer_than_the_model_are_left_out(kind, bundle, monke
         monkeypatch.undo()
 
 
+def test_what_is_spoken_depends_on_prompt_and_seed_alone(bundle):
+    processor, model = bundle.processor, bundle.model
+    codes = examples(bundle)[1].extra["codes"]
+    prompts = [processor.utterance("one", reference=r, frames=4) for r in (None, (codes, ""), (codes, "five"))]
+    model.options = {"do_sample": True, "temperature": 1.0}
+    state = torch.get_rng_state()
+    together = model.speak(prompts, seeds=[1, 2, 3], steps=4, guidance=2.0)
+    alone = [model.speak([p], seeds=[s])[0] for p, s in zip(prompts, (1, 2, 3))]
+    other = model.speak(prompts[:1], seeds=7)[0]
+    model.options = {}
+    assert torch.equal(torch.get_rng_state(), state)  # what chance there is elsewhere goes on as it did
+    for a, b in zip(together, alone):
+        assert a.shape[0] == processor.codebooks and 1 <= a.shape[1] <= 2 * 4 + round(processor.frame_rate)
+        assert a.min() >= 0 and a.max() < processor.codec.vocabulary and np.array_equal(a, b)
+    assert not np.array_equal(together[0], other)
+
+
 @pytest.mark.parametrize("voice", [False, True])
 def test_what_is_spoken_is_what_transformers_says(kind, bundle, plain, voice):
     """Without chance, alone and after a recording with its text."""

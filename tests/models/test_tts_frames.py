@@ -204,6 +204,19 @@ def test_exports_speak_the_same_in_plain_transformers(bundles, kind, tmp_path):
         assert np.abs(audio - expected).max() < 1e-3
 
 
+@pytest.mark.parametrize("kind", ["higgs_audio_v2", "pocket_tts"])
+def test_chance_and_voices(bundles, folders, kind):
+    """Each utterance is its prompt and its seed alone; a voice changes what is spoken."""
+    bundle = build(kind, folders[kind], generation={"temperature": 0.8})
+    voice = (codes_of(bundle, 5, 9), "four")
+    prompts = [bundle.processor.utterance("one two", reference=r, frames=6) for r in (None, voice, None)]
+    together = bundle.model.speak(prompts, seeds=[1, 1, 2])
+    again = bundle.model.speak(prompts[:1], seeds=[1])
+    assert np.array_equal(together[0], again[0])
+    assert not np.array_equal(together[0][:, :4], together[1][:, :4])
+    assert not np.array_equal(together[0][:, :4], together[2][:, :4])
+
+
 def test_wrong_settings(bundles, folders, tmp_path):
     requirements = TaskRequirements("speak", ("codes",))
 

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from stentor.engine.callback import Callback
-from stentor.losses.ctc import CTCLoss
+from stentor.losses.all_paths import CTCLoss
 from stentor.losses.token import CrossEntropy
 from stentor.sources.base import Source
 from stentor.tasks.diarize.labels.base import Labels

@@ -6,7 +6,7 @@ from tiny_speech_llm import build, own_loss
 
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
-from stentor.losses.ctc import CTCLoss
+from stentor.losses.all_paths import CTCLoss
 from stentor.losses.token import CrossEntropy
 from stentor.sources.manifest import Jsonl
 from stentor.tasks.transcribe import Transcribe

@@ -13,10 +13,9 @@ from stentor.data.batch import Prediction
 from stentor.data.cut import cut_from_record, record_from_cut, segments_of, uem_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError
-from stentor.losses.contrastive import Contrastive
-from stentor.losses.ctc import CTCLoss
+from stentor.losses.all_paths import CTCLoss
 from stentor.losses.diarization import PermutationInvariantBCE
-from stentor.losses.regularise import NormRegularisation
+from stentor.losses.hidden import Contrastive, NormRegularisation
 from stentor.models.encoders.features import Features
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.tasks.diarize.frames import activity, frame_coverage, pools, spans_of_pieces

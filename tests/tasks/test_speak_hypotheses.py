@@ -11,7 +11,7 @@ from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError
 from stentor.evaluators import recognizer
 from stentor.losses.codebook import Codebook
-from stentor.losses.policy_gradient import PolicyGradient
+from stentor.losses.sequence import PolicyGradient
 from stentor.models.base import Family
 from stentor.sources.base import Source
 from stentor.tasks.base import Task

@@ -1,11 +1,8 @@
 """`stentor config ...`: check a run file, show it in full, look up keys, convert the configs of other systems. The
 options of these verbs do what they ask for."""
 
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stentor.errors import without_secrets
 from stentor.inference.declarations import Argument, Option, refuse_unused, verb, verb_group
@@ -109,9 +106,10 @@ class VoxLMOptions:
     instruction: str | None = Option("VoxLM's --instruction, which the model is trained with.")
 
     def __call__(self) -> None:
+        from stentor.config.convert.draft import convert_files
         from stentor.config.convert.voxlm import convert
 
-        _convert_files(lambda path: convert(path, self.instruction), self.files, self.to)
+        convert_files(lambda path: convert(path, self.instruction), self.files, self.to)
 
 
 @verb("universal", group=CONVERT)
@@ -123,9 +121,10 @@ class UniversalOptions:
     to: Path | None = Option(TO)
 
     def __call__(self) -> None:
+        from stentor.config.convert.draft import convert_files
         from stentor.config.convert.universal import convert
 
-        _convert_files(convert, self.files, self.to)
+        convert_files(convert, self.files, self.to)
 
 
 @verb("omnivoice", group=CONVERT)
@@ -139,9 +138,10 @@ class OmniVoiceOptions:
     to: Path | None = Option("Write it to this folder as NAME.yaml instead of printing it.")
 
     def __call__(self) -> None:
+        from stentor.config.convert.draft import convert_files
         from stentor.config.convert.omnivoice import convert
 
-        _convert_files(lambda file: convert(file, self.data, self.output_dir), [self.train], self.to)
+        convert_files(lambda file: convert(file, self.data, self.output_dir), [self.train], self.to)
 
 
 @verb("voxtral", group=CONVERT)
@@ -156,16 +156,8 @@ class VoxtralOptions:
     to: Path | None = Option(TO)
 
     def __call__(self) -> None:
+        from stentor.config.convert.draft import convert_files
         from stentor.config.convert.voxtral import convert
 
         commands = [c if " " in c and not Path(c).exists() else Path(c) for c in self.commands]
-        _convert_files(convert, commands, self.to)
-
-
-def _convert_files(converter: Callable[[Any], Any], files: Sequence[Path | str], to: Path | None) -> None:
-    from stentor.config.convert.draft import convert_files
-
-    text, notes = convert_files(converter, files, to)
-    for note in notes:
-        print(without_secrets(note), file=sys.stderr)
-    print(without_secrets(text), end="")
+        convert_files(convert, commands, self.to)

@@ -34,8 +34,7 @@ from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
 from stentor.engine import checkpoint, interpolate, state
 from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
-from stentor.engine.device import Communicator, accelerator
-from stentor.engine.environment import environment
+from stentor.engine.device import Communicator, accelerator, environment
 from stentor.engine.evaluate import EvalSet, breakdown
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger, finite
@@ -175,7 +174,7 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> N
         stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
         logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number))
         if export is not None:
-            config.model.init = str(export)
+            config = config.model_copy(update={"model": config.model.model_copy(update={"init": str(export)})})
         if not (is_same and run.communicator.on_main(partial(is_finished, stage_folder, logger.say))):
             run.communicator.barrier()
             if device.is_main_process:

@@ -1,14 +1,12 @@
 """`stentor transcribe --stream`: words as they are said, of standard input or of a file."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -75,7 +73,7 @@ class Interrupt:
         self.error: KeyboardInterrupt | None = None
         self._waiting = False
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._come)
         return self
 

@@ -128,7 +128,7 @@ def parse(text: str, source: str, rank: int, mistakes: list[Mistake], json_file:
 
 def parse_value(text: str, place: Place) -> Node:
     """The value of a command line override, as YAML: `1e-4`, `[a, b]`, `{type: jsonl, path: x}`, or text."""
-    from yaml import YAMLError
+    from yaml import MarkedYAMLError, YAMLError
 
     # A glob such as `*.bias` is text, although YAML would read an alias.
     if not text.startswith(("[", "{", "'", '"')):
@@ -137,7 +137,7 @@ def parse_value(text: str, place: Place) -> Node:
     try:
         node = _Reader("", place.rank, mistakes).document(events(text))
     except YAMLError as error:
-        problem = getattr(error, "problem", None) or str(error)
+        problem = (error.problem if isinstance(error, MarkedYAMLError) else None) or str(error)
         raise Mistakes([Mistake(place, f"the value is not valid YAML: {problem}")]) from None
     except Mistakes as error:
         mistakes += error.mistakes

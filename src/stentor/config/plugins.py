@@ -35,7 +35,7 @@ def _file(path: Path) -> str:
         raise ConfigError(f"The plug-in {path} {reason}.")
     name = path.stem
     loaded = sys.modules.get(name)
-    if loaded is not None and _same(getattr(loaded, "__file__", None), path):
+    if loaded is not None and _same(vars(loaded).get("__file__"), path):
         return name
     if not name.isidentifier():
         raise ConfigError(f"The plug-in {path} needs a file name that can be imported, such as my_plugin.py.")

@@ -192,7 +192,7 @@ def _section(
     shared = {key: field for key, field in fields(section).items() if key != "type"}
     kinds = {name: kind for name, kind in kinds_of(section).items() if kind.__module__.startswith("stentor.")}
     names = ", ".join(f"`{name}`" for name in kinds)
-    without = getattr(section, "default_type", None)
+    without = section.default_type if issubclass(section, Choice) else None
     lines.append(f"Types: {names or 'none yet'}." + (f" Without a `type`: `{without}`." if without else "") + "\n")
     if shared:
         lines += ["Keys of every type:\n", *_table(section, shared), *_inside(path, shared, level, described)]

@@ -1,8 +1,10 @@
-"""Devices and processes: the Accelerator of this process, and small messages between processes."""
+"""Devices and processes: the Accelerator of this process, small messages between processes, and their environment for
+results and reports."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -102,3 +104,37 @@ class Communicator:
     def barrier(self) -> None:
         if self.world > 1:
             dist.barrier(group=self.group)
+
+
+PACKAGES = ("stentor", "torch", "transformers", "accelerate", "peft", "lhotse", "numpy", "soundfile")
+
+
+def environment(accelerator: Accelerator) -> dict[str, Any]:
+    """Versions, machine and device; no paths and no user names."""
+    versions: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    gpu = torch.cuda.get_device_name() if accelerator.device.type == "cuda" else None
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "processes": accelerator.num_processes,
+        "precision": accelerator.mixed_precision.replace("no", "fp32"),
+        "packages": versions,
+    }
+
+
+def processor() -> str:
+    """Name of the processor's model."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

@@ -1,15 +1,12 @@
 """Sharded tensors: the parts that FSDP2 (DTensor) divides over the processes."""
 
-import functools
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import DTensor
 
 from stentor.errors import ConfigError
 
@@ -33,12 +30,9 @@ def local_shard(tensor: Tensor) -> TensorShard:
     """The rows of a tensor that lie on this rank, as FSDP2 divided it."""
     if not isinstance(tensor, DTensor):
         return TensorShard(tensor.detach(), tensor.shape)
-    return TensorShard(tensor.to_local(), tensor.shape, _first_row(tensor.shape, tensor.device_mesh, tensor.placements))
-
-
-@functools.cache
-def _first_row(shape: torch.Size, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> int:
-    return compute_local_shape_and_global_offset(shape, mesh, placements)[1][0]
+    count, mesh = tensor.shape[0], tensor.device_mesh
+    rows = -(-count // mesh.size())  # of each rank but the last, as torch.chunk divides
+    return TensorShard(tensor.to_local(), tensor.shape, min(rows * mesh.get_local_rank(), count))
 
 
 def is_divided(tensor: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Cross entropy of the next token, or of the class of each frame."""
+"""Cross entropy of the next token, or of the class of each frame; and what a model computes as its loss itself."""
 
 from __future__ import annotations
 
@@ -82,3 +82,13 @@ class CrossEntropy(Loss):
             checkpoint(project, hidden[i : i + rows], weight, bias, targets[i : i + rows], use_reentrant=False)
             for i in range(0, len(hidden), rows)
         ]
+
+
+class ModelLoss(Loss):
+    """The loss that a model of transformers computes itself from its labels, as a sum over what it averages over."""
+
+    type: Literal["model"] = "model"
+    per_token: ClassVar[bool] = False
+
+    def sum(self, loss: Tensor) -> Tensor:
+        return loss

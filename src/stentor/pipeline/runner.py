@@ -4,8 +4,6 @@ A command decides its groups from metadata alone, so they are the same after any
 The writer knows what is done already, in its journal or its files; the executor runs the worker on the rest.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -15,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import Cut, UnusableRecord
@@ -163,7 +161,7 @@ class Stop:
         self.saved, self.gently = saved, gently
         self.signal: str | None = None
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> Self:
         self.handlers: dict[int, Any] = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
         return self
 

@@ -41,7 +41,6 @@ PACKAGES = (
     "gradio",
     "huggingface_hub",
     "jinja2",
-    "lazy_loader",
     "lhotse",
     "numpy",
     "peft",

@@ -57,9 +57,10 @@ def _check_signature(cls: Any, name: str, function: Any, expected: Any) -> None:
         ) from None
 
 
-def file_of(cls: Any) -> str:
+def file_of(cls: type) -> str:
     """The file a class is defined in, or the name of its module."""
-    return getattr(sys.modules.get(cls.__module__), "__file__", None) or str(cls.__module__)
+    module = sys.modules.get(cls.__module__)
+    return (vars(module).get("__file__") if module else None) or cls.__module__
 
 
 def place(extension: Any, method: str | None = None) -> str:
@@ -68,8 +69,9 @@ def place(extension: Any, method: str | None = None) -> str:
     if method is None:
         return f"{cls.__qualname__} ({file_of(cls)})"
     owner = next((c for c in cls.__mro__ if method in vars(c)), cls)
-    function = inspect.unwrap(getattr(vars(owner).get(method), "fget", None) or vars(owner).get(method) or place)
-    line = f", line {function.__code__.co_firstlineno}" if hasattr(function, "__code__") else ""
+    member: Any = vars(owner).get(method)
+    function = inspect.unwrap(member.fget if isinstance(member, property) else member)  # type: ignore[arg-type]
+    line = f", line {function.__code__.co_firstlineno}" if inspect.isfunction(function) else ""
     return f"{owner.__qualname__}.{method} ({file_of(owner)}{line})"
 
 
@@ -80,8 +82,9 @@ def violation(extension: Any, method: str, expected: str, value: Any) -> ConfigE
 
 def describe(value: Any) -> str:
     """What a value is, in a few words."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"a {type(value).__name__} of shape {list(value.shape)} and type {value.dtype}"
+    match value:
+        case object(shape=shape, dtype=dtype):  # a tensor or an array; torch is not imported for the question
+            return f"a {type(value).__name__} of shape {list(shape)} and type {dtype}"
     text = repr(value)
     return text if value is None or len(text) <= 40 else f"a {type(value).__name__}"
 
@@ -89,7 +92,9 @@ def describe(value: Any) -> str:
 def blame(error: BaseException) -> ConfigError | None:
     """The sentence for a failure inside the code of a plug-in, whatever it called there; None for any other failure and
     where the plug-in cannot help it (memory, a full disk)."""
-    if isinstance(error, StentorError) or type(error).__name__ in MACHINE or getattr(error, "errno", None) in FULL:
+    if isinstance(error, StentorError) or type(error).__name__ in MACHINE:
+        return None
+    if isinstance(error, OSError) and error.errno in FULL:
         return None
     inside = [(f, n) for f, n in traceback.walk_tb(error.__traceback__) if f.f_code.co_filename in REGISTERED]
     if not inside:

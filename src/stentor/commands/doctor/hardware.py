@@ -129,7 +129,7 @@ def machine() -> Iterator[Finding]:
 
 def _memory() -> int | None:
     """Bytes of memory, as the machine or the control group limits it."""
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+    if os.name != "posix" or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")

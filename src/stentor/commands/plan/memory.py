@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -85,7 +85,7 @@ class Weights:
         if self.lora is not None:
             return self.lora
         annotation = type(self.family).model_fields["lora"].annotation if _has(self.family, "lora") else None
-        kinds = [k for k in getattr(annotation, "__args__", ()) if k is not type(None)]
+        kinds = [k for k in get_args(annotation) if k is not type(None)]
         return kinds[0]() if kinds else None
 
     @cached_property
@@ -233,8 +233,8 @@ def _varied(weights: Weights, method: Method) -> Iterator[None]:
     with _restored(model):
         if not (method.adapters and weights.lora is not None):  # it has its own adapters
             for name, module in list(model.named_modules()):
-                if hasattr(module, "base_layer"):
-                    model.set_submodule(name, module.base_layer)  # type: ignore[arg-type]
+                if "base_layer" in module._modules:
+                    model.set_submodule(name, module.get_submodule("base_layer"))
             _dequantize(model)
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(base_name(name) in weights.trains_fully and parameter.is_floating_point())

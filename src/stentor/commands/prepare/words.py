@@ -5,8 +5,6 @@ put in the order of the data and renamed to the manifest. Beside it MANIFEST.sum
 was dropped and why.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -309,5 +307,5 @@ class FilePiece:
         place = self.start + start / self.rate, (end - start) / self.rate
         return read(self.path, self.rate, *place, check_silence=False, channel=self.channel)
 
-    def at(self, rate: int) -> FilePiece:
+    def at(self, rate: int) -> "FilePiece":
         return FilePiece(self.path, rate, self.start, self.duration, self.channel)

@@ -1,11 +1,12 @@
 """Converters: configs of other systems become run files. One module a system, with `convert(path) -> Converted`."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -14,7 +15,7 @@ from stentor.config.explain import explain, guess
 from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump, inline
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, without_secrets
 
 
 @dataclass(frozen=True)
@@ -31,35 +32,27 @@ class Converted:
     """Keys of the other system that the converter asked for."""
 
 
-Entries: TypeAlias = "Iterable[tuple[str, Node | None]]"
-"""Keys of a foreign config with their values; None where the config has no such key."""
-
-
 class ForeignConfig:
     """The values of a foreign config by dotted key. Each must be taken, so that none is lost."""
 
-    def __init__(self, root: Node):
-        self.root = root
-        self.values = dict(_leaves(root, ""))
+    def __init__(self, root: Node, null_is_default: bool = False):
+        """`null_is_default`: for systems where null means the default, as if the key were not there."""
+        self.values = {k: n for k, n in _leaves(root, "") if n.value is not None or not null_is_default}
         self.known: set[str] = set()
         """Keys that were asked for, to tell what a misspelt one is meant to be."""
-
-    def drop_nulls(self) -> None:
-        """Forget keys whose value is null, for systems where null means the default."""
-        self.values = {key: node for key, node in self.values.items() if node.value is not None}
 
     def take(self, key: str) -> Node | None:
         """The value of a dotted key, or None where there is none."""
         self.known.add(key)
         return self.values.pop(key, None)
 
-    def take_each(self, keys: Iterable[str], prefix: str = "") -> list[tuple[str, Node | None]]:
-        """The keys, behind `prefix`, with their values."""
-        return [(prefix + key, self.take(prefix + key)) for key in keys]
+    def below(self, prefix: str) -> list[str]:
+        """The keys below a key that are not taken yet."""
+        return [key for key in self.values if key.startswith(f"{prefix}.")]
 
     def take_below(self, prefix: str) -> list[tuple[str, Node]]:
         """All values below a key."""
-        return [(key, self.values.pop(key)) for key in list(self.values) if key.startswith(f"{prefix}.")]
+        return [(key, self.values.pop(key)) for key in self.below(prefix)]
 
     def take_flag(self, key: str, default: bool = False) -> bool:
         """The value of a switch. Raises `Mistakes` for anything but true and false."""
@@ -67,7 +60,7 @@ class ForeignConfig:
         if node is None:
             return default
         if not isinstance(node.value, bool):
-            raise Mistakes([Mistake(node.place, f"'{key}' must be true or false", key)])
+            raise wrong(node, key, "true or false")
         return node.value
 
     def unknown(self, prefix: str = "", cutoff: float = 0.7, why: str = "it has no counterpart") -> list[Mistake]:
@@ -85,44 +78,63 @@ class ForeignConfig:
         return [known for known, part in parts.items() if part in alike or known.count(".") < key.count(".")]
 
 
-@dataclass
-class Draft:
-    """A run file in the making. Values keep the place in the foreign file they came from."""
+class Conversion(ForeignConfig):
+    """A foreign config with the run file that it becomes. Values keep the place in the foreign file they came from."""
 
-    place: Place
-    root: Node = field(init=False)
-    comments: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """For the user: one sentence each."""
+    def __init__(self, root: Node, place: Place, null_is_default: bool = False):
+        super().__init__(root, null_is_default)
+        self.place = place
+        self.root = Node({}, place)
+        """Of the run file."""
+        self.comments: list[str] = []
+        self.notes: list[str] = []
+        """For the user: one sentence each."""
 
-    def __post_init__(self) -> None:
-        self.root = Node({}, self.place)
+    def made(self, key: str) -> Any:
+        """What was set at a dotted key, as plain data; None where nothing was."""
+        node: Node | None = self.root
+        for part in split_key(key):
+            node = None if node is None else node.entry(part)
+        return None if node is None else node.plain()
 
-    def put(self, key: str, value: Any) -> None:
-        """Set a dotted key to a value of the foreign file or to plain data; None as a value is nothing to set."""
-        if value is None:
-            return
-        node = value if isinstance(value, Node) else _node(value, self.place)
-        self.root = put(self.root, split_key(key), node, Config)
+    def put(self, key: str, value: Any, at: Node | None = None) -> None:
+        """Set a dotted key to a value of the foreign file or to plain data that stands for that `at`; None as a value
+        is nothing to set."""
+        if value is not None:
+            node = value if isinstance(value, Node) else node_of(value, self.place if at is None else at.place)
+            self.root = put(self.root, split_key(key), node, Config)
 
-    def put_each(self, foreign: ForeignConfig, table: Mapping[str, str], prefix: str = "") -> None:
-        """Set the keys that a table of foreign key -> dotted key maps, behind `prefix`, where the config has them."""
-        for theirs, ours in table.items():
-            self.put(prefix + ours, foreign.take(theirs))
+    def move(self, theirs: str, ours: str, default: Any = None) -> None:
+        """Set a dotted key to the value of theirs, or to `default` where the config has none."""
+        self.put(ours, self.take(theirs) or default)
 
-    def comment_out(self, title: str, values: Entries) -> None:
+    def move_each(self, table: Mapping[str, str | tuple[str, Any]], prefix: str = "") -> None:
+        """Set what a table of foreign key -> dotted key, or (dotted key, default), maps, behind `prefix`."""
+        for theirs, target in table.items():
+            ours, default = (target, None) if isinstance(target, str) else target
+            self.move(theirs, prefix + ours, default)
+
+    def put_batch(self, key: str, items: Node | None, default: int, positions: float, ours: str = "data") -> None:
+        """Set the size of a batch under the section `ours`. It has room for a whole batch of the longest items, so that
+        `max_items` alone decides, as the batch size of the other system does."""
+        self.put(f"{ours}.max_items", items or default)
+        self.put(f"{ours}.batch_tokens", round(number(items, key, default) * positions))
+
+    def comment_out(self, title: str, values: Iterable[tuple[str, Node | None]]) -> None:
         """Write values that have no key in a run file as a block of comments."""
         if lines := [f"  {key}: {inline(node.plain())}" for key, node in values if node is not None]:
             self.comments += ["", title, *lines]
 
-    def comment_out_unsupported(
-        self, foreign: ForeignConfig, reasons: Iterable[tuple[str, str]], prefix: str = ""
-    ) -> None:
-        """Write what has no counterpart as comments: a block for each (reason, keys of `expanded`)."""
-        for reason, keys in reasons:
-            self.comment_out(f"Without a key here: {reason}.", foreign.take_each(expanded(keys), prefix))
+    def leave_out(self, title: str, *keys: str) -> None:
+        """Take values that have no key in a run file, and write them as a block of comments."""
+        self.comment_out(title, [(key, self.take(key)) for key in keys])
 
-    def converted(self, head: str, foreign: ForeignConfig) -> Converted:
+    def leave_out_each(self, reasons: Mapping[str, str], prefix: str = "") -> None:
+        """Take what has no counterpart: a block of comments for each reason, with its keys as `expanded` reads them."""
+        for reason, keys in reasons.items():
+            self.leave_out(f"Without a key here: {reason}.", *expanded(prefix + keys))
+
+    def converted(self, head: str) -> Converted:
         """The run file under a first line of comment. Raises `Mistakes`, at lines of the foreign file, when it or one
         of its stages would not be valid."""
         mistakes: list[Mistake] = []
@@ -136,7 +148,7 @@ class Draft:
             raise Mistakes(mistakes)
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)
         text = f"# {head}\n{dump(self.root.plain())}{tail}"
-        return Converted(str(self.root.value["name"].plain()), text, tuple(self.notes), frozenset(foreign.known))
+        return Converted(str(self.made("name")), text, tuple(self.notes), frozenset(self.known))
 
 
 def expanded(keys: str) -> list[str]:
@@ -148,51 +160,77 @@ def expanded(keys: str) -> list[str]:
     return [prefix + name + end for name in names.split(",") for end in expanded(suffix)]
 
 
+def wrong(node: Node, key: str, expected: str) -> Mistakes:
+    """The error for a value that cannot be used."""
+    return Mistakes([Mistake(node.place, f"'{key}' must be {expected}", key)])
+
+
 def one_of(node: Node, key: str, known: Mapping[str, str]) -> str:
     """What a table has for the value of a key. Raises `Mistakes` for other values."""
     if not isinstance(node.value, str) or node.value not in known:
-        raise Mistakes([Mistake(node.place, f"'{key}' must be {' or '.join(known)}, not {node.value!r}", key)])
+        raise wrong(node, key, f"{' or '.join(known)}, not {node.value!r}")
     return known[node.value]
 
 
-def positive(node: Node | None, key: str, default: float = 1) -> float:
-    """The value of a key, a number above 0; `default` where there is none. Raises `Mistakes` for anything else."""
+def number(node: Node | None, key: str, default: float = 1, least: float | None = None) -> float:
+    """The value of a key, a number above 0, or a whole number of `least` or more; `default` where there is none. Raises
+    `Mistakes` for anything else."""
     if node is None:
         return default
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or node.value <= 0:
-        raise Mistakes([Mistake(node.place, f"'{key}' must be a number above 0", key)])
+    kinds, expected = (
+        ((int, float), "a number above 0") if least is None else (int, f"a whole number of {least} or more")
+    )
+    value = node.value
+    if isinstance(value, bool) or not isinstance(value, kinds) or (value <= 0 if least is None else value < least):
+        raise wrong(node, key, expected)
+    return value
+
+
+def items_of(node: Node | None, key: str, of: str = "") -> list[Node]:
+    """The entries of a list; none where there is no list. Raises `Mistakes` for anything else."""
+    if node is None:
+        return []
+    if not isinstance(node.value, list):
+        raise wrong(node, key, f"a list{of}")
     return node.value
 
 
-def read(path: Path, base_key: str) -> ForeignConfig:
+def lora_globs(node: Node, key: str) -> Node:
+    """Paths in the language model for the bare names of modules that others give adapters."""
+    names = items_of(node, key, " of module names")
+    return Node([Node(f"llm.*.{name.value}", name.place) for name in names], node.place)
+
+
+def read(path: Path, base_key: str = "") -> Node:
     """A foreign YAML file, merged over the file that its `base_key` names, if any."""
     mistakes: list[Mistake] = []
     root = _read(path, base_key, mistakes, [])
     if mistakes:
         raise Mistakes(mistakes)
-    return ForeignConfig(root)
+    return root
 
 
-def convert_files(
-    convert: Callable[[Any], Converted], files: Sequence[Path | str], to: Path | None
-) -> tuple[str, list[str]]:
-    """Convert files (or text that stands for one): into the folder `to`, or as text. Returns what to print, and notes
-    for stderr. Raises `ConfigError` rather than overwrite a file."""
+def convert_files(convert: Callable[[Any], Converted], files: Sequence[Path | str], to: Path | None) -> None:
+    """Convert files (or text that stands for one): into the folder `to`, or print the run file. Notes go to stderr.
+    Raises `ConfigError` rather than overwrite a file."""
     if to is None and len(files) != 1:
         raise ConfigError("Give --to FOLDER to convert more than one file.")
     done = [(file if isinstance(file, Path) else "the command line", convert(file)) for file in files]
-    notes = [f"{file}: {note}" for file, result in done for note in result.notes]
-    if to is None:
-        return done[0][1].text, notes
     lines = []
     for file, result in done:
+        if to is None:
+            lines.append(result.text)
+            continue
         target = to / f"{result.name}.yaml"
         if target.exists():
             raise ConfigError(f"{target} exists already; move it away or give another --to.")
         to.mkdir(parents=True, exist_ok=True)
         target.write_text(result.text, encoding="utf-8")
         lines.append(f"{file} -> {target}\n")
-    return "".join(lines), notes
+    for file, result in done:
+        for note in result.notes:
+            print(without_secrets(f"{file}: {note}"), file=sys.stderr)
+    print(without_secrets("".join(lines)), end="")
 
 
 def _read(path: Path, base_key: str, mistakes: list[Mistake], below: list[Path]) -> Node:
@@ -214,9 +252,10 @@ def _leaves(node: Node, prefix: str) -> list[tuple[str, Node]]:
     return [(prefix, node)] if prefix else []
 
 
-def _node(value: Any, place: Place) -> Node:
+def node_of(value: Any, place: Place) -> Node:
+    """Plain data as a tree, all at one place."""
     if isinstance(value, dict):
-        return Node({k: _node(v, place) for k, v in value.items()}, place)
+        return Node({k: node_of(v, place) for k, v in value.items()}, place)
     if isinstance(value, list):
-        return Node([_node(v, place) for v in value], place)
+        return Node([node_of(v, place) for v in value], place)
     return Node(value, place)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from stentor.config.convert.draft import Converted, Draft, ForeignConfig, expanded, positive
+from stentor.config.convert.draft import Conversion, Converted, expanded
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text, scalar
 from stentor.config.explain import guess
 from stentor.errors import ConfigError
@@ -78,6 +78,11 @@ _OF_FULL = (
     "  * They update weights in bfloat16, which loses small updates. Here trained weights are in float32: more memory,",
     "    see `stentor train RUN.yaml --plan-only`.",
 )
+_UNTRACKED = (
+    "",
+    "The scripts always log to Trackio, and make a Space for it when they find a token. Here:",
+    "  callbacks: [{type: tracking, trackio: {project: voxtral}}]",
+)
 
 
 class ShellWord(NamedTuple):
@@ -93,31 +98,38 @@ def convert(script: Path | str) -> Converted:
     `Mistakes` for values that cannot be used."""
     place = Place(0, 1, str(script) if isinstance(script, Path) else "the command line")
     name, words = _command(_lines(read_text(script) if isinstance(script, Path) else script, place))
-    options, unknown = _options(words)
-    draft = Draft(place)
-    draft.notes.append(
+    options, unknown = _options(words, place)
+    job = Conversion(options, place)
+    job.notes.append(
         "transcripts are learnt with their end token, and languages and long texts are as the records have them; "
         "the run file says what the scripts do otherwise."
     )
-    _output(options, draft)
-    draft.put("task", "transcribe")
-    lora = _model(options, draft, name)
-    _data(options, draft)
-    draft.put("optim", {"type": "adamw", "lr": 5e-5, "weight_decay": 0.0, "betas": [0.9, 0.999]})
-    draft.put("schedule.type", "linear")
-    for theirs, (ours, default) in _PLAIN.items():  # steps take the place of epochs, as max_steps in the Trainer
-        draft.put(ours, options.take(theirs) or default)
-    interval = options.take("save-steps") or 50
-    draft.put("train.eval_every", interval)
-    draft.put("train.save_every", interval)
-    _tracking(options, draft, lora)
-    draft.comments += ["", *_LEARNT_OTHERWISE, *(_OF_LORA if lora else _OF_FULL)]
+    folder = job.take("output-dir") or Node("./voxtral-finetuned", place)
+    path = PurePosixPath(str(folder.value).replace("\\", "/"))
+    job.put("name", path.name or "voxtral-finetuned", folder)
+    job.put("output", str(path.parent), folder)
+    job.put("task", "transcribe")
+    lora = _model(job, name)
+    _data(job)
+    job.put("optim", {"type": "adamw", "lr": 5e-5, "weight_decay": 0.0, "betas": [0.9, 0.999]})
+    job.put("schedule.type", "linear")
+    job.move_each(_PLAIN)  # steps take the place of epochs, as max_steps in the Trainer
+    interval = job.take("save-steps") or 50
+    job.put("train.eval_every", interval)
+    job.put("train.save_every", interval)
+    if (space := job.take("trackio-space")) is not None:
+        job.put("callbacks.0.type", "tracking")
+        job.put("callbacks.0.trackio.project", "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
+        job.put("callbacks.0.trackio.space_id", space)
+    else:
+        job.comments += _UNTRACKED
+    job.comments += ["", *_LEARNT_OTHERWISE, *(_OF_LORA if lora else _OF_FULL)]
     for key, reason in _IMPLIED.items():
-        draft.comment_out(f"Without a key here: {reason}.", [(f"--{key}", options.take(key))])
+        job.comment_out(f"Without a key here: {reason}.", [(f"--{key}", job.take(key))])
     if unknown:
-        draft.comments += ["", "Not understood, so not in this file:", *(f"  {_shown(o)}" for o in unknown)]
-        draft.notes += [f"not understood: {o.name.text}{guess(o.bare, _KNOWN, 0.7)}" for o in unknown]
-    return draft.converted(f"Converted from a command line of {name} by `stentor config convert voxtral`.", options)
+        job.comments += ["", "Not understood, so not in this file:", *(f"  {_shown(o)}" for o in unknown)]
+        job.notes += [f"not understood: {o.name.text}{guess(o.bare, _KNOWN, 0.7)}" for o in unknown]
+    return job.converted(f"Converted from a command line of {name} by `stentor config convert voxtral`.")
 
 
 class Unknown(NamedTuple):
@@ -189,7 +201,7 @@ def _command(commands: Iterator[list[ShellWord]]) -> tuple[str, list[ShellWord]]
     return matches[0][1:]
 
 
-def _options(words: list[ShellWord]) -> tuple[ForeignConfig, list[Unknown]]:
+def _options(words: list[ShellWord], place: Place) -> tuple[Node, list[Unknown]]:
     """Values by the names of the options, and what is not understood."""
     values: dict[str, Node] = {}
     unknown: list[Unknown] = []
@@ -221,83 +233,50 @@ def _options(words: list[ShellWord]) -> tuple[ForeignConfig, list[Unknown]]:
             values[option] = Node(scalar(arguments[0]), word.place)
     if mistakes:
         raise Mistakes(mistakes)
-    return ForeignConfig(Node(values, words[0].place if words else Place(0, 1, ""))), unknown
+    return Node(values, place), unknown
 
 
-def _output(options: ForeignConfig, draft: Draft) -> None:
-    folder = options.take("output-dir") or Node("./voxtral-finetuned", draft.place)
-    path = PurePosixPath(str(folder.value).replace("\\", "/"))
-    draft.put("name", Node(path.name or "voxtral-finetuned", folder.place))
-    draft.put("output", Node(str(path.parent), folder.place))
-
-
-def _model(options: ForeignConfig, draft: Draft, script: str) -> bool:
+def _model(job: Conversion, script: str) -> bool:
     """The section `model`; returns whether there are adapters."""
-    lora = options.take_flag("use-lora") or script == "train_lora.py"
-    frozen = options.take_flag("freeze-audio-tower")
-    draft.put("model.type", "audio_llm")
-    draft.put("model.from", options.take("model-checkpoint") or "mistralai/Voxtral-Mini-3B-2507")
-    theirs = {k: options.take(f"lora-{k}") for k in ("r", "alpha", "dropout")}
+    lora = job.take_flag("use-lora") or script == "train_lora.py"
+    frozen = job.take_flag("freeze-audio-tower")
+    job.put("model.type", "audio_llm")
+    job.move("model-checkpoint", "model.from", "mistralai/Voxtral-Mini-3B-2507")
     if lora:
-        draft.put("model.lora", {"rank": 8, "alpha": 32, "dropout": 0.0})
-        for key, node in theirs.items():
-            draft.put(f"model.lora.{'rank' if key == 'r' else key}", node)
+        job.put("model.lora", {"rank": 8, "alpha": 32, "dropout": 0.0})
+        job.move_each({"lora-r": "rank", "lora-alpha": "alpha", "lora-dropout": "dropout"}, "model.lora.")
         targets = [f"language_model.*.{x}_proj" for x in "qkvo"]
         # The tower calls its fourth layer out_proj, so theirs has adapters on three.
-        draft.put("model.lora.targets", targets + ([] if frozen else [f"audio_tower.*.{x}_proj" for x in "qkv"]))
-        draft.put("model.dtype", "bfloat16")
-    else:
-        values = [(f"--lora-{key}", node) for key, node in theirs.items()]
-        draft.comment_out("LoRA is off (no --use-lora); its values:", values)
+        job.put("model.lora.targets", targets + ([] if frozen else [f"audio_tower.*.{x}_proj" for x in "qkv"]))
+        job.put("model.dtype", "bfloat16")
+    values = [(f"--lora-{key}", job.take(f"lora-{key}")) for key in ("r", "alpha", "dropout")]
+    job.comment_out("LoRA is off (no --use-lora); its values:", values)
     if frozen:
-        draft.put("model.freeze", ["audio_tower.*"])
+        job.put("model.freeze", ["audio_tower.*"])
     return lora
 
 
-def _data(options: ForeignConfig, draft: Draft) -> None:
+def _data(job: Conversion) -> None:
     """Both sets from the front of the same records, one after the other."""
-    train = options.take("train-count") or Node(100, draft.place)
-    count = options.take("eval-count") or Node(50, draft.place)
-    file, name, config = (options.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
+    train = job.take("train-count") or Node(100, job.place)
+    count = job.take("eval-count") or Node(50, job.place)
+    file, name, config = (job.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
     if file is not None:
         source: dict[str, Any] = {"type": "jsonl", "path": file}
         values = [("--dataset-name", name), ("--dataset-config", config)]
-        draft.comment_out("--dataset-jsonl comes before these:", values)
-        draft.notes.append(
+        job.comment_out("--dataset-jsonl comes before these:", values)
+        job.notes.append(
             f"relative `audio_path`s in {file.value} start from its folder, those of the scripts from where they were "
             "started."
         )
     else:
         source = {"type": "hub", "name": name or "hf-audio/esb-datasets-test-only-sorted"}
         source |= {"config": config or "voxpopuli", "split": "test"}
-        draft.notes.append(
-            "the scripts train and score on the test split of the data set: see `split` in the run file."
-        )
-    for key, value in source.items():
-        draft.put(f"data.train.0.{key}", value)
-    draft.put("data.train.0.limit", train)
-    if count.value:
-        for key, value in source.items():
-            draft.put(f"data.eval.dev.{key}", value)
-        draft.put("data.eval.dev.skip", train)
-        draft.put("data.eval.dev.limit", count)
-    items = options.take("batch-size") or Node(2, draft.place)
-    draft.put("data.max_items", items)
-    # Room for a whole batch of the longest items, so that `max_items` alone decides, as the batch size does there.
-    draft.put("data.batch_tokens", round(positive(items, "--batch-size") * _POSITIONS))
-    draft.put("data.max_seconds", 60.0)
-    draft.put("data.workers", 1)
-
-
-def _tracking(options: ForeignConfig, draft: Draft, lora: bool) -> None:
-    space = options.take("trackio-space")
-    if space is not None:
-        draft.put("callbacks.0.type", "tracking")
-        draft.put("callbacks.0.trackio.project", "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
-        draft.put("callbacks.0.trackio.space_id", space)
-    else:
-        draft.comments += [
-            "",
-            "The scripts always log to Trackio, and make a Space for it when they find a token. Here:",
-            "  callbacks: [{type: tracking, trackio: {project: voxtral}}]",
-        ]
+        job.notes.append("the scripts train and score on the test split of the data set: see `split` in the run file.")
+    sets = {"train.0": {"limit": train}} | ({"eval.dev": {"skip": train, "limit": count}} if count.value else {})
+    for name_of_set, part in sets.items():
+        for key, value in (source | part).items():
+            job.put(f"data.{name_of_set}.{key}", value)
+    job.put_batch("--batch-size", job.take("batch-size"), 2, _POSITIONS)
+    job.put("data.max_seconds", 60.0)
+    job.put("data.workers", 1)

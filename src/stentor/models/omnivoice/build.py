@@ -17,7 +17,6 @@ from stentor.data.cut import field_of
 from stentor.data.load_audio import load_audio
 from stentor.data.speaking_rate import fit_speaking_rate
 from stentor.errors import AudioError, ConfigError
-from stentor.models import packing
 from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.codec_processor import check_codec, check_terms
 from stentor.models.codecs.base import INSIDE, AudioCodec, at_peak, open_codec
@@ -40,6 +39,7 @@ from stentor.models.omnivoice.parts import (
 )
 from stentor.models.omnivoice.processor import OmniVoiceProcessor
 from stentor.models.omnivoice.text import ABSENT, add_special
+from stentor.models.packing import flex
 from stentor.models.pretrained.load import part_config
 from stentor.models.pretrained.lora import adapt
 from stentor.models.pretrained.weights import SECTION_FILE, export_folder, load_adapters, read_json
@@ -137,7 +137,7 @@ def new(family: OmniVoice, requirements: TaskRequirements, before: Path | None) 
     if part.source is None:
         llm = backbone(config, "model.llm")
     else:
-        llm = base_model(part, config=config, attn_implementation=packing.NAME)
+        llm = base_model(part, config=config, attn_implementation=flex.NAME)
     make_bidirectional(llm, "model.llm")
     model = OmniVoiceModel(llm, codebooks, entries + 1, entries)
     bundle = bundle_of(family, model, tokenizer, codec)

@@ -100,8 +100,8 @@ class OmniVoice(PretrainedFamily):
         if (self.source is None) == (self.llm is None):
             raise ValueError("give either `from` (an OmniVoice model) or `llm` (the backbone of a new one), not both")
         if self.source is not None:
-            for key in ("text", "codebooks", "entries"):
-                if getattr(self, key) is not None:
+            for key, value in {"text": self.text, "codebooks": self.codebooks, "entries": self.entries}.items():
+                if value is not None:
                     raise ConfigConflict(key, "the model of `from` has its own: leave it out")
         elif self.llm is not None and self.llm.config is not None and self.text is None:
             raise ConfigConflict(

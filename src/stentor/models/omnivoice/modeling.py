@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from stentor.losses.token import CrossEntropy
 from stentor.models.omnivoice.generate import Prompt, speak
-from stentor.models.packing import block_mask, item_table
+from stentor.models.packing.flex import block_mask, item_table
 
 log = logging.getLogger("stentor")
 
@@ -70,7 +70,7 @@ class OmniVoiceModel(nn.Module):
 
         Padded: `lengths` [B] are the numbers of valid positions of each row (None: all). Packed: B is 1,
         `position_ids` [1, L] restart in each item, `documents` int32 [L] number the items, and `tables` are those of
-        `stentor.models.packing`; without them, and on devices that flex_attention is not for, the items go through
+        `stentor.models.packing.flex`; without them, and on devices that flex_attention is not for, the items go through
         SDPA one beside the other.
         """
         if documents is not None:

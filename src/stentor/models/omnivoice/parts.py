@@ -8,13 +8,13 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
 from stentor.errors import ConfigError
-from stentor.models import packing
 from stentor.models.base import Bundle
 from stentor.models.codecs.base import INSIDE, AudioCodec
 from stentor.models.codecs.higgs_audio_v2 import HiggsAudioV2
 from stentor.models.omnivoice.config import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel, initial_std
 from stentor.models.omnivoice.processor import OmniVoiceProcessor
+from stentor.models.packing import flex
 from stentor.models.pretrained.load import reach, set_memory_options
 from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import SECTION_FILE, check_weights
@@ -77,13 +77,13 @@ def resize(bundle: Bundle) -> None:
 def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
     """A backbone's config without its causal mask. Raises ConfigError for backbones that cannot do without."""
     config = config.get_text_config()
-    if kind := packing.partial(config):
+    if kind := flex.partial(config):
         raise ConfigError(
             f"{key}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: take "
             "a backbone whose layers all have full attention, such as qwen3, llama or gemma."
         )
     if family.attention == "flex":
-        packing.check(config, "model.attention")
+        flex.check(config, "model.attention")
     return config
 
 
@@ -91,7 +91,7 @@ def backbone(config: Any, key: str) -> nn.Module:
     """An untrained backbone."""
     try:
         return AutoModel.from_config(
-            config, trust_remote_code=False, attn_implementation=packing.NAME, dtype=torch.float32
+            config, trust_remote_code=False, attn_implementation=flex.NAME, dtype=torch.float32
         )
     except ValueError as error:  # sizes that do not go together, no such attention
         raise ConfigError(f"{key}: {' '.join(str(error).split()).partition('. ')[0]}.") from error
@@ -111,7 +111,7 @@ def make_bidirectional(llm: Any, key: str) -> None:
     llm.eval()
     rows = llm.get_input_embeddings().weight
     embeds = torch.randn(1, 6, rows.shape[1], generator=torch.Generator().manual_seed(0)).to(rows)
-    two_items = packing.item_table(torch.tensor([0, 0, 0, 1, 1, 1]))
+    two_items = flex.item_table(torch.tensor([0, 0, 0, 1, 1, 1]))
     layout = {"attention_mask": two_items, "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
     changed = embeds.clone()
     changed[0, 2] = -embeds[0, 2]

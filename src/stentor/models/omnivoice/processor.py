@@ -18,7 +18,7 @@ from stentor.models.codec_processor import CodecProcessor
 from stentor.models.codecs.base import INSIDE, AudioCodec
 from stentor.models.omnivoice.generate import Prompt
 from stentor.models.omnivoice.text import ABSENT, NONVERBAL, cleaned, spoken, style, style_language
-from stentor.models.packing import BLOCK, tables
+from stentor.models.packing.flex import BLOCK, tables
 from stentor.models.text.tokenizers import padding_id
 
 IGNORED = -100

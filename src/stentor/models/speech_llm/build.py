@@ -107,10 +107,10 @@ def assemble(
         processor = DelayedSpeechProcessor.of(processor, family.stream)
     attention: str | None = family.llm.attention
     if attention == "flex":
-        from stentor.models import packing
+        from stentor.models.packing import flex
 
-        packing.check(llm_config, "model.llm.attention")
-        attention, processor.flex = packing.NAME, True
+        flex.check(llm_config, "model.llm.attention")
+        attention, processor.flex = flex.NAME, True
 
     def new_llm() -> nn.Module:
         try:

@@ -148,13 +148,13 @@ class SpeechLLMModel(EncoderCache):
             label_index: positions [N] of the flattened sequence whose next token is `targets` [N].
             options: `position_ids` [1, L] of a packed batch, restarting at 0 for each item: transformers derives the
                 block-diagonal mask from them; `FLEX_TABLES` of such a batch, for flex_attention
-                (`stentor.models.packing`); `chunks`, see `encode`; `ctc_rows`, `ctc_targets` and
+                (`stentor.models.packing.flex`); `chunks`, see `encode`; `ctc_rows`, `ctc_targets` and
                 `ctc_target_lengths`; `text_rows`, `word_tokens` and `word_parts` (see `AlignedText`) with `word_times`
                 [B, W, 2] in seconds.
         """
         mask = None
         if FLEX_TABLES[0] in options:
-            from stentor.models.packing import block_mask
+            from stentor.models.packing.flex import block_mask
 
             mask = block_mask(**{name: options[name] for name in FLEX_TABLES})
         hidden, frames = self.frames(features, feature_lengths, options.get("chunks"))

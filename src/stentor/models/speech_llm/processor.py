@@ -132,9 +132,9 @@ class SpeechLLMProcessor(EncoderInputs):
         total = sum(map(len, sequences))
         rows, width = (1, total) if packed else (len(sequences), max(map(len, sequences)))
         if packed and self.flex:
-            from stentor.models import packing
+            from stentor.models.packing import flex
 
-            width += -total % packing.BLOCK
+            width += -total % flex.BLOCK
         if packed:
             starts = np.cumsum([0, *(len(s) for s in sequences[:-1])]).tolist()
         else:
@@ -144,7 +144,7 @@ class SpeechLLMProcessor(EncoderInputs):
         if labels and not packed:
             del inputs["position_ids"]  # they count up from 0 under right padding, as is the default
         if packed and self.flex:
-            inputs |= packing.tables([len(s) for s in sequences] + [width - total] * (width > total))
+            inputs |= flex.tables([len(s) for s in sequences] + [width - total] * (width > total))
         counts = {}
         if labels:
             counts = self._labels(examples, sequences, starts, inputs)

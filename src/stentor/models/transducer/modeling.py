@@ -68,7 +68,7 @@ class TransducerModel(EncoderCache):
     def joint_arguments(
         self, states: Tensor, frames: Tensor, targets: Tensor, target_lengths: Tensor
     ) -> dict[str, Any]:
-        """Arguments of the transducer losses (see `stentor.losses.rnnt`) for encoded frames and targets [B, U]."""
+        """Arguments of the transducer losses (see `stentor.losses.all_paths`) for encoded frames and targets [B, U]."""
         outputs, _ = self.predict(F.pad(targets, (1, 0), value=self.blank), None)
         return {
             "encoder": states,

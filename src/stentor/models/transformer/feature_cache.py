@@ -62,8 +62,7 @@ class FeatureStore:
         self.folder, self.rate, self.bins = folder, features.sampling_rate, features.bins
         # The mean and the range of a power spectrum say nothing about its quiet bins.
         self.bits = 32 if features.type == "spectrogram" else bits
-        self.settings = {name: getattr(features, name) for name in KaldiFeatures.model_fields}
-        self.settings["store_bits"] = self.bits
+        self.settings = features.model_dump(include=set(KaldiFeatures.model_fields)) | {"store_bits": self.bits}
         self._locations: dict[str, FeatureLocation] = {}
         self._seen: dict[str, int] = {}  # bytes of each index that were read
         self._open: dict[str, int] = {}  # file descriptors of values

@@ -7,11 +7,11 @@ What differs between such models is one class a model, in `kinds/` (see `stentor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
-from stentor.losses.model import ModelLoss
+from stentor.losses.token import ModelLoss
 from stentor.models.codecs.base import Codec
 from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.lora import Lora
@@ -69,9 +69,6 @@ class TTS(TransformersFamily):
     example: ClassVar[str] = "{model_type: csm, hidden_size: 64}"
     among: ClassVar[str] = "no model that speaks known here: give one that docs/speak.md lists"
     other_purpose: ClassVar[str] = "does not speak"
-
-    _codec: Any = PrivateAttr(default=None)
-    """The codec that was fitted for this run (`omnivoice.build.codec_of`)."""
 
     @model_validator(mode="after")
     def _trained_in_float32(self) -> TTS:

@@ -22,7 +22,7 @@ from stentor.data.batch import Batch, Example, Prediction
 from stentor.data.cut import field_of, segments_of, uem_of
 from stentor.data.spans import clip_spans
 from stentor.errors import ConfigError
-from stentor.losses.contrastive import anchors
+from stentor.losses.hidden import anchors
 from stentor.metrics.score import Score
 from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict

@@ -38,8 +38,7 @@ class Streaming(Section):
 
     @model_validator(mode="after")
     def _ordered(self) -> Streaming:
-        for key in ("chunk", "reach"):
-            least, most = getattr(self, key)
+        for key, (least, most) in {"chunk": self.chunk, "reach": self.reach}.items():
             if not 0 < least <= most:
                 raise ValueError(f"{key}: give the least and the most seconds, such as [0.08, 2.56]")
         return self

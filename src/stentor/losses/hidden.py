@@ -1,4 +1,4 @@
-"""Contrastive loss of embeddings: near for the same speaker, far for others."""
+"""Losses of a model's hidden states: embeddings of speakers, and terms without targets."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ def positive_pairs(labels: Tensor) -> Tensor:
 def anchors(labels: Tensor) -> int:
     """Targets of `contrastive`: how many of the `labels` int64 [N] occur more than once, -100 left out."""
     return int(positive_pairs(labels).any(-1).sum())
+
+
+class NormRegularisation(Loss):
+    """Mean square of a frame's hidden state, summed over frames: keeps activations small."""
+
+    type: Literal["norm_reg"] = "norm_reg"
+    scores: ClassVar[str] = "hidden"
+    per_frame: ClassVar[bool] = True
+
+    def sum(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """A float32 scalar: `hidden` [B, T, D], of which the first `lengths` int64 [B] frames are no padding."""
+        import torch
+
+        padding = torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]
+        return hidden.float().masked_fill(padding[..., None], 0).square().mean(-1).sum()

@@ -465,7 +465,7 @@ def test_the_answers_of_models_are_escaped():
 
     clip = TrialClip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
     words = [{"word": SCRIPT, "start": 0.0, "end": 0.4}]
-    tried = RunTrial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none", "")
+    tried = RunTrial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none")
     answers = [ModelAnswer(False, 0.1, SCRIPT, words, errors=1, total=2), ModelAnswer(True, wrong=SCRIPT)]
     segments = [{"speaker": SCRIPT, "start": 0.0, "end": 0.5}]
     for page in (

@@ -48,7 +48,7 @@ class Shelf(ModelCache):
 
 
 def tried(original="old", task="transcribe", **about):
-    return RunTrial("mine", "new", task, original, (), about.get("normalizer", "none"), "")
+    return RunTrial("mine", "new", task, original, (), about.get("normalizer", "none"))
 
 
 def clip(text="", seconds=1.0, **about):

@@ -271,7 +271,7 @@ def _ending(job: Job) -> Ending:
     """How a run stands; of one that the studio did not start, whether its training holds its lock."""
     if job.by_studio:
         return detached.ending(job.folder)
-    return Ending(run_locked(job.folder), None, "", 1.0, None, False)
+    return Ending(run_locked(job.folder), None, "", 1.0, False)
 
 
 def _require_by_studio(job: Job) -> None:

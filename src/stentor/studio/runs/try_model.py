@@ -58,8 +58,6 @@ class RunTrial:
     """Pretrained parts that it was put together from, where there is no original."""
     normalizer: str
     """What the word error rate leaves aside."""
-    instruct: str
-    """Field of the training data that described voices; empty where none did."""
 
 
 def runs(projects: Projects) -> list[str]:
@@ -84,8 +82,7 @@ def trial(projects: Projects, name: str) -> RunTrial:
     if kind not in TASKS:
         raise ConfigError(f"A model of the task {kind} cannot be tried here, only those for {', '.join(TASKS)}.")
     source, parts = _origin(projects, job.folder, training)
-    normalizer = str(task.get("normalizer") or "whisper_basic")
-    return RunTrial(name, export, kind, source, parts, normalizer, str(task.get("instruct_from") or ""))
+    return RunTrial(name, export, kind, source, parts, str(task.get("normalizer") or "whisper_basic"))
 
 
 def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:

@@ -67,7 +67,6 @@ class Person:
 @pytest.fixture
 def two(tmp_path):
     """Anna and Ben, at a studio without Gradio. Anna has a data set with one recording, and a run, both `voices`."""
-
     door = StudioServer(Accounts(tmp_path / "studio", WORDS), local=True, port=7860, routes=ROUTES, load=lambda: None)
     client = TestClient(door, base_url=HERE)
     anna, ben = (Person(client, door, name) for name in WORDS)
@@ -164,7 +163,6 @@ def test_a_form_of_another_site_lacks_the_header(two):
 
 
 def test_sockets_of_other_sites_are_refused(two):
-
     anna, _ = two
     for headers in ({}, anna.headers, {**anna.headers, "Origin": "http://evil.example"}):
         with (
@@ -186,7 +184,6 @@ def test_no_page_may_frame_or_sniff_the_studio(two):
 
 
 def test_guesses_are_slowed_down_for_each_person(two, monkeypatch, capfd, caplog):
-
     anna, _ = two
     waits = []
 
@@ -303,7 +300,6 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
     "name", ["--to", "-x", "a b", "x/y", "a\nb", "a;b", "$(id)", "../x", "", "x" * 65, "a\u202eb", None, 7, ["x"]]
 )
 def test_names_never_become_options_or_paths(projects, name):
-
     for use in (
         lambda: projects.create(name),
         lambda: projects.dataset(name),
@@ -366,7 +362,6 @@ def test_disguised_files_are_taken_nowhere(client, data):
 
 
 def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
-
     client.projects.create("voices", "en")
     monkeypatch.setattr(recorder, "MOST_BYTES", 1000)
     answer = client.post("/studio/speak/voices/take", params={"row": "own-1", "text": "x"}, content=bytes(2000))
@@ -451,7 +446,6 @@ def test_scripts_never_write_html():
 
 
 def test_texts_in_the_head_end_no_script():
-
     page = head(page_files())
     assert 'src="/studio/page/header.js"' in page and "https:" not in page
     assert (
@@ -462,7 +456,6 @@ def test_texts_in_the_head_end_no_script():
 
 
 def test_the_answers_of_models_are_escaped():
-
     clip = TrialClip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
     words = [{"word": SCRIPT, "start": 0.0, "end": 0.4}]
     tried = RunTrial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from pathlib import Path
 
 from browser import Page
@@ -9,6 +10,13 @@ from browser import Page
 YAML = "document.querySelector('#yaml .cm-content').cmTile.view.state.doc.toString()"
 """The run file in its editor, which keeps only those lines in the page that can be seen."""
 SMALL = "Small, from nothing (2 million)"
+
+
+def shoot(page: Page, name: str, top: str = "body") -> None:
+    """A picture from this element on, in the folder `STENTOR_SHOTS`, where somebody wants to look at it."""
+    if folder := os.environ.get("STENTOR_SHOTS"):
+        page.js(f"document.querySelector({json.dumps(top)}).scrollIntoView({{behavior: 'instant'}})")
+        page.shot(Path(folder) / f"{name}.png")
 
 
 def create(page: Page, name: str = "voice", language: str = "English") -> None:

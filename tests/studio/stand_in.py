@@ -1,5 +1,6 @@
 """A stand-in for `stentor train`, which does as it does in a moment, and what tests of runs need beside it."""
 
+import json
 import time
 
 from stentor.studio.runs import detached
@@ -69,3 +70,18 @@ def starts(tmp_path):
 
 def process_of(job):
     return until(lambda: detached.process(job.folder))
+
+
+def exported(projects, name, model, task=None, exit=0, folder="export", **config):
+    """A run as the studio leaves it; its export has configs and no weights."""
+    run = projects.runs / name
+    export = run / folder
+    export.mkdir(parents=True)
+    (export / "config.json").write_text("{}")
+    training = {"name": name, "task": task or {"type": "transcribe", "normalizer": "none"}, "model": model, **config}
+    (export / "training_config.json").write_text(json.dumps(training))
+    (run / "resolved.yaml").write_text("{}")
+    (run / "studio.json").write_text(json.dumps({"created": time.time()}))
+    if exit is not None:
+        (run / "ending.json").write_text(json.dumps({"started": 1, "exit": exit, "time": 2}))
+    return export

@@ -17,3 +17,14 @@ def unlisted(dataset):
     """Names of WAV files that no record names: what was recorded when a process was killed in the middle."""
     named = {Path(r["audio_path"]).name for r in dataset.records()}
     return sorted(p.name for p in (dataset.folder / "audio").glob("*.wav") if p.name not in named)
+
+
+def spoken(folder, name, texts):
+    """A data set of a studio's folder, whose recordings are these texts as espeak says them."""
+    from stentor.audio.synth import say
+    from stentor.studio.projects import Projects
+
+    dataset = Projects(folder).create(name, "en")
+    for text in texts:
+        dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
+    return dataset

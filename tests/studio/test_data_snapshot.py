@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stentor.data.yaml_text import read_yaml
-from stentor.studio.runs import jobs
 from stentor.studio.runs.data_snapshot import keep
 
 
@@ -94,17 +92,3 @@ def test_a_manifest_that_leads_out_brings_nothing_in(projects, dataset, tmp_path
     tree = {"data": {"train": [{"type": "jsonl", "path": str(dataset.folder / "odd.jsonl")}]}}
     keep(tree, projects.runs / "one", projects.runs / "one", projects)
     assert [p.name for p in (projects.runs / "one").rglob("*") if p.is_file()] == ["odd.jsonl"]
-
-
-def test_a_started_run_names_its_copy(projects, dataset, monkeypatch):
-    monkeypatch.setattr(jobs, "_launch", lambda folder, projects, lock: None)
-    parts = dataset.parts()
-    text = (
-        "# mine\ntask: transcribe\nmodel: {type: whisper, from: openai/whisper-tiny}\n"
-        f"data: {{train: [{{type: jsonl, path: {parts['train']}}}], eval: {{held_out: {{type: jsonl, "
-        f"path: {parts['held_out']}}}}}}}\ntrain: {{steps: 1}}\n"
-    )
-    job = jobs.start(projects, text, "mine")
-    assert "# mine" in job.yaml
-    for path in names(read_yaml(job.yaml)):
-        assert path.startswith(str(job.folder)) and read(path)

@@ -2,14 +2,13 @@
 certain is corrected, and the next round learns from it. `STENTOR_SHOTS=FOLDER` keeps pictures."""
 
 import json
-import os
 import re
-from pathlib import Path
 
 import pytest
 from stand_in import ended
 
 import studio_steps
+from studio_steps import shoot
 
 pytestmark = pytest.mark.browser
 CORRECTED = "six five four"
@@ -27,13 +26,6 @@ STATE = "document.querySelector('#status .state')?.dataset.state"
 
 def records(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def shoot(page, name, top="body"):
-    """A picture from this element on, where somebody wants to look at it."""
-    if folder := os.environ.get("STENTOR_SHOTS"):
-        page.js(f"document.querySelector({json.dumps(top)}).scrollIntoView({{behavior: 'instant'}})")
-        page.shot(Path(folder) / f"{name}.png")
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ never two runs in one folder."""
 import json
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from stand_in import YAML, ended, process_of, starts, until
@@ -30,12 +32,6 @@ def test_a_killed_training_is_told_and_goes_on(projects, tmp_path, running):
     assert ended(running).state == "finished" and len(starts(tmp_path)) == 2
 
 
-def test_a_run_that_does_not_stop_is_killed(running):
-    jobs.kill(running)
-    status = ended(running)
-    assert (status.state, status.exit) == ("stopped", -9) and "last checkpoint" in status.sentence
-
-
 def test_a_switched_off_machine_is_told(projects, running):
     """Keeper and training die in the same moment, with no last word."""
     training = process_of(running)
@@ -48,10 +44,6 @@ def test_a_switched_off_machine_is_told(projects, running):
     os.kill(training, signal.SIGKILL)
     status = ended(running)
     assert (status.state, status.exit) == ("failed", None) and "machine was switched off" in status.sentence
-    # A number that belongs to another process by now is not signalled.
-    ending = {"pid": os.getpid(), "born": "1", "exit": None}
-    (running.folder / "ending.json").write_text(json.dumps(ending))
-    jobs.stop(running)
 
 
 def test_a_killed_studio_leaves_its_run(projects, train, tmp_path):
@@ -70,37 +62,6 @@ def test_a_killed_studio_leaves_its_run(projects, train, tmp_path):
     assert state(job).state == "running" and state(job).step == 2
     (job.folder / "go").touch()
     assert ended(job).state == "finished" and starts(tmp_path) == [f"first {starts(tmp_path)[0].split()[1]}"]
-
-
-def test_two_starts_at_once_make_one_run(projects, train, tmp_path):
-    train("wait")
-    started, refusals, ready = [], [], threading.Barrier(6)
-
-    def press(act):
-        ready.wait()
-        try:
-            started.append(act())
-        except ConfigError as error:
-            refusals.append(str(error))
-
-    def at_once(act):
-        threads = [threading.Thread(target=press, args=(act,)) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    at_once(lambda: jobs.start(projects, YAML))
-    assert len(started) == 1 and len(refusals) == 5 and all("There is a run first already" in t for t in refusals)
-    job = started[0]
-    until((job.folder / "ready").exists)
-    jobs.stop(job)
-    ended(job)
-    started.clear(), refusals.clear(), (job.folder / "ready").unlink()
-    at_once(lambda: jobs.resume(projects, job))
-    assert len(started) == 1 and len(refusals) == 5 and all("running already" in t for t in refusals)
-    until((job.folder / "ready").exists)
-    assert len(starts(tmp_path)) == 2
 
 
 def test_a_full_disk_starts_nothing(projects, train, monkeypatch, tmp_path):
@@ -152,7 +113,7 @@ def test_a_run_that_hears_nothing_is_asked_then_killed(projects, train):
         jobs.resume(projects, job)
     jobs.kill(job)
     status = ended(job)
-    assert (status.state, status.exit) == ("stopped", -9)
+    assert (status.state, status.exit) == ("stopped", -9) and "last checkpoint" in status.sentence
 
 
 def test_a_run_is_stopped_before_it_can_hear(projects, train):
@@ -177,7 +138,7 @@ def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, run
 
 
 def another_studio(act, ready, said):
-    """Does it in a process of its own, when the others are ready."""
+    """Does it in a thread or process of its own, when the others are ready."""
     ready.wait()
     try:
         act()
@@ -186,29 +147,33 @@ def another_studio(act, ready, said):
         said.put(str(error))
 
 
-def test_two_studios_start_one_run(projects, train, tmp_path):
-    """Two processes, such as two studios over one folder, do the same at the same moment."""
-    forked = multiprocessing.get_context("fork")
+THREADS = SimpleNamespace(Barrier=threading.Barrier, SimpleQueue=queue.SimpleQueue, Process=threading.Thread)
+PROCESSES = multiprocessing.get_context("fork")
 
-    def both(act):
-        ready, said = forked.Barrier(2), forked.SimpleQueue()
-        pair = [forked.Process(target=another_studio, args=(act, ready, said)) for _ in range(2)]
-        for process in pair:
-            process.start()
-        for process in pair:
-            process.join()
-        return sorted(said.get() for _ in pair)
+
+@pytest.mark.parametrize(("kind", "count"), [(THREADS, 6), (PROCESSES, 2)], ids=["threads", "processes"])
+def test_of_several_starts_at_once_one_makes_a_run(projects, train, tmp_path, kind, count):
+    """Pages of one studio, and two studios over one folder, do the same at the same moment."""
+
+    def at_once(act):
+        ready, said = kind.Barrier(count), kind.SimpleQueue()
+        starters = [kind.Process(target=another_studio, args=(act, ready, said)) for _ in range(count)]
+        for starter in starters:
+            starter.start()
+        for starter in starters:
+            starter.join()
+        return sorted(said.get() for _ in starters)
 
     train("wait")
-    outputs = both(lambda: jobs.start(projects, YAML))
-    assert outputs[1] == "made" and outputs[0].startswith("There is a run first already")
+    *refused, made = at_once(lambda: jobs.start(projects, YAML))
+    assert made == "made" and all(told.startswith("There is a run first already") for told in refused)
     job = jobs.find(projects, "first")
     until((job.folder / "ready").exists)
     jobs.stop(job)
     ended(job)
     (job.folder / "ready").unlink()
-    resumed = both(lambda: jobs.resume(projects, jobs.find(projects, "first")))
-    assert resumed == ["The run first is running already: stop it first, or wait.", "made"]
+    *refused, made = at_once(lambda: jobs.resume(projects, jobs.find(projects, "first")))
+    assert made == "made" and set(refused) == {"The run first is running already: stop it first, or wait."}
     until((job.folder / "ready").exists)
     assert len(starts(tmp_path)) == 2
 
@@ -281,7 +246,7 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path, monkeypatch):
         done = subprocess.run([sys.executable, "-c", run], pass_fds=(lock,), timeout=60, check=False)
     assert done.returncode == 0
     until(lambda: not detached.alive(tmp_path))
-    assert (detached.ending(tmp_path).exit, detached.output(tmp_path)) == (0, "done")
+    assert (detached.ending(tmp_path).exit, detached.tail(tmp_path / "output.txt")) == (0, "done")
 
 
 def test_a_command_that_is_not_there(tmp_path):

@@ -2,12 +2,11 @@
 the page closed in the middle of the training. `STENTOR_SHOTS=FOLDER` keeps a picture of every step."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
 import studio_steps
+from studio_steps import shoot
 
 pytestmark = pytest.mark.browser
 SPOKEN = "the quick brown fox jumps over the lazy dog near the river bank"
@@ -26,13 +25,6 @@ def sounds(tmp_path):
         speech = say(text, voice="en-us", speed=160, pitch=50)
         write(path, speech.audio / abs(speech.audio).max() * 0.5, 16000)
     return paths
-
-
-def shoot(page, name, top="body"):
-    """A picture of a step from this element on, where somebody wants to look at it."""
-    if folder := os.environ.get("STENTOR_SHOTS"):
-        page.js(f"document.querySelector({json.dumps(top)}).scrollIntoView({{behavior: 'instant'}})")
-        page.shot(Path(folder) / f"{name}.png")
 
 
 def manifest(folder):

@@ -1,9 +1,8 @@
 """Streams of the page's microphone: pieces of audio in, events out, and when a stream is forgotten."""
 
-import json
-
 import numpy as np
 import pytest
+from stand_in import exported
 
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Hypothesis, Recogniser
@@ -67,13 +66,7 @@ class Listener:
 def model(client, monkeypatch):
     """The model of the run `mine`."""
     model = Listener()
-    export = client.projects.runs / "mine" / "export"
-    export.mkdir(parents=True)
-    (export / "config.json").write_text("{}")
-    (export / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}, "model": {"type": "ctc"}}))
-    (export.parent / "resolved.yaml").write_text("{}")
-    (export.parent / "studio.json").write_text(json.dumps({"created": 1}))
-    (export.parent / "ending.json").write_text(json.dumps({"started": 1, "exit": 0, "time": 2}))
+    exported(client.projects, "mine", {"type": "ctc"})
     monkeypatch.setattr(try_model.MODEL_CACHE, "get", lambda source, device: model)
     streams = live.LiveStreams()
     monkeypatch.setattr(live, "STREAMS", streams)
@@ -90,6 +83,12 @@ def opened(client, rate=RATE):
     done = client.post("/studio/live", json={"run": "mine", "language": "en", "rate": rate})
     assert done.status_code == 200, done.text
     return done.json()["name"]
+
+
+def look():
+    """As the timer does."""
+    live.STREAMS._timer.cancel()
+    live.STREAMS._look()
 
 
 @pytest.mark.parametrize("rate", [RATE, 48000])
@@ -122,12 +121,10 @@ def test_a_page_that_went_is_forgotten(client, model, monkeypatch):
     live.STREAMS.streams[second].last = clock[0]
     assert set(live.STREAMS.streams) == {first, second}
     clock[0] += 2
-    live.STREAMS._timer.cancel()
-    live.STREAMS._look()  # as the timer does
+    look()
     assert set(live.STREAMS.streams) == {second} and live.STREAMS._timer.daemon
     clock[0] += live.IDLE + 1
-    live.STREAMS._timer.cancel()
-    live.STREAMS._look()
+    look()
     assert not live.STREAMS.streams and live.STREAMS._timer is None
     names = []
     for _ in range(live.MOST + 2):
@@ -145,16 +142,14 @@ def test_a_stream_at_work_is_not_forgotten(client, model, monkeypatch):
 
     def slow(self, samples):
         clock[0] += live.IDLE + 1
-        live.STREAMS._timer.cancel()
-        live.STREAMS._look()  # as the timer does
+        look()
         return feed(self, samples)
 
     monkeypatch.setattr(Stream, "feed", slow)
     for _ in range(2):
         assert client.post(f"/studio/live/{name}", content=pcm(0.25, RATE)).status_code == 200
         clock[0] += live.IDLE - 1
-        live.STREAMS._timer.cancel()
-        live.STREAMS._look()
+        look()
 
 
 def test_what_is_refused(client, model, people, tmp_path):

@@ -1,19 +1,17 @@
 """A model that streams, in a real browser: what the microphone hears appears while it plays."""
 
 import json
-import os
 import shutil
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stentor.text.written_words import spaced
-from studio_steps import step
+from studio_steps import shoot, step
 
 pytestmark = pytest.mark.browser
 RATE = 16000
@@ -79,12 +77,6 @@ def studio(desk, microphone, warm):
     return desk
 
 
-def shoot(page, name):
-    if folder := os.environ.get("STENTOR_SHOTS"):
-        page.js("document.querySelector('stentor-live').scrollIntoView({behavior: 'instant', block: 'center'})")
-        page.shot(Path(folder) / f"{name}.png")
-
-
 def test_words_appear_while_one_speaks(chromium, studio, microphone):
     with chromium(microphone=microphone) as browser:
         page = browser.open(studio.address)
@@ -95,7 +87,7 @@ def test_words_appear_while_one_speaks(chromium, studio, microphone):
         page.wait("document.querySelectorAll('stentor-live .line').length > 2", "each time is a line of its own")
         page.click("stentor-live summary")
         page.wait("[...document.querySelectorAll('.partial')].some((part) => part.innerText)", "a word is being said")
-        shoot(page, "live")
+        shoot(page, "live", "stentor-live")
         color = "getComputedStyle(document.querySelector('stentor-live .{}')).color"
         assert page.js(color.format("partial")) != page.js(color.format("final"))
         page.click("stentor-live .toggle")

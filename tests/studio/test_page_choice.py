@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from studio_audio import spoken
 
 pytestmark = pytest.mark.browser
 
@@ -17,14 +18,9 @@ def opened(desk):
 
 def test_another_data_set_shows_its_own_rows(chromium, opened):
     import studio_steps as studio
-    from stentor.audio.synth import say
-    from stentor.studio.projects import Projects
 
-    projects = Projects(opened.folder)
-    for name, texts in {"first": ["one two", "three four"], "second": ["five six", "seven eight", "nine ten"]}.items():
-        dataset = projects.create(name, "en")
-        for text in texts:
-            dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
+    spoken(opened.folder, "first", ["one two", "three four"])
+    spoken(opened.folder, "second", ["five six", "seven eight", "nine ten"])
     with chromium() as browser:
         page = browser.open(opened.address)
         page.wait(
@@ -55,12 +51,8 @@ def test_another_data_set_shows_its_own_rows(chromium, opened):
 def test_a_quick_change_after_a_choice(chromium, opened):
     """The model and, before the page has answered, how often it is trained; then one without a name."""
     import studio_steps as studio
-    from stentor.audio.synth import say
-    from stentor.studio.projects import Projects
 
-    dataset = Projects(opened.folder).create("voice", "en")
-    for text in ("one two", "three four", "five six"):
-        dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
+    spoken(opened.folder, "voice", ("one two", "three four", "five six"))
     with chromium() as browser:
         page = browser.open(opened.address)
         studio.step(page, "3 Train")

@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from studio_audio import spoken
 
 pytestmark = pytest.mark.browser
 TEXTS = ("one two three", "four five six", "seven eight nine", "ten eleven twelve")
@@ -13,12 +14,7 @@ TEXTS = ("one two three", "four five six", "seven eight nine", "ten eleven twelv
 @pytest.fixture
 def filled(opened):
     """A studio, not yet started, whose data set `voice` has four recordings."""
-    from stentor.audio.synth import say
-    from stentor.studio.projects import Projects
-
-    dataset = Projects(opened.folder).create("voice", "en")
-    for text in TEXTS:
-        dataset.add(say(text, voice="en-us", speed=170, pitch=50).audio, 16000, text)
+    spoken(opened.folder, "voice", TEXTS)
     return opened
 
 

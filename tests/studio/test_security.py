@@ -4,18 +4,28 @@ Server and routes are tested without Gradio; one studio for two people, Gradio i
 need it (`full_studio`).
 """
 
+import asyncio
 import html.parser
 import json
 import re
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from stentor.errors import ConfigError
-from stentor.studio.runs import publish_jobs
+from stentor.report import drawings
+from stentor.studio.dataset import receiving, recorder, uploads
+from stentor.studio.runs import jobs, publish_jobs, try_model
+from stentor.studio.runs.try_model import ModelAnswer, RunTrial, TrialClip
+from stentor.studio.serve import ROUTES, make_server
+from stentor.studio.server.accounts import Accounts
+from stentor.studio.server.server import StudioServer, head, page_files
 from stentor.studio.texts import texts
 
 ANNA, BEN = "anna's long password", "ben's other password"
@@ -56,17 +66,14 @@ class Person:
 
 @pytest.fixture
 def two(tmp_path):
-    """Anna and Ben, at a studio without Gradio. Anna has a data set with one recording."""
-    from starlette.testclient import TestClient
-
-    from stentor.studio.serve import ROUTES
-    from stentor.studio.server.accounts import Accounts
-    from stentor.studio.server.server import StudioServer
-
+    """Anna and Ben, at a studio without Gradio. Anna has a data set with one recording, and a run, both `voices`."""
     door = StudioServer(Accounts(tmp_path / "studio", WORDS), local=True, port=7860, routes=ROUTES, load=lambda: None)
     client = TestClient(door, base_url=HERE)
     anna, ben = (Person(client, door, name) for name in WORDS)
     anna.record = anna.projects.create("voices", "en").add(sound(), 8000, "hers alone")
+    (anna.projects.runs / "voices").mkdir()
+    (anna.projects.runs / "voices" / "studio.json").write_text('{"created": 1}')
+    (anna.projects.runs / "voices" / "report.html").write_text("hers alone")
     return anna, ben
 
 
@@ -75,31 +82,21 @@ def two(tmp_path):
 
 def every_route(dataset, id):
     """(method, path) of every route of ours, about a data set or run of that name."""
-    from stentor.studio.serve import ROUTES
 
-    values = {
-        "dataset": dataset,
-        "id": id,
-        "name": dataset,
-        "number": "0",
-        "batch": "0" * 16,
-        "what": "stop",
-        "path": "samples/x.wav",
-        "file": "x",
-        "run": dataset,
-        "row": "x",
-    }
+    values = {"id": id, "number": "0", "batch": "0" * 16, "what": "stop", "file": "x", "row": "x"}
+    values |= {"path": "samples/x.wav", **dict.fromkeys(("dataset", "name", "run"), dataset)}
     for route in ROUTES:
         path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda m: values[m[1]], route.path)
         for method in sorted(route.methods - {"HEAD"}):
             yield method, path
 
 
-def test_nobody_else_reaches_a_recording(two):
+def test_nobody_else_reaches_a_recording_or_a_run(two):
     anna, ben = two
     id = anna.record["id"]
     assert anna.get(f"/studio/audio/voices/{id}").status_code == 200
     assert anna.get("/studio/check/voices").json()["total"] == 1
+    assert anna.get("/studio/runs/voices/report").text == "hers alone"
     answers = ""
     for method, path in every_route("voices", id):
         answer = ben.client.request(method, path, headers=ben.headers, content=b'{"id": "%s"}' % id.encode())
@@ -166,8 +163,6 @@ def test_a_form_of_another_site_lacks_the_header(two):
 
 
 def test_sockets_of_other_sites_are_refused(two):
-    from starlette.websockets import WebSocketDisconnect
-
     anna, _ = two
     for headers in ({}, anna.headers, {**anna.headers, "Origin": "http://evil.example"}):
         with (
@@ -189,8 +184,6 @@ def test_no_page_may_frame_or_sniff_the_studio(two):
 
 
 def test_guesses_are_slowed_down_for_each_person(two, monkeypatch, capfd, caplog):
-    import asyncio
-
     anna, _ = two
     waits = []
 
@@ -252,7 +245,11 @@ def test_no_path_leads_out(client, tmp_path, name):
 
 
 def test_the_sources_of_the_server_are_not_served(client):
+    assert client.get("/studio/page/studio.css").headers["content-type"].startswith("text/css")
     for path in (
+        "/studio/page/serve.py",
+        "/studio/page/.css",
+        "/studio/page/door",
         "/studio/page/../server.py",
         "/studio/page/%2e%2e/server.py",
         "/studio/page/__init__.py",
@@ -300,11 +297,9 @@ def test_hand_written_manifests_serve_nothing_else(client, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["--to", "-x", "a b", "a\nb", "a;b", "$(id)", "../x", "", "x" * 65, "a\u202eb", None, 7, ["x"]]
+    "name", ["--to", "-x", "a b", "x/y", "a\nb", "a;b", "$(id)", "../x", "", "x" * 65, "a\u202eb", None, 7, ["x"]]
 )
 def test_names_never_become_options_or_paths(projects, name):
-    from stentor.studio.runs import jobs
-
     for use in (
         lambda: projects.create(name),
         lambda: projects.dataset(name),
@@ -314,7 +309,7 @@ def test_names_never_become_options_or_paths(projects, name):
         lambda: publish_jobs.checked(projects, publish_jobs.PublishOrder("dataset", name, "me/voices")),
         lambda: publish_jobs.checked(projects, publish_jobs.PublishOrder("model", name, "me/voices")),
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match=r"cannot be|There is no run" if isinstance(name, str) else None):
             use()
     assert not list((projects.folder / "datasets").iterdir()) and not list(projects.runs.iterdir())
 
@@ -367,8 +362,6 @@ def test_disguised_files_are_taken_nowhere(client, data):
 
 
 def test_oversized_files_are_not_read_to_the_end(client, monkeypatch):
-    from stentor.studio.dataset import receiving, recorder, uploads
-
     client.projects.create("voices", "en")
     monkeypatch.setattr(recorder, "MOST_BYTES", 1000)
     answer = client.post("/studio/speak/voices/take", params={"row": "own-1", "text": "x"}, content=bytes(2000))
@@ -446,7 +439,6 @@ def test_texts_are_answered_as_json(two):
 
 def test_scripts_never_write_html():
     """What the studio's own scripts put into the page is text: there is no way in which it could become a tag."""
-    from stentor.studio.server.server import page_files
 
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|ContextualFragment|DOMParser"
     for name, code in page_files().items():
@@ -454,9 +446,8 @@ def test_scripts_never_write_html():
 
 
 def test_texts_in_the_head_end_no_script():
-    from stentor.studio.server.server import head, page_files
-
     page = head(page_files())
+    assert 'src="/studio/page/header.js"' in page and "https:" not in page
     assert (
         page.count("<script") == page.count("</script>")
         and "<" not in re.search(r"stentorTexts = (.*);</script>", page)[1]
@@ -465,19 +456,13 @@ def test_texts_in_the_head_end_no_script():
 
 
 def test_the_answers_of_models_are_escaped():
-    from pathlib import Path
-
-    from stentor.report import drawings
-    from stentor.studio.runs import try_model
-    from stentor.studio.runs.try_model import ModelAnswer, RunTrial, TrialClip
-
     clip = TrialClip(sound(1.0, 16000), 16000, f"said {SCRIPT}", (), "en")
     words = [{"word": SCRIPT, "start": 0.0, "end": 0.4}]
-    tried = RunTrial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none", "")
-    answers = [ModelAnswer(SCRIPT, False, 0.1, SCRIPT, words, errors=1, total=2), ModelAnswer("b", True, wrong=SCRIPT)]
+    tried = RunTrial(SCRIPT, Path("x"), "transcribe", f"user/{SCRIPT}", (), "none")
+    answers = [ModelAnswer(False, 0.1, SCRIPT, words, errors=1, total=2), ModelAnswer(True, wrong=SCRIPT)]
     segments = [{"speaker": SCRIPT, "start": 0.0, "end": 0.5}]
     for page in (
-        try_model.listened(tried, clip, answers),
+        try_model.drawn(tried, clip, answers),
         try_model.about(tried),
         drawings.speakers(segments, clip.samples, clip.rate),
         drawings.words(words, clip.samples, clip.rate),
@@ -492,10 +477,6 @@ def test_the_answers_of_models_are_escaped():
 def full_studio(tmp_path_factory):
     """Anna and Ben at one studio with Gradio; each has a data set."""
     pytest.importorskip("gradio")
-    from starlette.testclient import TestClient
-
-    from stentor.studio.serve import make_server
-    from stentor.studio.server.accounts import Accounts
 
     folder = tmp_path_factory.mktemp("whole")
     (folder / "secret.txt").write_text("top secret")
@@ -520,41 +501,28 @@ def full_studio(tmp_path_factory):
 
 def test_what_a_page_chose_before_a_restart_is_judged_where_it_is_used(full_studio):
     """Choices that are filled later take any name, nothing but a name, and leave no file of Gradio's in the package."""
-    from pathlib import Path
 
-    from stentor.studio.steps import choices
+    from stentor.studio.steps import shared
 
-    assert choices.Choice([]).preprocess("of-ben") == choices.Names([]).preprocess("of-ben") == "of-ben"
-    assert choices.Choice([]).preprocess({"a": 1}) is choices.Names([]).preprocess(["a"]) is None
-    assert choices.Several([]).preprocess(["a", 1, None]) == ["a"] and choices.Several([]).preprocess("a") == []
-    assert not list(Path(choices.__file__).parents[1].rglob("*.pyi"))
+    assert shared.Choice([]).preprocess("of-ben") == shared.Names([]).preprocess("of-ben") == "of-ben"
+    assert shared.Choice([]).preprocess({"a": 1}) is shared.Names([]).preprocess(["a"]) is None
+    assert shared.Several([]).preprocess(["a", 1, None]) == ["a"] and shared.Several([]).preprocess("a") == []
+    assert not list(Path(shared.__file__).parents[1].rglob("*.pyi"))
 
 
-def fired(person, target, data, session="s0"):
-    """What an event answers: the page's message that says it is done. `target`: (elem_id, event)."""
+def fired(person, target, data, session):
+    """What an event answers: the page's message that says it is done. `target`: (elem_id, event); None: the page is
+    opened, and told which data sets there are."""
     config = person.get("/config").json()
     ids = {c["props"].get("elem_id"): c["id"] for c in config["components"]}
-    index = next(
-        d["id"]
-        for d in config["dependencies"]
-        if [ids[target[0]], target[1]] in [list(t) for t in d["targets"]] and d["backend_fn"]
-    )
-    return answered(person, index, data, session)
 
+    def is_meant(event):
+        if target:
+            return [ids[target[0]], target[1]] in [list(t) for t in event["targets"]] and event["backend_fn"]
+        of_lists = ids["dataset"] in event["outputs"] and event["inputs"] == [ids["dataset"]]
+        return of_lists and "load" in str(event["targets"])
 
-def opened(person, session):
-    """What the page is told when it is opened: the data sets there are."""
-    config = person.get("/config").json()
-    ids = {c["props"].get("elem_id"): c["id"] for c in config["components"]}
-    index = next(
-        d["id"]
-        for d in config["dependencies"]
-        if ids["dataset"] in d["outputs"] and d["inputs"] == [ids["dataset"]] and "load" in str(d["targets"])
-    )
-    return answered(person, index, [None], session)
-
-
-def answered(person, index, data, session):
+    index = next(event["id"] for event in config["dependencies"] if is_meant(event))
     asked = {"data": data, "fn_index": index, "session_hash": session}
     joined = person.post("/gradio_api/queue/join", json=asked)
     assert joined.status_code == 200, joined.text
@@ -566,7 +534,7 @@ def answered(person, index, data, session):
 def test_events_reach_the_persons_own_projects_only(full_studio):
     anna, ben = full_studio
     for person, name, session in ((anna, "of-anna", "s1"), (ben, "of-ben", "s2")):
-        known = json.dumps(opened(person, session))
+        known = json.dumps(fired(person, None, [None], session))
         assert name in known and not [other for other in ("of-anna", "of-ben") if other != name and other in known]
     done = fired(anna, ("split", "click"), ["of-anna", 50, "text"], "s1")
     assert done["success"] and (anna.projects.dataset("of-anna").folder / "train.jsonl").exists()
@@ -638,41 +606,23 @@ def test_gradio_serves_no_other_file(full_studio):
             assert answer.status_code in (400, 403, 404) and "root:" not in answer.text, before + path
 
 
+NOT_NEEDED = {
+    "GET": """monitoring monitoring/summary logout openapi.json docs runs gradio_api/monitoring gradio_api/openapi.json
+        gradio_api/token gradio_api/user gradio_api/dev/reload gradio_api/vibe-code gradio_api/profiling/summary
+        gradio_api/runs gradio_api/deep_link gradio_api/call/x/y gradio_api/run-history/records""",
+    "POST": """login gradio_api/run/predict gradio_api/api/predict gradio_api/call/x gradio_api/vibe-edit
+        gradio_api/component_server gradio_api/process_recording gradio_api/profiling/clear gradio_api/stream/x
+        gradio_api/run-history/connect""",
+}
+"""Paths of Gradio's, by method."""
+
+
 def test_what_the_page_does_not_need_of_gradio_is_not_there(full_studio):
     anna, _ = full_studio
-    for path in (
-        "monitoring",
-        "monitoring/summary",
-        "logout",
-        "openapi.json",
-        "docs",
-        "runs",
-        "gradio_api/monitoring",
-        "gradio_api/openapi.json",
-        "gradio_api/token",
-        "gradio_api/user",
-        "gradio_api/dev/reload",
-        "gradio_api/vibe-code",
-        "gradio_api/profiling/summary",
-        "gradio_api/runs",
-        "gradio_api/deep_link",
-        "gradio_api/call/x/y",
-        "gradio_api/run-history/records",
-    ):
-        assert anna.get(f"/{path}").status_code == 404, path
-    for path in (
-        "login",
-        "gradio_api/run/predict",
-        "gradio_api/api/predict",
-        "gradio_api/call/x",
-        "gradio_api/vibe-edit",
-        "gradio_api/component_server",
-        "gradio_api/process_recording",
-        "gradio_api/profiling/clear",
-        "gradio_api/stream/x",
-        "gradio_api/run-history/connect",
-    ):
-        assert anna.post(f"/{path}", json={"data": []}).status_code == 404, path
+    for method, paths in NOT_NEEDED.items():
+        for path in paths.split():
+            answer = anna.client.request(method, f"/{path}", headers=anna.headers, json={"data": []})
+            assert answer.status_code == 404, path
 
 
 def test_no_event_is_offered_as_an_api(full_studio):

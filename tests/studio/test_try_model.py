@@ -1,32 +1,18 @@
 """Trying a model beside the one that it was trained from: what is chosen, kept, counted, and shown."""
 
 import json
+import os
 import shutil
-import time
 
 import numpy as np
 import pytest
+from stand_in import exported
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio.runs import try_model
 from stentor.studio.runs.try_model import ModelCache, RunTrial, TrialClip
 
 RATE = 16000
-
-
-def ended(projects, name, model, task=None, exit=0, folder="export", **config):
-    """A run as the studio leaves it; its export has configs and no weights."""
-    run = projects.runs / name
-    export = run / folder
-    export.mkdir(parents=True)
-    (export / "config.json").write_text("{}")
-    training = {"name": name, "task": task or {"type": "transcribe", "normalizer": "none"}, "model": model, **config}
-    (export / "training_config.json").write_text(json.dumps(training))
-    (run / "resolved.yaml").write_text("{}")
-    (run / "studio.json").write_text(json.dumps({"created": time.time()}))
-    if exit is not None:
-        (run / "ending.json").write_text(json.dumps({"started": 1, "exit": exit, "time": 2}))
-    return export
 
 
 class Loud:
@@ -62,7 +48,7 @@ class Shelf(ModelCache):
 
 
 def tried(original="old", task="transcribe", **about):
-    return RunTrial("mine", "new", task, original, (), about.get("normalizer", "none"), "")
+    return RunTrial("mine", "new", task, original, (), about.get("normalizer", "none"))
 
 
 def clip(text="", seconds=1.0, **about):
@@ -73,10 +59,10 @@ def clip(text="", seconds=1.0, **about):
 
 
 def test_runs_that_ended_with_a_model_are_offered(projects):
-    ended(projects, "good", {"type": "ctc"})
-    ended(projects, "half", {"type": "ctc"}, exit=75, folder="checkpoints/step-000010/export")
+    exported(projects, "good", {"type": "ctc"})
+    exported(projects, "half", {"type": "ctc"}, exit=75, folder="checkpoints/step-000010/export")
     (projects.runs / "half/checkpoints/latest").write_text("step-000010")
-    ended(projects, "broken", {"type": "ctc"}, exit=1, folder="nothing")
+    exported(projects, "broken", {"type": "ctc"}, exit=1, folder="nothing")
     assert try_model.runs(projects) == ["half", "good"]
     assert try_model.trial(projects, "half").export.name == "export"
     with pytest.raises(ConfigError, match="has saved no checkpoint"):
@@ -88,7 +74,7 @@ def test_runs_that_ended_with_a_model_are_offered(projects):
 def test_a_running_run_is_not_offered(projects):
     from stentor.studio.runs import detached
 
-    export = ended(projects, "busy", {"type": "ctc"}, exit=None)
+    export = exported(projects, "busy", {"type": "ctc"}, exit=None)
     with detached.exclusive(export.parent, "busy"):
         assert try_model.runs(projects) == []
         assert try_model.device(projects) == "cpu"  # its memory is its own
@@ -105,20 +91,20 @@ def test_a_running_run_is_not_offered(projects):
     ],
 )
 def test_the_original_is_what_the_run_started_from(projects, model, original, parts):
-    ended(projects, "run", model)
+    exported(projects, "run", model)
     trial = try_model.trial(projects, "run")
     assert (trial.original, trial.parts, trial.normalizer) == (original, parts, "none")
 
 
 def test_an_original_in_the_projects_folder_is_found_there(projects):
-    base = ended(projects, "base", {"type": "ctc"})
-    ended(projects, "next", {"type": "ctc", "init": "runs/base/export"})
+    base = exported(projects, "base", {"type": "ctc"})
+    exported(projects, "next", {"type": "ctc", "init": "runs/base/export"})
     assert try_model.trial(projects, "next").original == str(base)
     assert try_model.model_name(str(base)) == "base"
 
 
 def test_earlier_stages_of_a_run_are_not_its_original(projects):
-    export = ended(projects, "run", {"type": "ctc", "init": str(projects.runs / "run/stages/1/export")})
+    export = exported(projects, "run", {"type": "ctc", "init": str(projects.runs / "run/stages/1/export")})
     shutil.copytree(export, export.parent / "stages/1/export")
     first = export.parent / "stages/1/export/training_config.json"
     first.write_text(json.dumps({"model": {"type": "ctc", "from": "openai/base"}}))
@@ -126,7 +112,7 @@ def test_earlier_stages_of_a_run_are_not_its_original(projects):
 
 
 def test_a_language_model_cannot_be_tried(projects):
-    ended(projects, "lm", {"type": "transformer"}, {"type": "language"})
+    exported(projects, "lm", {"type": "transformer"}, {"type": "language"})
     with pytest.raises(ConfigError, match="of the task language cannot be tried here"):
         try_model.trial(projects, "lm")
 
@@ -134,29 +120,29 @@ def test_a_language_model_cannot_be_tried(projects):
 # Models
 
 
-def test_two_models_are_kept(monkeypatch, tmp_path):
-    loads, freed = [], []
-    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
-    monkeypatch.setattr(try_model, "free_memory", lambda: freed.append(None))
+@pytest.fixture
+def loads(monkeypatch):
+    """Sources of the models that were loaded; None for each time that memory was given back."""
+    events = []
+    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: events.append(source) or object())
+    monkeypatch.setattr(try_model, "free_memory", lambda: events.append(None))
+    return events
+
+
+def test_two_models_are_kept(loads):
     models = ModelCache()
     a, b = models.get("x/a"), models.get("x/b")
     assert models.get("x/a") is a and loads == ["x/a", "x/b"]
     models.get("x/c")  # b was used longest ago
-    assert models.get("x/a") is a and len(loads) == 3
-    assert models.get("x/b") is not b and len(loads) == 4
-    assert len(freed) == 2
+    assert models.get("x/a") is a and models.get("x/b") is not b
+    assert loads[2:] == [None, "x/c", None, "x/b"]
     models.keep_only("x/b", None)
     models.get("x/a")
-    assert loads[4:] == ["x/a"]
+    assert loads[6:] == [None, "x/a"]
 
 
-def test_a_model_that_was_written_anew_is_loaded_anew(monkeypatch, projects):
-    import os
-
-    loads = []
-    monkeypatch.setattr("stentor.inference.load.load", lambda source, device: loads.append(source) or object())
-    monkeypatch.setattr(try_model, "free_memory", lambda: None)
-    export, models = ended(projects, "run", {"type": "ctc"}), ModelCache()
+def test_a_model_that_was_written_anew_is_loaded_anew(loads, projects):
+    export, models = exported(projects, "run", {"type": "ctc"}), ModelCache()
     models.get(export)
     models.get(export)
     assert len(loads) == 1
@@ -204,44 +190,44 @@ def test_held_out_recordings_are_offered(projects):
 def test_both_answer_and_errors_are_counted():
     shelf = Shelf(old=Loud("one too"), new=Loud("one two", [{"word": "one", "start": 0, "end": 0.5}]))
     first, second = try_model.listen(shelf, tried(), clip("one two"), "en")
-    assert (first.model, first.tuned, first.errors, first.total) == ("old", False, 1, 2)
-    assert (second.model, second.tuned, second.errors, second.total) == ("mine", True, 0, 2)
+    assert [(a.tuned, a.errors, a.total) for a in (first, second)] == [(False, 1, 2), (True, 0, 2)]
     assert shelf.models["new"].asked == [(RATE, RATE, "en")]
-    page = try_model.listened(tried(), clip("one two"), [first, second])
+    page = try_model.drawn(tried(), clip("one two"), [first, second])
+    assert "<span>old</span>" in page and "<span>mine</span>" in page
     assert "WER 50.00 % (1 in 2 words)" in page and "WER 0.00 % (0 in 2 words)" in page
     assert page.count('class="pair substitute"') == 2  # the one, and the legend's
     assert page.count("data-start") == 1
 
 
 def test_the_normaliser_of_the_run_counts():
-    shelf = Shelf(old=Loud("One, TWO."), new=Loud("One, TWO."))
-    errors = [a.errors for a in try_model.listen(shelf, tried(normalizer="whisper_basic"), clip("one two"), "en")]
-    assert errors == [0, 0]
+    about = tried(original=None, normalizer="whisper_basic")
+    (answer,) = try_model.listen(Shelf(new=Loud("One, TWO.")), about, clip("one two"), "en")
+    assert answer.errors == 0
 
 
 def test_without_a_reference_the_two_are_compared():
     shelf = Shelf(old=Loud("one too"), new=Loud("one two three"))
-    page = try_model.listened(tried(), clip(), list(try_model.listen(shelf, tried(), clip())))
+    page = try_model.drawn(tried(), clip(), list(try_model.listen(shelf, tried(), clip())))
     assert "What training changed" in page and 'class="pair insert"' in page
     same = Shelf(old=Loud("one"), new=Loud("one"))
-    assert "both wrote the same" in try_model.listened(tried(), clip(), list(try_model.listen(same, tried(), clip())))
+    assert "both wrote the same" in try_model.drawn(tried(), clip(), list(try_model.listen(same, tried(), clip())))
 
 
 def test_what_fails_is_told_in_its_column():
     shelf = Shelf(old="There is no model old <b>.", new=Loud("fine"))
     answers = list(try_model.listen(shelf, tried(), clip()))
     assert [a.wrong for a in answers] == ["There is no model old <b>.", ""]
-    page = try_model.listened(tried(), clip(), answers)
+    page = try_model.drawn(tried(), clip(), answers)
     assert "There is no model old &lt;b&gt;." in page and "fine" in page and "What training changed" not in page
 
 
 def test_a_model_from_nothing_has_one_column():
     about = tried(original=None)
     (answer,) = try_model.listen(Shelf(new=Loud()), about, clip())
-    page = try_model.listened(about, clip(), [answer])
+    page = try_model.drawn(about, clip(), [answer])
     assert page.count("<section") == 1 and "Before training" not in page
     assert "trained from nothing" in try_model.about(about)
-    waiting = try_model.listened(tried(), clip(), [])
+    waiting = try_model.drawn(tried(), clip(), [])
     assert waiting.count("<section") == 2 and waiting.count("waiting") == 2
 
 
@@ -249,9 +235,9 @@ def test_speakers_are_drawn():
     segments = [{"speaker": "A", "start": 0.1, "end": 0.9}]
     about = tried(original=None, task="diarize")
     (answer,) = try_model.listen(Shelf(new=Loud(segments=segments)), about, clip())
-    assert try_model.listened(about, clip(), [answer]).count("<rect") == 1
+    assert try_model.drawn(about, clip(), [answer]).count("<rect") == 1
     known = clip(segments=({"speaker": "ann", "start": 0.1, "end": 0.5},))
-    assert "DER" in try_model.listened(about, known, [answer])
+    assert "DER" in try_model.drawn(about, known, [answer])
 
 
 def test_speech_is_heard_with_its_level():
@@ -260,7 +246,7 @@ def test_speech_is_heard_with_its_level():
     answers = list(try_model.speak(shelf, about, " say  this ", voice, seed=3))
     text, options = shelf.models["new"].asked[0]
     assert text == "say this" and options["reference_text"] == "that is me" and options["seed"] == 3
-    page = try_model.spoken(about, answers)
+    page = try_model.drawn(about, None, answers)
     assert page.count("data:audio/flac;base64,") == 2 and "1.0 s long" in page and "-20 dBFS" in page
 
 

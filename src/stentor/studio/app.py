@@ -11,8 +11,7 @@ from stentor.studio.runs.jobs import jobs
 from stentor.studio.server.accounts import Accounts
 from stentor.studio.server.server import USER, head, page_files
 from stentor.studio.steps import dataset, publish, runs, train, try_model
-from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared
+from stentor.studio.steps.shared import Choice, Shared
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES
 

@@ -45,7 +45,6 @@ class Ending:
     """Its error paragraph, or the last line that it printed; empty while it runs."""
     started: float
     """Seconds since 1970; 0.0 when it never was."""
-    ended: float | None
     stopping: bool
     """Whether somebody asked it to stop since it was started."""
 
@@ -122,20 +121,14 @@ def ending(folder: Path) -> Ending:
     """How the command of a folder stands. Never raises."""
     running = alive(folder)  # before the files are read: what ended since is then told the next time, never half
     state = read_json(folder / "ending.json")
-    code, ended, started = state.get("exit"), state.get("time"), state.get("started")
+    code, started = state.get("exit"), state.get("started")
     return Ending(
         running,
         code if isinstance(code, int) and not running else None,
         str(state.get("said") or "") if not running else "",
         float(started) if isinstance(started, (int, float)) else 0.0,
-        float(ended) if isinstance(ended, (int, float)) and not running else None,
         (folder / "stop").exists(),
     )
-
-
-def output(folder: Path, lines: int = 200) -> str:
-    """The end of all that the command printed, at most 64 KiB, without secrets."""
-    return tail(folder / "output.txt", lines)
 
 
 def tail(path: Path, lines: int = 200) -> str:

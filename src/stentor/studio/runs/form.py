@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types as bounds
+from pydantic import TypeAdapter
 
 from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
 from stentor.config.reference import default, sentence
@@ -53,7 +54,6 @@ class FormField:
     """The key's documentation (but for what the label says), what it may be, and the key."""
     default: Any
     """Plain data; None where the key has none or is null. What an untouched row shows."""
-    required: bool
     optional: bool
     """Whether null is a value of its own."""
     may_be: str
@@ -65,7 +65,7 @@ class FormField:
 
 
 @functools.cache
-def form(task: str = "transcribe", family: str = "seq2seq", schema: type[Section] = Config) -> list[FormField]:
+def form(task: str, family: str) -> list[FormField]:
     """The rows of a run with this task and this family, in the order of the schema, basic ones first.
 
     Sections in lists, in mappings and with a `type` of their own (other than task and model) are one row of YAML each.
@@ -73,12 +73,12 @@ def form(task: str = "transcribe", family: str = "seq2seq", schema: type[Section
     """
     picked = {("task",): task, ("model",): family}
     for path, name in picked.items():
-        known = dict(sections_in(schema.model_fields[path[0]].annotation))[()].choices()  # type: ignore[attr-defined]
+        known = dict(sections_in(Config.model_fields[path[0]].annotation))[()].choices()  # type: ignore[attr-defined]
         if name not in known:
             raise ConfigError(f"There is no {path[0]} of type {name!r}: choose one of {', '.join(sorted(known))}.")
     rows: list[FormField] = []
     closed: list[tuple[str, ...]] = [(name,) for name in _FREE]  # shown as one row, or not at all
-    for entry in entries(schema):
+    for entry in entries(Config):
         if any(entry.path[: len(path)] == path for path in closed):
             continue
         if entry.path in picked or any(picked.get(path) != kind for path, kind in entry.kinds):
@@ -182,10 +182,10 @@ def read(row: FormField, value: Any) -> Any:
     return value
 
 
-def sections(schema: type[Section] = Config) -> dict[str, str]:
+def sections() -> dict[str, str]:
     """The groups of rows: what each section of the schema is about, by its name, in its order."""
-    docs = field_docs(schema)
-    return {name: sentence(docs.get(name, "")) for name in fields(schema) if name not in _FREE}
+    docs = field_docs(Config)
+    return {name: sentence(docs.get(name, "")) for name in fields(Config) if name not in _FREE}
 
 
 def _type(section: Any, key: str) -> str:
@@ -216,7 +216,6 @@ def _row(key: str, owner: type[Section], field: Any) -> FormField:
         label=first if short else words[:1].upper() + words[1:],
         help=f"{rest} {may_be[:1].upper()}{may_be[1:]}; default {default(field)}. `{key}`".strip(),
         default=_plain(field),
-        required=field.is_required(),
         optional=type(None) in set(alternatives(annotation)),
         may_be=may_be,
         options=options,
@@ -243,16 +242,10 @@ def _widget(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
 
 
 def _plain(field: Any) -> Any:
-    if field.is_required():
-        return None
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, Section):
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True) or None
-    if isinstance(value, (list, tuple)):
-        return [
-            v.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(v, Section) else v for v in value
-        ]
-    return value
+    """A field's default as plain data; None where it has none."""
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
+    plain_value = TypeAdapter(Any).dump_python(value, mode="json", by_alias=True, exclude_unset=True)
+    return plain_value or None if isinstance(value, Section) else plain_value
 
 
 def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -19,6 +19,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -147,10 +148,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     tree, name = _placed(yaml, name, projects.runs)
     checked(edited(yaml, tree), projects)
     folder = inside(projects.runs, name)
-    staging = projects.tmp / f"run-{secrets.token_hex(8)}"
-    with disk_errors(folder):
-        staging.mkdir()
-    try:
+    with _staging(projects) as staging:
         copies = keep(tree, staging, folder, projects)
         write_bytes(staging / "run.yaml", edited(yaml, tree).encode())
         more = {"retry_of": retry_of} if retry_of else {}
@@ -167,15 +165,12 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
                         f"{name} could not be made ({error.strerror}): check {projects.runs}."
                     ) from error
                 raise ConfigError(f"There is a run {name} already: open it, or choose another name.") from None
-            job = Job(folder)
             try:
                 _launch(folder, projects, lock)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return job
+    return Job(folder)
 
 
 def resume(projects: Projects, job: Job) -> None:
@@ -190,14 +185,11 @@ def next_round(projects: Projects, job: Job) -> None:
     theirs. Raises ConfigError while it still runs."""
     _require_by_studio(job)
     with _exclusive(job.folder, job.name) as lock:
-        staging = projects.tmp / f"run-{secrets.token_hex(8)}"
         for dataset in map(projects.dataset, projects.datasets()):
             if dataset.sides():  # what was corrected joins train.jsonl or held_out.jsonl
                 dataset.parts()
-        try:
+        with _staging(projects) as staging:
             renew(job.about.get("copies", {}), staging, job.folder)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
         _launch(job.folder, projects, lock, "--more", "1")
 
 
@@ -279,7 +271,7 @@ def _ending(job: Job) -> Ending:
     """How a run stands; of one that the studio did not start, whether its training holds its lock."""
     if job.by_studio:
         return detached.ending(job.folder)
-    return Ending(run_locked(job.folder), None, "", 1.0, None, False)
+    return Ending(run_locked(job.folder), None, "", 1.0, False)
 
 
 def _require_by_studio(job: Job) -> None:
@@ -290,38 +282,42 @@ def _require_by_studio(job: Job) -> None:
 def log(job: Job, lines: int = 200) -> str:
     """The end of all that the run printed, without secrets; of its own log when its supervisor is gone."""
     output_time, log_time = ((stamp(job.folder / name) or (0, 0))[0] / 1e9 for name in ("output.txt", "log.txt"))
-    behind = log_time > output_time + _BEHIND
-    return detached.tail(job.folder / "log.txt", lines) if behind else detached.output(job.folder, lines)
+    return detached.tail(job.folder / ("log.txt" if log_time > output_time + _BEHIND else "output.txt"), lines)
 
 
 def _status(ending: Ending, now: RunProgress) -> RunStatus:
-    step, total, code = now.step, now.total, ending.exit
     if ending.alive:
-        if ending.stopping:
-            return RunStatus("stopping", say("run_stopping"), step, total)
-        if now.began < ending.started:  # what the files tell is of an earlier attempt
-            return RunStatus("waiting", say("run_waiting"), step, total)
-        if now.rounds is not None:
-            sentence = say("run_waiting") if now.round is None else say("run_round", round=now.round, rounds=now.rounds)
-            return RunStatus("running", sentence, step, total)
-        if total is not None and step >= total:
-            return RunStatus("running", say("run_finishing"), step, total)
-        stage = say("run_stage", stage=now.stage[0], stages=now.stage[1]) if now.stage else ""
-        return RunStatus("running", say("run_running", step=step, total=total, stage=stage), step, total)
+        return RunStatus(*_living(ending, now), now.step, now.total)
     closed = now.closed if now.closed and now.closed.get("time", 0.0) >= ending.started else None
-    state = _state_of(ending, closed)
+    state, code = _state_of(ending, closed), ending.exit
     if state == "finished":
-        done = say("run_finished") if now.rounds is None else say("run_rounds_finished", round=step)
-        return RunStatus(state, done, step, total, code)
-    if state == "stopped":
+        sentence = say("run_finished") if now.rounds is None else say("run_rounds_finished", round=now.step)
+    elif state == "stopped":
         saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
         if now.rounds is None:
-            where = say("run_saved" if saved else "run_stopped", step=step)
+            sentence = say("run_saved" if saved else "run_stopped", step=now.step)
         else:
-            where = say("run_saved_in_round" if saved else "run_stopped_in_round", round=now.round or 0)
-        return RunStatus(state, where, step, total, code)
-    why = str(closed.get("error") or "") if code is None and closed else ""
-    return RunStatus(state, why or _why(code, ending.message), step, total, code)
+            sentence = say("run_saved_in_round" if saved else "run_stopped_in_round", round=now.round or 0)
+    else:
+        why = str(closed.get("error") or "") if code is None and closed else ""
+        sentence = why or _why(code, ending.message)
+    return RunStatus(state, sentence, now.step, now.total, code)
+
+
+def _living(ending: Ending, now: RunProgress) -> tuple[State, str]:
+    """State and sentence of a run whose processes live."""
+    if ending.stopping:
+        return "stopping", say("run_stopping")
+    if now.began < ending.started:  # what the files tell is of an earlier attempt
+        return "waiting", say("run_waiting")
+    if now.rounds is not None:
+        if now.round is None:
+            return "running", say("run_waiting")
+        return "running", say("run_round", round=now.round, rounds=now.rounds)
+    if now.total is not None and now.step >= now.total:
+        return "running", say("run_finishing")
+    stage = say("run_stage", stage=now.stage[0], stages=now.stage[1]) if now.stage else ""
+    return "running", say("run_running", step=now.step, total=now.total, stage=stage)
 
 
 def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
@@ -359,6 +355,18 @@ def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], st
     name = checked_name(str(name if name is not None else tree.get("name", "run")), "run's name")
     tree["name"], tree["output"] = name, str(runs)
     return tree, name
+
+
+@contextlib.contextmanager
+def _staging(projects: Projects) -> Iterator[Path]:
+    """A folder for what is put in its place by one rename. Raises StentorError when the disk is full."""
+    staging = projects.tmp / f"run-{secrets.token_hex(8)}"
+    with disk_errors(staging):
+        staging.mkdir()
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _exclusive(folder: Path, name: str) -> contextlib.AbstractContextManager[int]:

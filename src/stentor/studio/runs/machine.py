@@ -88,7 +88,7 @@ def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> lis
         memory_bars.append(
             MemoryBar(say("memory_run"), say("memory_used", used=f"{run_gb:.1f}"), run_gb * 1e9 / machine.total)
         )
-    gpus = _gpus()
+    gpus = parsed(_smi(time.monotonic() // EVERY))
     memory_bars += gpus
     if not gpus and "memory/cuda_reserved_gb" in known:
         used = known["memory/cuda_reserved_gb"]
@@ -104,11 +104,6 @@ def _bar(name: str, used: float, total: float, busy: str | None = None) -> Memor
     text = say("memory_of", used=f"{used:.1f}", total=f"{total:.0f}")
     text += say("memory_busy", busy=busy) if busy is not None else ""
     return MemoryBar(name, text, used / total if total else None)
-
-
-def _gpus() -> list[MemoryBar]:
-    """What nvidia-smi tells; empty where there is none."""
-    return parsed(_smi(time.monotonic() // EVERY))
 
 
 def parsed(output: str) -> list[MemoryBar]:
@@ -129,6 +124,7 @@ def parsed(output: str) -> list[MemoryBar]:
 
 @functools.lru_cache(maxsize=1)
 def _smi(moment: float) -> str:
+    """What nvidia-smi prints; empty where there is none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""

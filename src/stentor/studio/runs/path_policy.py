@@ -60,7 +60,13 @@ def checked(text: str, projects: Projects) -> Loaded:
     check_length(text)
     loaded = load_text(text)
     if projects.guarded:
-        guard(loaded, projects.folder, projects.models)
+        policy = _PathPolicy(projects.folder, projects.models)
+        root = parse(text, "run.yaml", 0, [])
+        mistakes = list(policy.config(loaded.config, (), root))
+        for number, stage in enumerate(loaded.stages):
+            mistakes += policy.config(stage, ("stages", number), root)
+        if mistakes:
+            raise Mistakes(mistakes)
     return loaded
 
 
@@ -70,18 +76,10 @@ def check_length(text: str) -> None:
         raise ConfigError(f"A config of {len(text)} characters is too long: at most {MOST_YAML}.")
 
 
-def guard(loaded: Loaded, folder: Path, models: Sequence[Path] = ()) -> None:
-    """Raises `Mistakes` that name each key of a config which reaches beyond `folder` and `models`, or which is for the
-    studio's owner alone. Relative paths start from `folder`, where runs are started."""
-    root = parse(loaded.text, "run.yaml", 0, [])
-    mistakes = list(_PathPolicy(folder, models).config(loaded.config, (), root))
-    for number, stage in enumerate(loaded.stages):
-        mistakes += _PathPolicy(folder, models).config(stage, ("stages", number), root)
-    if mistakes:
-        raise Mistakes(mistakes)
-
-
 class _PathPolicy:
+    """What reaches beyond `folder` and `models`, or is for the studio's owner alone. Relative paths start from
+    `folder`, where runs are started."""
+
     def __init__(self, folder: Path, models: Sequence[Path]):
         self.folder = folder.resolve()
         self.models = [m.expanduser().resolve() for m in models]

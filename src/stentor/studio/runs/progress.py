@@ -126,15 +126,10 @@ class RunProgress:
         """From the beginning of this attempt to the last row; None before there is one."""
         return self._measured_at - self.began if self.began and self._measured_at > self.began else None
 
-    def speed(self, key: str) -> float | None:
-        """Mean of a metric's last values, such as `audio_seconds_per_second`; None before there are any."""
+    def last(self, key: str, count: int = 1) -> float | None:
+        """Mean of the last values of a metric, such as `audio_seconds_per_second`; None before there are any."""
         _, values = self.numbers.values.get(key, ((), ()))
-        return fmean(values[-5:]) if values else None
-
-    def last(self, key: str) -> float | None:
-        """The last value of a metric."""
-        _, values = self.numbers.values.get(key, ((), ()))
-        return values[-1] if values else None
+        return fmean(values[-count:]) if values else None
 
     def _forget_events(self) -> None:
         self.step = 0

@@ -72,7 +72,7 @@ class PublicationStatus:
 
     state: State
     sentence: str
-    """What went wrong, or the last thing that was done."""
+    """What went wrong."""
     link: str | None
     """Where it is, once it is there."""
     lines: str
@@ -246,10 +246,10 @@ def find(projects: Projects, name: str) -> Publication:
 def state(publication: Publication) -> PublicationStatus:
     """Where a publication stands, from its folder alone."""
     end = detached.ending(publication.folder)
-    text = detached.output(publication.folder, 200)
+    text = detached.tail(publication.folder / "output.txt")
     lines = "\n".join(text.splitlines()[-MOST_LINES:])
     if end.alive:
-        return PublicationStatus("stopping" if end.stopping else "running", lines.rpartition("\n")[2], None, lines)
+        return PublicationStatus("stopping" if end.stopping else "running", "", None, lines)
     if end.exit == 0:
         link = next((s for s in reversed(text.splitlines()) if s.startswith(PUBLISHED)), "").removeprefix(PUBLISHED)
         return PublicationStatus("published", "", link or None, lines)

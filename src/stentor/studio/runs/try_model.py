@@ -58,8 +58,6 @@ class RunTrial:
     """Pretrained parts that it was put together from, where there is no original."""
     normalizer: str
     """What the word error rate leaves aside."""
-    instruct: str
-    """Field of the training data that described voices; empty where none did."""
 
 
 def runs(projects: Projects) -> list[str]:
@@ -84,8 +82,7 @@ def trial(projects: Projects, name: str) -> RunTrial:
     if kind not in TASKS:
         raise ConfigError(f"A model of the task {kind} cannot be tried here, only those for {', '.join(TASKS)}.")
     source, parts = _origin(projects, job.folder, training)
-    normalizer = str(task.get("normalizer") or "whisper_basic")
-    return RunTrial(name, export, kind, source, parts, normalizer, str(task.get("instruct_from") or ""))
+    return RunTrial(name, export, kind, source, parts, str(task.get("normalizer") or "whisper_basic"))
 
 
 def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
@@ -229,8 +226,6 @@ def _label(record: Record) -> str:
 class ModelAnswer:
     """What one model said, or why it did not."""
 
-    model: str
-    """Its name, for people."""
     tuned: bool
     """Whether it is the trained one, not the original."""
     took: float = 0.0
@@ -288,9 +283,10 @@ def speak(
 def _each(
     models: ModelCache, tried: RunTrial, where: str, ask: Callable[[Model, ModelAnswer], None]
 ) -> Iterator[ModelAnswer]:
-    sources = [(tried.original, False)] if tried.original else []
-    for source, tuned in [*sources, (str(tried.export), True)]:
-        answer = ModelAnswer(tried.name if tuned else model_name(source), tuned)
+    for source, tuned in ((tried.original, False), (tried.export, True)):
+        if source is None:
+            continue
+        answer = ModelAnswer(tuned)
         try:
             with models.lock:
                 ask(models.get(source, where), answer)
@@ -330,8 +326,10 @@ def about(tried: RunTrial) -> str:
     return render("compared_with", say("try_parts", parts=parts) if parts else say("try_scratch"))
 
 
-def listened(tried: RunTrial, clip: TrialClip, answers: Sequence[ModelAnswer]) -> str:
-    """What is there so far of the answers about a clip."""
+def drawn(tried: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer]) -> str:
+    """What is there so far of the answers about a clip; without one, of a text that is spoken."""
+    if clip is None:
+        return render("answers", _sides(tried, None, answers), bool(answers), False, None, ())
     fine = {a.tuned: a for a in answers if not a.wrong}
     scored = bool(clip.text) and any(a.total for a in answers)
     changed = None
@@ -343,11 +341,6 @@ def listened(tried: RunTrial, clip: TrialClip, answers: Sequence[ModelAnswer]) -
     heads = [say("try_times") + (f" ({_who(answer)})" if tried.original else "") for answer in timed]
     times = zip(heads, (drawings.words(answer.words or (), clip.samples, clip.rate) for answer in timed), strict=True)
     return render("answers", _sides(tried, clip, answers), bool(answers), scored, changed, times)
-
-
-def spoken(tried: RunTrial, answers: Sequence[ModelAnswer]) -> str:
-    """What is there so far of a text that is spoken."""
-    return render("answers", _sides(tried, None, answers), bool(answers), False, None, ())
 
 
 def _sides(tried: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer]) -> Iterator[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from stentor.studio.files import read_json, stamp
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs
 from stentor.studio.runs.jobs import Job, RunStatus
-from stentor.studio.runs.machine import MemoryBar, bars
+from stentor.studio.runs.machine import bars
 from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.texts import in_words, render, say
 
@@ -56,8 +56,6 @@ class RunView:
     table: str
     can: frozenset[str]
     """What makes sense now: stop, kill, resume, retry, delete; of a run in rounds labels, round."""
-    busy: bool
-    """Whether something is running, so that it should be looked at often."""
 
 
 def choices(projects: Projects) -> list[tuple[str, str]]:
@@ -75,9 +73,8 @@ def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> RunView:
         samples=samples(job),
         memory=memory(job, now),
         log=jobs.log(job, LINES),
-        table=table(shown) if len(shown) > 1 else "",
+        table=render("table", map(row, shown)) if len(shown) > 1 else "",
         can=possible(job, now),
-        busy=now.alive,
     )
 
 
@@ -141,15 +138,13 @@ def samples(job: Job) -> str:
 
 def memory(job: Job, now: RunStatus) -> str:
     """Memory of the run, of the GPUs and of the machine; empty for a run that has ended."""
-    return render("memory", run_memory(job)) if now.alive else ""
-
-
-def run_memory(job: Job) -> list[MemoryBar]:
+    if not now.alive:
+        return ""
     followed = progress_of(job.training)
     with followed.lock:
-        known = {key: followed.last(key) for key in followed.numbers.values if key.startswith("memory/")}
+        known = {key: v for key in followed.numbers.values if (v := followed.last(key)) is not None}
         busy = followed.last("gpu_utilization")
-    return bars({k: v for k, v in known.items() if v is not None}, busy, detached.process(job.folder))
+    return render("memory", bars(known, busy, detached.process(job.folder)))
 
 
 @dataclass(frozen=True)
@@ -174,25 +169,8 @@ class SetScore:
         return cls(name, label(metric), *texts)
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """A run in the table of runs, as text."""
-
-    name: str
-    state: str
-    steps: str
-    time: str
-    score: SetScore
-    """Of its first evaluation set."""
-
-
-def table(shown: Sequence[Job]) -> str:
-    """The runs beside each other."""
-    return render("table", [row(job) for job in shown])
-
-
-def row(job: Job) -> RunRow:
-    """A run's line."""
+def row(job: Job) -> tuple[str, str, str, str, SetScore]:
+    """A run's line in the table of runs: name, state, steps, time and the score of its first evaluation set."""
     now = jobs.state(job)
     results = _results(job, now)
     followed = progress_of(job.folder)
@@ -200,7 +178,7 @@ def row(job: Job) -> RunRow:
         score = next(_scores(results, followed), SetScore())
         steps = str(results.get("steps", now.step)) if now.total is None or not now.alive else f"{now.step}/{now.total}"
         seconds = results.get("seconds") or followed.seconds_trained()
-    return RunRow(job.name, now.state, steps, duration(seconds) if seconds else "", score)
+    return job.name, now.state, steps, duration(seconds) if seconds else "", score
 
 
 def about(seconds: float) -> str:
@@ -245,19 +223,16 @@ def _facts(job: Job, now: RunStatus, followed: RunProgress) -> list[tuple[str, s
         left = followed.seconds_left()
         facts.append((say("fact_left"), about(left) if left is not None else say("fact_left_unknown")))
     if now.state in ("running", "stopping"):
-        if (speed := followed.speed("audio_seconds_per_second")) is not None:
-            facts.append((say("fact_speed"), say("speed_audio", count=_short(speed))))
-        elif (speed := followed.speed("tokens_per_second")) is not None:
-            facts.append((say("fact_speed"), say("speed_tokens", count=_short(speed))))
+        for key, sentence in (("audio_seconds_per_second", "speed_audio"), ("tokens_per_second", "speed_tokens")):
+            if (speed := followed.last(key, 5)) is not None:
+                count = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
+                facts.append((say("fact_speed"), say(sentence, count=count)))
+                break
     if retry_of := job.about.get("retry_of"):
         facts.append((say("fact_retry"), str(retry_of)))
     if not now.alive and (seconds := followed.seconds_trained()):
         facts.append((say("fact_time"), duration(seconds)))
     return facts
-
-
-def _short(number: float) -> str:
-    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
 
 
 def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[SetScore]:
@@ -273,24 +248,15 @@ def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[SetSc
             yield SetScore.of(name, metric, before, {"value": values[-1]})
 
 
-@dataclass
-class _SampleSet:
-    name: str
-    when: str
-    examples: list[ReportExample]
-
-
-def _sample_sets(job: Job, followed: RunProgress) -> list[_SampleSet]:
-    """The newest answers of each set."""
-    shown = []
+def _sample_sets(job: Job, followed: RunProgress) -> Iterator[tuple[str, str, list[ReportExample]]]:
+    """Name, step in words and newest answers of each set."""
     normalizer = _normalizer(job.training)
     for (stage, name), steps in followed.samples.items():
         if stage is not None and followed.stage and stage != str(followed.stage[0]):
             continue
         last = max(steps)
         examples = [_example(job, name, row, normalizer) for row in steps[last][:MOST_SAMPLES]]
-        shown.append(_SampleSet(name, say("samples_at", step=f"{last:,}"), examples))
-    return shown
+        yield name, say("samples_at", step=f"{last:,}"), examples
 
 
 def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> ReportExample:

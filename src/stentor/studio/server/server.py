@@ -7,7 +7,6 @@ the request, so that nothing behind it can mix people up.
 
 import asyncio
 import contextlib
-import html
 import ipaddress
 import json
 from collections import Counter
@@ -18,14 +17,14 @@ from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from stentor.studio.server.accounts import STAYS, Accounts
 from stentor.studio.server.gradio_allowlist import GradioAllowlist
 from stentor.studio.server.routes import PROJECTS
-from stentor.studio.texts import say, texts
+from stentor.studio.texts import render, say, texts
 from stentor.web.body import TooLarge, read
 from stentor.web.origins import from_elsewhere
 
@@ -63,7 +62,10 @@ class StudioServer:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By address: guesses from one do not make others wait."""
         self._hashing = asyncio.Semaphore(SLOTS)
-        pages = [Route("/studio/texts.json", _texts), Route("/studio/page/{file}", _file)]
+        pages = [
+            Route("/studio/texts.json", lambda request: JSONResponse(texts())),
+            Route("/studio/page/{file}", _file),
+        ]
         self.ours = Starlette(routes=[*routes, *pages], lifespan=self._live)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -102,7 +104,7 @@ class StudioServer:
 
     async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
         """Hand on to the studio what comes from a person who may use it."""
-        person = self.accounts.who(_cookies(scope).get(self.cookie))
+        person = self.accounts.who(HTTPConnection(scope).cookies.get(self.cookie))
         web = scope["type"] == "http"
         if person is None:
             if not web:
@@ -122,14 +124,14 @@ class StudioServer:
         elif self.studio is not None:
             await self.studio(scope, receive, self.narrow.noting(scope, person, send))
         elif scope["path"] == "/":
-            await HTMLResponse(_opening_page(), headers={"Cache-Control": "no-store"})(scope, receive, send)
+            await HTMLResponse(render("opening"), headers={"Cache-Control": "no-store"})(scope, receive, send)
         else:
             await PlainTextResponse(say("opening"), 503, headers={"Retry-After": "2"})(scope, receive, send)
 
     def _enter(self, request: Request) -> Response:
         """The answer to the address that was printed. A script leads on, so that the address with the token does not
         stay in the browser, and so that the cookie is sent even where a link of another site led here."""
-        onward = HTMLResponse(_page('<script>location.replace("/" + location.hash)</script>'))
+        onward = HTMLResponse(render("entered"))
         onward.headers["Cache-Control"] = "no-store"
         token = request.query_params["token"]
         if self.accounts.who(token) and not self.accounts.guarded:
@@ -165,9 +167,7 @@ class StudioServer:
         return answer
 
     def _sign_in_page(self, wrong: bool = False) -> str:
-        if self.accounts.guarded:
-            return _sign_in_form(self.accounts.named, wrong)
-        return _page(f"<p>{html.escape(say('sign_in_token'))}</p>")
+        return render("sign_in", self.accounts.named, wrong) if self.accounts.guarded else render("address_needed")
 
     async def _sign_out(self, request: Request) -> Response:
         self.accounts.sign_out(request.cookies.get(self.cookie, ""))
@@ -204,10 +204,6 @@ def page_files() -> dict[str, str]:
     return {f.name: f.read_text(encoding="utf-8") for f in files if f.name[f.name.rfind(".") :] in KINDS}
 
 
-def _texts(request: Request) -> Response:
-    return JSONResponse(texts())
-
-
 def _file(request: Request) -> Response:
     name = request.path_params["file"]
     content = page_files().get(name)
@@ -230,12 +226,6 @@ def _network(request: Request) -> str:
     return host
 
 
-def _cookies(scope: Any) -> dict[str, str]:
-    from starlette.requests import HTTPConnection
-
-    return HTTPConnection(scope).cookies
-
-
 def _guarded(send: Any) -> Any:
     async def with_headers(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -251,44 +241,6 @@ async def _refuse(scope: Any, send: Any) -> None:
         await send({"type": "websocket.close", "code": 1008})
         return
     await PlainTextResponse("Requests from another site are refused.", 403)(scope, None, _guarded(send))  # type: ignore[arg-type]
-
-
-def _opening_page() -> str:
-    waits = """
-    const again = () => setTimeout(look, 250);
-    const look = () => fetch("/studio/ready").then((answer) => answer.json())
-      .then((said) => said.ready ? location.reload() : again(), again);
-    again();
-    """
-    return _page(f'<p class="stentor-wait" role="status">{html.escape(say("opening"))}</p><script>{waits}</script>')
-
-
-def _sign_in_form(named: bool, wrong: bool) -> str:
-    def field(key: str, kind: str, hint: str) -> str:
-        return (
-            f"<label>{html.escape(say(key))}"
-            f'<input name="{"name" if kind == "text" else "password"}" type="{kind}" autocomplete="{hint}" required>'
-            "</label>"
-        )
-
-    error = f'<p class="stentor-wrong" role="alert">{html.escape(say("sign_in_wrong"))}</p>' if wrong else ""
-    name = field("sign_in_name", "text", "username") if named else ""
-    return _page(
-        f'<form class="stentor-sign-in" method="post" action="/studio/sign-in"><p>{html.escape(say("sign_in"))}</p>'
-        f"{error}{name}{field('sign_in_password', 'password', 'current-password')}"
-        f"<button>{html.escape(say('sign_in_go'))}</button></form>"
-    )
-
-
-def _page(inner: str) -> str:
-    """A page without Gradio."""
-    title = html.escape(say("title"))
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="stylesheet" href="/studio/page/door.css"></head>'
-        f"<body><main><h1>{title}</h1><p>{html.escape(say('tagline'))}</p>{inner}</main></body></html>"
-    )
 
 
 def head(files: dict[str, str]) -> str:

@@ -9,8 +9,7 @@ import gradio as gr
 from stentor.studio.projects import Projects
 from stentor.studio.runs import publish_jobs
 from stentor.studio.runs.publish_jobs import PublishOrder
-from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, labelled, plain
+from stentor.studio.steps.shared import Choice, Shared, labelled, plain
 from stentor.studio.texts import render, say
 
 EVERY = 1.5

@@ -10,12 +10,12 @@ import gradio as gr
 from stentor.studio.projects import Projects
 from stentor.studio.runs import jobs, watch
 from stentor.studio.runs.try_model import MODEL_CACHE
-from stentor.studio.steps.choices import Names, Several
-from stentor.studio.steps.shared import Shared, labelled
+from stentor.studio.steps.shared import Names, Several, Shared, labelled
 from stentor.studio.texts import say
 
 OFTEN, SELDOM = 4.0, 10.0
 """Seconds between two looks, while something runs and otherwise."""
+Action = Callable[[Projects, jobs.Job], None]
 Sent = dict[str, Any]
 """What a page shows now: nothing is sent twice."""
 PIECES = ("status", "curves", "samples", "memory", "log", "table")
@@ -33,11 +33,8 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     shared.on(shared.started.change, _look, [shared.started, w.others], outputs)
     shared.on([w.run.input, w.others.input], _look, inputs, outputs)
     shared.on(w.timer.tick, _look, inputs, outputs, trigger_mode="once")
-    actions = {"stop": partial(_end, end=jobs.stop), "kill": partial(_end, end=jobs.kill)}
-    actions |= {"resume": partial(_go_on, start=jobs.resume), "round": partial(_go_on, start=jobs.next_round)}
-    actions |= {"labels": _suggest}
-    for name, function in actions.items():
-        shared.on(w.buttons[name].click, function, inputs, outputs, trigger_mode="once")
+    for name, action in _ACTIONS.items():
+        shared.on(w.buttons[name].click, partial(_act, action), inputs, outputs, trigger_mode="once")
     shared.on(w.buttons["retry"].click, lambda projects, name: _needed(projects, name).name, w.run, shared.again)
     shared.on(w.buttons["delete"].click, _ask, w.run, [w.sure, w.question])
     for event in (w.no.click, w.run.input):
@@ -110,7 +107,7 @@ def _look(projects: Projects, chosen: str | None, beside: Sequence[str], before:
         "others": (tuple(n for n in names if n != chosen), tuple(beside)),
         "some": bool(names),
         "several": len(names) > 1,
-        **({name: hash(view.__dict__[name]) for name in PIECES} if view else {}),
+        **({name: hash(vars(view)[name]) for name in PIECES} if view else {}),
         "can": view.can if view else frozenset(),
     }
     if now == before:
@@ -127,7 +124,7 @@ def _look(projects: Projects, chosen: str | None, beside: Sequence[str], before:
         changed("some", lambda: gr.Markdown(visible=not names)),
         changed("some", lambda: gr.Column(visible=bool(names))),
         changed("several", lambda: gr.Accordion(visible=len(names) > 1)),
-        *(changed(name, lambda name=name: getattr(view, name) if view else "") for name in PIECES),
+        *(changed(name, lambda name=name: vars(view)[name] if view else "") for name in PIECES),
         *(changed("can", lambda name=name: gr.Button(visible=name in now["can"])) for name in BUTTONS),
     ]
 
@@ -138,30 +135,25 @@ def _needed(projects: Projects, name: str | None) -> jobs.Job:
     return jobs.find(projects, name)
 
 
-def _end(
-    projects: Projects, name: str | None, beside: Sequence[str], before: Sent, end: Callable[[jobs.Job], None]
-) -> list[Any]:
-    end(_needed(projects, name))
+def _act(action: Action, projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
+    action(projects, _needed(projects, name))
     return _look(projects, name, beside, before)
 
 
-def _go_on(
-    projects: Projects,
-    name: str | None,
-    beside: Sequence[str],
-    before: Sent,
-    start: Callable[[Projects, jobs.Job], None],
-) -> list[Any]:
-    job = _needed(projects, name)
+def _go_on(start: Action, projects: Projects, job: jobs.Job) -> None:
     MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
     start(projects, job)
     gr.Info(say("resumed"))
-    return _look(projects, name, beside, before)
 
 
-def _suggest(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-    gr.Info(say("labels_suggested", count=jobs.suggest_labels(projects, _needed(projects, name))))
-    return _look(projects, name, beside, before)
+_ACTIONS: dict[str, Action] = {
+    "stop": lambda projects, job: jobs.stop(job),
+    "kill": lambda projects, job: jobs.kill(job),
+    "resume": partial(_go_on, jobs.resume),
+    "round": partial(_go_on, jobs.next_round),
+    "labels": lambda projects, job: gr.Info(say("labels_suggested", count=jobs.suggest_labels(projects, job))),
+}
+"""What the buttons do with the chosen run, but for `retry` and `delete`."""
 
 
 def _ask(projects: Projects, name: str | None) -> list[Any]:

@@ -1,4 +1,5 @@
-"""Parts that the steps of the page share: the chosen data set, and how an event reaches the projects of who asks."""
+"""Parts that the steps of the page share: the chosen data set, lists to choose from, and how an event reaches the
+projects of who asks."""
 
 import html
 import inspect
@@ -9,11 +10,44 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from gradio import component_meta
 
 from stentor.errors import StentorError, without_secrets
 from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.texts import say
+
+# Choices are filled while the page is open. What the page sends is judged where it is used, and not by the choices that
+# this process remembers of the page: after a restart of the studio it remembers none, and an open page goes on.
+
+# Gradio writes a stub beside the module of every component, also where the package is installed.
+_writes_stub = component_meta.create_or_modify_pyi
+component_meta.create_or_modify_pyi = lambda *arguments: None
+try:
+
+    class Choice(gr.Dropdown):
+        """One of a list, or none."""
+
+        is_template = True
+
+        def preprocess(self, payload: Any) -> str | None:
+            return payload if isinstance(payload, str) else None
+
+    class Several(gr.Dropdown):
+        """Any number of a list."""
+
+        is_template = True
+
+        def preprocess(self, payload: Any) -> list[str]:
+            return [name for name in payload if isinstance(name, str)] if isinstance(payload, list) else []
+
+    class Names(gr.Radio):
+        """One of a list that is seen whole, or none."""
+
+        is_template = True
+        preprocess = Choice.preprocess
+finally:
+    component_meta.create_or_modify_pyi = _writes_stub
 
 
 @dataclass

@@ -22,8 +22,7 @@ from stentor.studio.runs.form import BASIC, FormField, OpenRunFile, changed, for
 from stentor.studio.runs.path_policy import checked
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE
-from stentor.studio.steps.choices import Choice
-from stentor.studio.steps.shared import Shared, few_held_out, labelled
+from stentor.studio.steps.shared import Choice, Shared, few_held_out, labelled
 from stentor.studio.texts import render, say
 
 _IDS = {"train.epochs": "epochs", "optim.lr": "lr", "data.max_items": "batch", "model.lora.rank": "rank"}

@@ -1,7 +1,6 @@
 """Step 4: try the model that was trained, beside the one that it came from."""
 
 from collections.abc import Iterator
-from functools import partial
 from html import escape
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +11,7 @@ from stentor.report import drawings
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.runs import try_model
 from stentor.studio.runs.try_model import MODEL_CACHE, TrialClip
-from stentor.studio.steps.choices import Choice, Names
-from stentor.studio.steps.shared import Shared, element, labelled
+from stentor.studio.steps.shared import Choice, Names, Shared, element, labelled
 from stentor.studio.texts import say
 
 CLIP_SOURCES = ("clip", "held_out")
@@ -150,17 +148,16 @@ def _answered(projects: Projects, name: str | None, source: str | None, *values:
     if speaking:
         instruct = (description or "") if source == "described" else ""
         answers = try_model.speak(MODEL_CACHE, trial, text or "", clip, instruct, language, int(seed or 0), device)
-        draw = partial(try_model.spoken, trial)
+        clip = None  # whose voice it is
     elif clip is not None:
         answers = try_model.listen(MODEL_CACHE, trial, clip, language, device)
-        draw = partial(try_model.listened, trial, clip)
     else:
         return
     done: list[try_model.ModelAnswer] = []
-    yield draw(done)
+    yield try_model.drawn(trial, clip, done)
     for answer in answers:
         done.append(answer)
-        yield draw(done)
+        yield try_model.drawn(trial, clip, done)
 
 
 def _player(dataset: DataSet | None, id: str | None) -> Any:

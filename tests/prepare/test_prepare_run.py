@@ -84,7 +84,8 @@ def test_a_part_that_somebody_unpacked_is_not_fetched_again(tmp_path, monkeypatc
 
 
 def test_the_studio_leaves_it_to_its_owner(run_file, tmp_path):
-    from stentor.studio.runs.path_policy import guard
+    from stentor.studio.projects import Projects
+    from stentor.studio.runs.path_policy import checked
 
     with pytest.raises(ConfigError, match="'prepare' is for the studio's owner alone"):
-        guard(load(run_file), tmp_path)
+        checked(run_file.read_text(), Projects(tmp_path / "studio", guarded=True))

@@ -18,7 +18,7 @@ from stentor.models.audio_llm.processor import AudioLLMProcessor
 from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.pretrained.builder import PretrainedBuilder
 from stentor.models.pretrained.family import TransformersFamily
-from stentor.models.pretrained.load import reach, set_memory_options
+from stentor.models.pretrained.load import load_pretrained, set_memory_options
 from stentor.models.pretrained.lora import is_adapter, lora_targets
 from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
@@ -95,7 +95,7 @@ class TransformersBuilder(PretrainedBuilder):
             model = model_class(kind).from_pretrained(name, trust_remote_code=False, **load, **options)
             return known, config, processor, model
 
-        known, config, processor, model = reach(family, "model", parts)
+        known, config, processor, model = load_pretrained(family, "model", parts)
         folded = fold_shipped_adapters(model)
         bundle = Bundle(processor.model_of(model), processor, known)
         kept = set(bundle.model.state_dict()) - {own_name(name) for name in folded}
@@ -107,7 +107,7 @@ class TransformersBuilder(PretrainedBuilder):
         settings, kind = dict(family.config or {}), family.processor_class()
         model_type = settings.pop("model_type")
         part = SimpleNamespace(source=family.tokenizer, revision=None)
-        hf = reach(part, "model.tokenizer", lambda name, options: kind.read(name, settings, **options))
+        hf = load_pretrained(part, "model.tokenizer", lambda name, options: kind.read(name, settings, **options))
         self.settle(kind, settings, hf, codec)
         architecture = model_class(kind)
         config_class = architecture.config_class

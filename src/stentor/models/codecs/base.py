@@ -262,12 +262,12 @@ def model_folder(section: Any, where: str) -> Path:
 def _download(section: Any, where: str, patterns: list[str], without: list[str] | None = None) -> Path:
     from huggingface_hub import snapshot_download
 
-    from stentor.models.pretrained.load import reach
+    from stentor.models.pretrained.load import load_pretrained
 
     def load(name: str, options: dict[str, Any]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=without, **options))
 
-    folder: Path = reach(section, where, load)
+    folder: Path = load_pretrained(section, where, load)
     return folder
 
 

@@ -60,7 +60,7 @@ class Neural(Codec):
         raise NotImplementedError
 
     def read(self, folder: Path) -> AudioCodec:
-        from stentor.models.pretrained.load import reach
+        from stentor.models.pretrained.load import load_pretrained
 
         section = self
         if (folder / SETTINGS).is_file():
@@ -71,7 +71,7 @@ class Neural(Codec):
             except ValueError as error:
                 raise ConfigError(f"{folder / SETTINGS} is damaged ({type(error).__name__}). Get it again.") from None
         local = type(self).model_validate({"from": str(folder)})
-        model = reach(local, "codec", lambda name, _: load(self.model_class(), name))
+        model = load_pretrained(local, "codec", lambda name, _: load(self.model_class(), name))
         return NeuralCodec(section, model, folder)
 
     def num_codebooks(self, requested: int | None, available: int, default: int | None = None) -> int:

@@ -16,7 +16,7 @@ from stentor.models.ctc.processor import CTCProcessor
 from stentor.models.encoders.encode import adjust
 from stentor.models.encoders.geometry import WAVE, LogMel, check_streaming, geometry
 from stentor.models.pretrained.builder import PretrainedBuilder
-from stentor.models.pretrained.load import part_config, reach
+from stentor.models.pretrained.load import load_pretrained, part_config
 from stentor.models.pretrained.lora import lora_targets
 from stentor.models.pretrained.weights import export_folder, read_json, write_json
 from stentor.models.text.spelling import from_transcripts, from_vocabulary
@@ -103,7 +103,7 @@ def _pretrained(family: CTCFamily, config: Any, fresh: bool, where: str) -> Any:
 
     if family.adapter is not None and config.to_dict().get("adapter_attn_dim") is None:
         raise ConfigError(f"model.adapter: {family.source} has no language adapters; they are for MMS models.")
-    recogniser = reach(family, where, read)
+    recogniser = load_pretrained(family, where, read)
     if fresh:
         if family.adapter is not None:
             recogniser.init_adapter_layers()
@@ -116,7 +116,7 @@ def _pretrained(family: CTCFamily, config: Any, fresh: bool, where: str) -> Any:
 def _tokenizer(family: CTCFamily, where: str) -> Any:
     from transformers import AutoTokenizer, Wav2Vec2CTCTokenizer
 
-    tokenizer = reach(
+    tokenizer = load_pretrained(
         family, where, lambda name, options: AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     )
     nested = tokenizer.vocab if isinstance(tokenizer, Wav2Vec2CTCTokenizer) else {}

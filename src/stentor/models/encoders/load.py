@@ -10,7 +10,7 @@ from torch import nn
 from stentor.models.encoders.encode import adjust
 from stentor.models.encoders.geometry import WAVE, Geometry, check_streaming, geometry
 from stentor.models.encoders.section import EncoderSection
-from stentor.models.pretrained.load import reach
+from stentor.models.pretrained.load import load_pretrained
 from stentor.models.pretrained.weights import tied_copies
 
 
@@ -81,4 +81,4 @@ def load_encoder(section: Any, config: Any, where: str = "model.encoder") -> nn.
             )
         return AutoModel.from_pretrained(name, trust_remote_code=False, dtype=torch.float32, **options)
 
-    return reach(section, where, load)
+    return load_pretrained(section, where, load)

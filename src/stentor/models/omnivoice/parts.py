@@ -15,7 +15,7 @@ from stentor.models.omnivoice.config import OmniVoice
 from stentor.models.omnivoice.modeling import OmniVoiceModel, initial_std
 from stentor.models.omnivoice.processor import OmniVoiceProcessor
 from stentor.models.packing import flex
-from stentor.models.pretrained.load import reach, set_memory_options
+from stentor.models.pretrained.load import load_pretrained, set_memory_options
 from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import SECTION_FILE, check_weights
 
@@ -32,12 +32,12 @@ def download(family: OmniVoice) -> Path:
             return Path(name)
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"], **options))
 
-    return reach(family, "model", load)  # type: ignore[no-any-return]
+    return load_pretrained(family, "model", load)  # type: ignore[no-any-return]
 
 
 def base(part: Any, loader: Any, **options: Any) -> Any:
     """What a class of transformers loads of the base of `model.llm`."""
-    return reach(
+    return load_pretrained(
         part, "model.llm", lambda name, at: loader.from_pretrained(name, trust_remote_code=False, **options, **at)
     )
 

@@ -24,7 +24,7 @@ def part_config(part: Any, where: str) -> Any:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     if part.source is not None:
-        config = reach(
+        config = load_pretrained(
             part, where, lambda name, options: AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
         )
         return vars(config).get("encoder_config", config) if where in ("model.encoder", "model.ssl") else config
@@ -42,7 +42,7 @@ def part_config(part: Any, where: str) -> Any:
         raise ConfigError(f"{where}.config: {' '.join(str(error).split())}") from error
 
 
-def reach(part: Any, where: str, load: Any) -> Any:
+def load_pretrained(part: Any, where: str, load: Any) -> Any:
     """Call `load(name, options)` for the base model of a part; ConfigError, with what to do, when it cannot be had.
     transformers shows no progress bar."""
     from transformers.utils.logging import disable_progress_bar

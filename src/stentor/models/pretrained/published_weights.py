@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
-from stentor.models.pretrained.load import reach
+from stentor.models.pretrained.load import load_pretrained
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
         return path
     if path.suffix in endings:
         raise ConfigError(f"{where}.from: there is no file {path}.")
-    folder = path if path.is_dir() else Path(reach(part, where, partial(_download, endings)))
+    folder = path if path.is_dir() else Path(load_pretrained(part, where, partial(_download, endings)))
     for ending in endings:
         files = sorted(folder.glob(f"*{ending}"))
         if len(files) > 1:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Origin, TaskRequirements
 from stentor.models.pretrained.builder import PretrainedBuilder
-from stentor.models.pretrained.load import part_config, reach, set_memory_options
+from stentor.models.pretrained.load import load_pretrained, part_config, set_memory_options
 from stentor.models.pretrained.weights import ADAPTER_FILE, export_folder, fold, read_section, read_weights
 from stentor.models.seq2seq.config import MODELS, Seq2Seq
 
@@ -63,7 +63,7 @@ def pretrained(family: Seq2Seq) -> Bundle:
         ]
         return model, *parts
 
-    bundle = assemble(family, *reach(part, "model", load))
+    bundle = assemble(family, *load_pretrained(part, "model", load))
     bundle.origin = Origin(set(bundle.model.state_dict()))
     return bundle
 

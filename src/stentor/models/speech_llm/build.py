@@ -11,7 +11,7 @@ from torch import nn
 from stentor.errors import ConfigError
 from stentor.models.base import Bundle, TaskRequirements
 from stentor.models.encoders.load import encoder_geometry, encoder_part, lacks
-from stentor.models.pretrained.load import part_config, reach, set_memory_options
+from stentor.models.pretrained.load import load_pretrained, part_config, set_memory_options
 from stentor.models.pretrained.lora import adapt, base_name, is_adapter
 from stentor.models.pretrained.parts import initialise
 from stentor.models.pretrained.quantize import quantize
@@ -130,7 +130,7 @@ def assemble(
     encoder, encoder_base = encoder_part(family.encoder, encoder_config, loaded)
     llm_base = family.llm.source is not None and lacks(loaded, "llm", new_llm)
     if llm_base:
-        llm = reach(
+        llm = load_pretrained(
             family.llm,
             "model.llm",
             lambda name, options: AutoModelForCausalLM.from_pretrained(
@@ -205,7 +205,7 @@ def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
     from transformers import AutoTokenizer
 
     if family.tokenizer is None:
-        return reach(
+        return load_pretrained(
             family.llm,
             "model.llm",
             lambda name, options: AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options),

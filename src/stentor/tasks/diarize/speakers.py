@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from stentor.errors import ConfigError
-from stentor.models.pretrained.load import reach
+from stentor.models.pretrained.load import load_pretrained
 from stentor.tasks.diarize.windows import Embedder
 
 SHORTEST = 0.4
@@ -79,11 +79,11 @@ class XVectors:
         """`where` is the key or option that names the model, for messages."""
         from transformers import AutoFeatureExtractor, AutoModelForAudioXVector
 
-        self.model = reach(
+        self.model = load_pretrained(
             section, where, lambda name, options: _pretrained(AutoModelForAudioXVector, name, options, where)
         )
         self.model.to(device).eval()
-        self.extractor = reach(
+        self.extractor = load_pretrained(
             section,
             where,
             lambda name, options: AutoFeatureExtractor.from_pretrained(name, trust_remote_code=False, **options),

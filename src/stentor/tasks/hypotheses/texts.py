@@ -12,8 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.batch import Batch, Example, HypothesisSearch
-from stentor.losses.sequence import PolicyGradient
-from stentor.losses.sequence import SequenceLoss
+from stentor.losses.sequence import PolicyGradient, SequenceLoss
 from stentor.metrics.wer import REFERENCE, count_errors, normalized_pairs
 from stentor.models.base import Bundle
 from stentor.models.collate import num_samples

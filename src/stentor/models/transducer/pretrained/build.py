@@ -17,7 +17,7 @@ from stentor.models.ctc.build import CTCBundle, RecogniserBuilder, quiet
 from stentor.models.encoders.encode import adjust
 from stentor.models.encoders.geometry import Geometry, check_streaming
 from stentor.models.encoders.streaming.chunks import KnownChunks
-from stentor.models.pretrained.load import part_config, reach, set_memory_options
+from stentor.models.pretrained.load import load_pretrained, part_config, set_memory_options
 from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import ADAPTER_FILE, add_trained, export_folder, read_section, read_weights
 from stentor.models.text.tokenizers import TokenizerSection, made_tokenizer
@@ -113,7 +113,7 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
         recogniser = auto.from_config(config, trust_remote_code=False, dtype=torch.float32)
     else:
         options = {"config": config, "dtype": torch.float32, "use_safetensors": True, "ignore_mismatched_sizes": fresh}
-        recogniser = reach(
+        recogniser = load_pretrained(
             family, where, lambda name, at: auto.from_pretrained(name, trust_remote_code=False, **options, **at)
         )
     if fresh:
@@ -151,7 +151,9 @@ def _pretrained_processor(family: TransducerFamily, kind: TransducerKind, where:
     import transformers
 
     processor_class = getattr(transformers, f"{kind.processor}Processor")
-    return reach(family, where, lambda name, at: processor_class.from_pretrained(name, trust_remote_code=False, **at))
+    return load_pretrained(
+        family, where, lambda name, at: processor_class.from_pretrained(name, trust_remote_code=False, **at)
+    )
 
 
 def _new_processor(kind: TransducerKind, config: Any, base: Any, tokenizer: Any) -> Any:

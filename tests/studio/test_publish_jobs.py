@@ -4,11 +4,12 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import time
 
 import numpy as np
 import pytest
-from stand_in import until
+from stand_in import exported, until
 
 from stentor.errors import ConfigError
 from stentor.studio.files import write_bytes
@@ -36,22 +37,13 @@ def run(projects):
     """A finished run `first` with an export, made without training."""
     from safetensors.numpy import save_file
 
-    config = {
-        "name": "first",
-        "task": {"type": "transcribe"},
-        "model": {"type": "speech_llm"},
-        "data": {"train": [{"type": "jsonl", "path": "t.jsonl"}], "eval": {}, "test": {}},
-    }
-    place = projects.runs / "first"
-    (place / "export").mkdir(parents=True)
+    data = {"train": [{"type": "jsonl", "path": "t.jsonl"}], "eval": {}, "test": {}}
+    export = exported(projects, "first", {"type": "speech_llm"}, {"type": "transcribe"}, data=data)
     results = {"eval": {}, "data": {"used": 2}, "steps": 9, "command": ["stentor", "train", "/home/me/run.yaml"]}
-    (place / "results.json").write_text(json.dumps(results))
-    (place / "studio.json").write_text('{"created": 1}')
-    (place / "resolved.yaml").write_text(json.dumps(config))
-    save_file({"llm.weight": np.ones(4, np.float32)}, place / "export" / "model.safetensors")
-    (place / "export" / "config.json").write_text('{"model_type": "speech_llm", "bases": {}}')
-    (place / "export" / "training_config.json").write_text(json.dumps(config))
-    return place
+    (export.parent / "results.json").write_text(json.dumps(results))
+    shutil.copy(export / "training_config.json", export.parent / "resolved.yaml")
+    save_file({"llm.weight": np.ones(4, np.float32)}, export / "model.safetensors")
+    (export / "config.json").write_text('{"model_type": "speech_llm", "bases": {}}')
 
 
 @pytest.fixture

@@ -77,6 +77,11 @@ def two(tmp_path):
     return anna, ben
 
 
+@pytest.fixture
+def anna(two):
+    return two[0]
+
+
 # Another person -------------------------------------------------------------------------------------------------------
 
 
@@ -111,8 +116,7 @@ def test_nobody_else_reaches_a_recording_or_a_run(two):
         assert ben.get(f"/studio/check/{name}").status_code in (400, 404)
 
 
-def test_nothing_is_told_before_the_sign_in(two):
-    anna, _ = two
+def test_nothing_is_told_before_the_sign_in(anna):
     for method, path in every_route("voices", anna.record["id"]):
         for headers in ({"X-Stentor": "1"}, {"X-Stentor": "1", "Cookie": "stentor_7860=guess"}):
             assert anna.client.request(method, path, headers=headers).status_code == 401, (method, path)
@@ -139,8 +143,7 @@ def test_nothing_is_told_before_the_sign_in(two):
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
     ],
 )
-def test_another_site_reaches_no_route(two, headers):
-    anna, _ = two
+def test_another_site_reaches_no_route(anna, headers):
     id = anna.record["id"]
     for method, path in every_route("voices", id):
         sent = {**anna.headers, "Origin": HERE, **headers}
@@ -151,9 +154,8 @@ def test_another_site_reaches_no_route(two, headers):
     assert anna.projects.dataset("voices").records() == [anna.record]
 
 
-def test_a_form_of_another_site_lacks_the_header(two):
+def test_a_form_of_another_site_lacks_the_header(anna):
     """Where a browser tells no origin at all: what changes something needs a header that no form can send."""
-    anna, _ = two
     cookie = {"Cookie": anna.headers["Cookie"]}
     changes = [(m, p) for m, p in every_route("voices", anna.record["id"]) if m != "GET"]
     assert len(changes) > 10
@@ -162,8 +164,7 @@ def test_a_form_of_another_site_lacks_the_header(two):
         assert answer.status_code == 403 and "X-Stentor" in answer.text, (method, path)
 
 
-def test_sockets_of_other_sites_are_refused(two):
-    anna, _ = two
+def test_sockets_of_other_sites_are_refused(anna):
     for headers in ({}, anna.headers, {**anna.headers, "Origin": "http://evil.example"}):
         with (
             pytest.raises(WebSocketDisconnect),
@@ -172,8 +173,7 @@ def test_sockets_of_other_sites_are_refused(two):
             pass
 
 
-def test_no_page_may_frame_or_sniff_the_studio(two):
-    anna, _ = two
+def test_no_page_may_frame_or_sniff_the_studio(anna):
     for path in ("/", "/studio/check/voices", f"/studio/audio/voices/{anna.record['id']}", "/studio/page/check.js"):
         headers = anna.get(path).headers
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] in ("SAMEORIGIN", "DENY")
@@ -183,8 +183,7 @@ def test_no_page_may_frame_or_sniff_the_studio(two):
 # The sign-in ----------------------------------------------------------------------------------------------------------
 
 
-def test_guesses_are_slowed_down_for_each_person(two, monkeypatch, capfd, caplog):
-    anna, _ = two
+def test_guesses_are_slowed_down_for_each_person(anna, monkeypatch, capfd, caplog):
     waits = []
 
     async def sleep(seconds):
@@ -212,8 +211,7 @@ def test_guesses_are_slowed_down_for_each_person(two, monkeypatch, capfd, caplog
     assert not [password for password in (*WORDS.values(), "guessed-password") if password in everything]
 
 
-def test_a_session_ends_with_the_sign_out(two):
-    anna, _ = two
+def test_a_session_ends_with_the_sign_out(anna):
     assert anna.get("/studio/check/voices").status_code == 200
     assert anna.post("/studio/sign-out").status_code == 303
     assert anna.get("/studio/check/voices").status_code == 401
@@ -422,9 +420,8 @@ def alive(page):
     return [t for t, attrs in tags.starts if "onerror" in attrs or attrs.get("src") == "x"]
 
 
-def test_texts_are_answered_as_json(two):
+def test_texts_are_answered_as_json(anna):
     """A browser that opens an answer as a page shows text: JSON, and no sniffing."""
-    anna, _ = two
     dataset = anna.projects.dataset("voices")
     dataset.edit(anna.record["id"], text=SCRIPT)
     for path in ("/studio/check/voices", f"/studio/check/voices/rows?id={anna.record['id']}", "/studio/texts.json"):

@@ -51,12 +51,12 @@ class Selection(NamedTuple):
 def build(shared: Shared, tab: gr.Tab) -> None:
     """Choices, settings, run file, plan and start."""
     widgets = _layout(shared)
-    yaml, remarks, basics, open_file = widgets.yaml, widgets.remarks, widgets.basics, widgets.open_file
+    yaml, remarks, basics = widgets.yaml, widgets.remarks, widgets.basics
     _listen_to_choices(shared, tab, widgets)
     shared.on(yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, remarks, trigger_mode=LAST)
     shared.on(yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
     for key, widget in zip(BASIC, basics, strict=True):
-        _listen(shared, widget, key, yaml, remarks, open_file)
+        _listen(shared, widget, key, widgets)
     _listen_to_start(shared, widgets)
 
 
@@ -243,9 +243,8 @@ def _reused(projects: Projects, name: str) -> list[Any]:
 def _group(shared: Shared, section: str, meaning: str, widgets: SimpleNamespace) -> None:
     """A group of settings, whose widgets are made when it is opened: hundreds would make the page slow."""
     with gr.Accordion(f"{section}: {meaning}" if meaning else section, open=False, elem_id=f"group_{section}") as group:
-        yaml, remarks, open_file = widgets.yaml, widgets.remarks, widgets.open_file
 
-        @gr.render(inputs=yaml, triggers=[group.expand], show_progress="hidden")
+        @gr.render(inputs=widgets.yaml, triggers=[group.expand], show_progress="hidden")
         def fields(text: str) -> None:
             try:
                 rows, tree = form_of(text or "")
@@ -255,13 +254,13 @@ def _group(shared: Shared, section: str, meaning: str, widgets: SimpleNamespace)
             with gr.Column(elem_classes="stentor-settings"):
                 for row in rows:
                     if row.section == section and not row.basic:
-                        _listen(shared, _widget(row, shown(row, tree)), row.key, yaml, remarks, open_file)
+                        _listen(shared, _widget(row, shown(row, tree)), row.key, widgets)
 
 
-def _listen(shared: Shared, widget: Any, key: str, yaml: Any, remarks: Any, open_file: Any) -> None:
+def _listen(shared: Shared, widget: Any, key: str, widgets: SimpleNamespace) -> None:
     """Put what the widget holds into the run file. Not `input`: a text box sends that for keys alone, neither when
     something is pasted nor when something is deleted. What the page itself writes into it changes nothing."""
-    inputs, outputs = [yaml, widget, open_file], [yaml, remarks, widget]
+    inputs, outputs = [widgets.yaml, widget, widgets.open_file], [widgets.yaml, widgets.remarks, widget]
     shared.on(widget.change, partial(_edited, key=key), inputs, outputs, trigger_mode=LAST)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Sized
@@ -182,22 +183,38 @@ def private_names() -> list[str]:
 
 
 LIMITS: dict[str, tuple[Callable[[], Sized], int, int]] = {
-    "cycles of files": (cycles, 4, 5),
+    "cycles of files": (cycles, 2, 5),
     "imports of the family speech_llm from outside": (importers_of_speech_llm, 0, 0),
-    "getattr and hasattr with the name in quotes": (functools.partial(asked_by_name, True), 81, 50),
-    "getattr and hasattr": (functools.partial(asked_by_name, False), 161, 100),
-    "modules under 30 lines": (small_modules, 16, 12),
-    "modules under 60 lines with one importer": (modules_of_one_importer, 18, 10),
+    "getattr and hasattr with the name in quotes": (functools.partial(asked_by_name, True), 3, 50),
+    "getattr and hasattr": (functools.partial(asked_by_name, False), 50, 100),
+    "modules under 30 lines": (small_modules, 5, 12),
+    "modules under 60 lines with one importer": (modules_of_one_importer, 5, 10),
     "__init__.py with code": (packages_with_code, 1, 0),
     "functions over 80 lines": (long_functions, 0, 0),
     "files over 400 lines": (lambda: [path for path in modules() if lines(path) > 400], 0, 0),
-    "private names of other packages": (private_names, 3, 0),
+    "private names of other packages": (private_names, 2, 0),
     "modules of benchmarks": (lambda: list((ROOT / "benchmarks").glob("[!_]*.py")), 12, 12),
     "lines of benchmarks": (lambda: lines_in("benchmarks"), 5500, 3000),
     "lines of src": (lambda: lines_in("src"), 90600, 84000),
     "lines of tests": (lambda: lines_in("tests"), 71100, 60000),
 }
 """What is counted, the number that it may not exceed, and the one that it is to come down to."""
+
+
+PRIVATE = {
+    "torch.utils._python_dispatch.TorchDispatchMode": "engine/memory_estimate.py, which counts tensors as they are made",
+    "torch.utils._pytree.tree_leaves": "engine/memory_estimate.py, which looks for tensors in results",
+    "huggingface_hub._upload_pipeline": "publish/hub.py, which reads how much has arrived from this module's log",
+}
+"""Private names of other packages without a public way to the same, and where they are used."""
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_private_names_are_still_there(name):
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        pytest.fail(f"{name} is gone: find another way in {PRIVATE[name]}")
 
 
 @pytest.mark.parametrize("what", LIMITS)

@@ -202,7 +202,7 @@ LIMITS: dict[str, tuple[Callable[[], Sized], int, int]] = {
 
 
 PRIVATE = {
-    "torch.utils._python_dispatch.TorchDispatchMode": "engine/memory_estimate.py, which counts tensors as they are made",
+    "torch.utils._python_dispatch.TorchDispatchMode": "engine/memory_estimate.py, which sees tensors as they are made",
     "torch.utils._pytree.tree_leaves": "engine/memory_estimate.py, which looks for tensors in results",
     "huggingface_hub._upload_pipeline": "publish/hub.py, which reads how much has arrived from this module's log",
 }

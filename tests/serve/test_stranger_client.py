@@ -1,6 +1,8 @@
-"""The unmodified openai client in each of its ways, strict about every field: parsed, raw and streamed."""
+"""The unmodified openai client in each of its ways, strict about every field: synchronous and not, raw and streamed."""
 
+import asyncio
 import io
+import json
 import threading
 
 import numpy as np
@@ -71,6 +73,24 @@ def test_calls(strangers, example):
             check_events(list(answer.parse()), speakers=False)
         assert client.audio.speech.create(**SPOKEN).content == client.audio.speech.create(**SPOKEN).read()
         assert client.audio.speech.with_raw_response.create(**SPOKEN).parse().content
+
+
+def test_calls_that_are_awaited(strangers, example):
+    async def ask():
+        async with openai.AsyncOpenAI(**options(strangers)) as client:
+            create = client.audio.transcriptions.create
+            together = [create(file=example, model="whisper-1", response_format=name) for name in HEARD]
+            for answer, kind in zip(await asyncio.gather(*together), HEARD.values(), strict=True):
+                check(answer, kind)
+            check(await client.audio.translations.create(file=example, model="whisper-1"), Translation)
+            check_events([e async for e in await create(file=example, model="whisper-1", stream=True)], False)
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(**SPOKEN, stream_format="sse", instructions="fox") as answer:
+                events = [json.loads(line[6:]) async for line in answer.iter_lines() if line]
+            assert [event["type"] for event in events] == ["speech.audio.delta", "speech.audio.done"]
+            assert [model.id async for model in client.models.list()] == list(strangers.service.registry.names)
+
+    asyncio.run(ask())
 
 
 def test_every_field_at_once(strangers, example):

@@ -4,8 +4,6 @@ Each of them has a file with the number of its format and the version that wrote
 format 1. A number is raised when older versions can no longer read what is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Encoder: audio as the bytes of a file, for somebody who reads them while it is made."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """FFmpeg: opens the files that libsndfile does not know."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Quality of a recording of speech without a reference: signal-to-noise ratio and effective bandwidth."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

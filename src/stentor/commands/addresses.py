@@ -1,7 +1,5 @@
 """Addresses of verbs: what a verb reads is brought into the cache, what it writes is made there and then uploaded."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys

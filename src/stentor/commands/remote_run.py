@@ -2,8 +2,6 @@
 like it: a checkpoint counts there when its meta.json has come, after all its other files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

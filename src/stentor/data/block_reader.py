@@ -1,7 +1,5 @@
 """Block reader: the bytes of a file at an address, in large blocks that are fetched ahead of the reader."""
 
-from __future__ import annotations
-
 import io
 import os
 from concurrent.futures import Future, ThreadPoolExecutor

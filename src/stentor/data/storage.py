@@ -6,8 +6,6 @@ A local path is a plain `pathlib.Path`. An address is a `UPath`, which has the s
 break are made again and go on where they were.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import glob

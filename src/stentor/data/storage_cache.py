@@ -4,8 +4,6 @@
 100). All processes of a machine share it: a file is brought once, by one of them, and the others wait for it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

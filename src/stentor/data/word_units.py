@@ -1,7 +1,5 @@
 """Words of a text and their places in it, with the times that a record has for them."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,21 +4,16 @@ Batches are numbered globally and go to the ranks in turn, so resuming is "start
 processes: a step takes batches k ... k + n - 1, whoever computes them.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stentor.data.codec_tokens import has_codes
+from stentor.data.cut import Cut
 from stentor.data.seeding import rng
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 LOOK_AHEAD = 51
 """Batches of a stream among which the largest is looked for."""

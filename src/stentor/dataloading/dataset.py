@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from stentor.data.cut import Cut
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.mixing import DropCounter, DropReason, read_pools
 from stentor.dataloading.section import Data
@@ -14,8 +15,6 @@ from stentor.dataloading.train_dataset import ListedDataset, TrainDataset, limit
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.models.contracts import Processor
 
 

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of, words_of
+from stentor.data.cut import Cut, UnusableRecord, language_of, speaker_of, text_of, words_of
 from stentor.data.outliers import KINDS, CheckedRecord, find_outliers, plural
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.errors import ConfigError, DataError
 from stentor.text.normalize import plain_text
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.sources.base import Source
 
 MAX_BAD = 0.01

@@ -5,25 +5,19 @@ that never changes, as many as its repeats, weight and language ask for; so frac
 positions of an epoch are a permutation of what the groups take.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from stentor.data.cut import UnusableRecord, language_of
+from stentor.data.cut import Cut, UnusableRecord, language_of
 from stentor.data.record_index import Part
 from stentor.data.seeding import Permutation
 from stentor.dataloading.mixing import Language, language_gains, source_factors
 from stentor.sources.base import Source
 from stentor.text.languages import known_code
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
 
 AT_A_TIME = 100
 """Records of a sample whose lines are asked for together."""

@@ -3,19 +3,15 @@
 A place is plain data for JSON. A stream that is made with it gives exactly what comes after.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stentor.data.cut import Cut
 from stentor.data.seeding import rng, rng_state, set_rng_state
 from stentor.dataloading.indexed_mix import ReadRecord
 from stentor.dataloading.mixing import ReplayMix
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 Pair = tuple["Cut", int]
 

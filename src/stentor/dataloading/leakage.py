@@ -1,19 +1,13 @@
 """Leakage: what an evaluation set shares with the training data. Its figures say nothing about new speakers or texts
 when it shares them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from stentor.data.cut import audio_path, text_of
+from stentor.data.cut import Cut, audio_path, text_of
 from stentor.data.storage import full_path
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.train_dataset import TrainDataset
 from stentor.text.normalize import plain_text
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 KINDS = ("speakers", "texts", "ids", "recordings")
 """Traits that are compared. Recordings are files, whichever part of them is meant."""

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stentor.data.atomic_write import atomic_path
-from stentor.data.cut import UnusableRecord, record_from_cut
+from stentor.data.cut import Cut, UnusableRecord, record_from_cut
 from stentor.data.storage import as_path, is_remote
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.sources.corpus import Corpus
 
 

@@ -11,18 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from stentor.data.cut import UnusableRecord, language_of
+from stentor.data.cut import Cut, UnusableRecord, language_of
 from stentor.data.seeding import Permutation, rng
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
 from stentor.sources.base import Source, filter_warnings
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 CutT = TypeVar("CutT", bound="Cut | UnusableRecord")
 _REASONS = """

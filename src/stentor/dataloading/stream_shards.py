@@ -6,8 +6,6 @@ it: like every plan, that is a function of (seed, epoch) alone, equal on 1 and o
 batch k". A process takes every W-th batch, so it comes past S / gcd(S, W) shards and opens no other.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stentor.data.cut import UnusableRecord, language_of
+from stentor.data.cut import Cut, UnusableRecord, language_of
 from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import LOOK_AHEAD, Item
 from stentor.dataloading.indexed_mix import IndexedMix, ListedRecords, ReadRecord, Records
@@ -23,10 +23,6 @@ from stentor.dataloading.train_dataset import Sampler, TrainDataset
 from stentor.errors import ConfigError
 from stentor.sources.base import Source, divisible_shards
 from stentor.sources.held_out import HeldOut, StreamHoldOut
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
 
 STREAM_TEXTS = 10_000
 """Records of each source that are read ahead for tokenizers made from the data."""

@@ -1,16 +1,14 @@
 """Training data set: what all have in common, and the one of sources of known length."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from stentor.data.cut import text_of
+from stentor.data.cut import Cut, text_of
 from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler, Item
 from stentor.dataloading.mixing import (
     DropCounter,
@@ -26,10 +24,6 @@ from stentor.dataloading.section import Data, Replay
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.errors import ConfigError, DataError
 from stentor.sources.held_out import HeldOut, hold_out
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
 
 Sampler = BatchSampler | ShardedStream
 """The batches of a run: of sources of known length, or of lanes of a stream."""

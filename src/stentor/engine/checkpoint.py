@@ -7,8 +7,6 @@ checkpoints/step-000400/export/   what others load (written by the model family)
 checkpoints/latest, best          names of checkpoints, in one line
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ All ranks start a write together. In the background each copies its tensors to t
 the files; the main one then assembles the export and renames the folder. They talk on a process group of their own.
 """
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Mapping

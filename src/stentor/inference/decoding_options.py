@@ -1,7 +1,5 @@
 """Decoding options of one call: beams, temperature, prompt and hotwords, as far as the model's family can do them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise

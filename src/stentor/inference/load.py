@@ -1,7 +1,5 @@
 """Model loading, from a run folder, an export folder, an address or the Hub."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

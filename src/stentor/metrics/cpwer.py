@@ -7,8 +7,6 @@ reference words. Errors and totals are those of the package meeteval; where seve
 the one with the fewest substitutions is counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Latency of streams: how long after a word was said it was known, and how often one was taken back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

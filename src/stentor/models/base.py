@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from stentor.data.cut import Cut
 from stentor.errors import ConfigError
 from stentor.models.contracts import Capabilities, Processor, Recognizer
 from stentor.section import Choice
@@ -22,7 +23,6 @@ from stentor.section.contract import place
 
 if TYPE_CHECKING:
     import torch
-    from lhotse.cut import Cut
 
     from stentor.losses.base import Loss
     from stentor.models.contracts import ServedTask

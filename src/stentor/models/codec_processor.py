@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
-from stentor.data.cut import field_of, text_of
+from stentor.data.cut import Cut, field_of, text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import AudioCodec, at_peak, check_codes
@@ -17,7 +17,6 @@ from stentor.models.contracts import Processor
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
 
     from stentor.data.speaking_rate import SpeakingRate
     from stentor.models.base import TaskRequirements

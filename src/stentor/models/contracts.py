@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from stentor.data.cut import Cut
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
     import torch
-    from lhotse.cut import Cut
 
     from stentor.data.batch import Batch, Example
     from stentor.data.trained_speech import TrainedSpeech

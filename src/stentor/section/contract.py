@@ -1,8 +1,6 @@
 """Contract between Stentor and the classes that extend it: checked when a class is defined and at the seams where it is
 called, with one sentence that names the class, its file, the method and what was expected."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import sys

@@ -7,8 +7,6 @@ blocks, which are also written to the file `hold` where parts of them cannot be 
 float32 values, for each block, and 0 samples at the end; or `{"error", "reason"}`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Errors in the shape of OpenAI's, whatever raised them: `{"error": {"message", "type", "param", "code"}}`."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import traceback

@@ -1,7 +1,5 @@
 """Guard: what every request passes. Who may ask, from which page, and how many at once."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

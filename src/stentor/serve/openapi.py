@@ -1,7 +1,5 @@
 """OpenAPI: what requests and answers hold, also for the page that says so. Tests hold the routes to it."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Responses: a transcript as OpenAI's interface writes it. Times and texts are the transcript's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable
 from typing import Any

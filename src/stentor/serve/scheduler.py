@@ -7,8 +7,6 @@ leads the next batch. A new job begins at the queue's clock, which is that of th
 for the rest of a long file, and clips without end do not stop the file.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

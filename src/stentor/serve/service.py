@@ -1,7 +1,5 @@
 """Service: what the routes of one server share, and the way of a recording through it."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import os

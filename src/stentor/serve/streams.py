@@ -1,7 +1,5 @@
 """Streams: answers that end when their client goes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Coroutine

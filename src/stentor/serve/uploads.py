@@ -1,7 +1,5 @@
 """Uploads: a multipart form whose files are written to disk as they come."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from stentor.data.cut import UnusableRecord, cut_from_record
+from stentor.data.cut import Cut, UnusableRecord, cut_from_record
 from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath, files_below, is_remote, name_of, read_whole
 from stentor.errors import DataError
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 class AudioFolder(Source):

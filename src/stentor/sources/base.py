@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, Field, SerializeAsAny
 
-from stentor.data.cut import UnusableRecord, field_of, set_channel, set_language
+from stentor.data.cut import Cut, UnusableRecord, field_of, set_channel, set_language
 from stentor.section import Choice
 from stentor.section.contract import violation
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.data.record_index import RecordIndex
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.data.augment import DIRECT, Noise, Reverb, list_audio
-from stentor.data.cut import RATE, recording_of
+from stentor.data.cut import RATE, Cut, recording_of
 from stentor.data.rttm import read_rttm
 from stentor.data.storage import StoragePath
 from stentor.errors import DataError
@@ -32,8 +32,6 @@ from stentor.sources.turn_taking import TurnStatistics, estimate
 from stentor.sources.utterances import UtterancePool, on_grid
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.data.cut import UnusableRecord
     from stentor.sources.turn_taking import TurnSampler
 

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import local_folder
@@ -25,9 +25,6 @@ from stentor.sources.base import Source
 from stentor.sources.librispeech import librispeech
 from stentor.sources.manifest import split_utterances
 from stentor.text.languages import known_code
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 DIARIZED = ("MSDWild", "AVA-AVD", "Ego4D", "MagicData-RAMC", "DISPLACE", "SIMSAMU", "REPERE")
 NO_RECIPE = {"".join(c for c in title.lower() if c.isalnum()): title for title in DIARIZED}

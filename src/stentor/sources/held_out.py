@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from stentor.data.cut import UnusableRecord, speaker_of
+from stentor.data.cut import Cut, UnusableRecord, speaker_of
 from stentor.errors import ConfigError, DataError
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from stentor.data.cut import RATE, UnusableRecord, cut_from_record
+from stentor.data.cut import RATE, Cut, UnusableRecord, cut_from_record
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.jsonl import FileIndex
 from stentor.data.storage import StoragePath
@@ -22,8 +22,6 @@ from stentor.sources.hub_open import HubLocation, column_value, open_dataset, te
 from stentor.sources.hub_presets import PRESETS, Preset
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.sources.hub_open import HubRow, OpenDataset
 
 USUAL = {

@@ -6,18 +6,15 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from stentor.data.cut import UnusableRecord, field_of
+from stentor.data.cut import Cut, UnusableRecord, field_of
 from stentor.errors import DataError
 from stentor.section import IntRange, Range
 from stentor.sources.base import Source, TightSource
 from stentor.sources.synth import chain
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 class Join(Source):

@@ -12,12 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.cut import cut_from_record
+from stentor.data.cut import Cut, cut_from_record
 from stentor.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.data.cut import UnusableRecord
 
 SUFFIXES = (".flac", ".mp3", ".wav", ".ogg", ".opus")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, FileIndex, each_line, read_cuts
 from stentor.data.storage import StoragePath, is_remote, join
@@ -18,8 +18,6 @@ from stentor.errors import DataError
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.data.record_index import RecordFilter, RecordIndex
 
 

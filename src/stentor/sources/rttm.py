@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.data.cut import UnusableRecord, cut_from_record
+from stentor.data.cut import Cut, UnusableRecord, cut_from_record
 from stentor.data.embedded_audio import audio_file
 from stentor.data.jsonl import not_found
 from stentor.data.rttm import read_rttm_lines, read_uem_lines
@@ -19,8 +19,6 @@ from stentor.errors import AudioError, DataError
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.data.rttm import RttmLine
 
 TOLERANCE = 1.0

@@ -1,7 +1,5 @@
 """Shard list: which tar files, with which labels, a path of the source `shards` stands for."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from stentor.data.codec_tokens import shape_at
-from stentor.data.cut import UnusableRecord, check_text_fields, cut_with_recording, recording_of
+from stentor.data.cut import Cut, UnusableRecord, check_text_fields, cut_with_recording, recording_of
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import open_text, parse_object
@@ -27,7 +27,6 @@ from stentor.text.languages import known_code
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
 
     from stentor.data.shuffled_shards import ShuffledShards
     from stentor.data.tar import ByteRange, Index

@@ -6,18 +6,15 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
+from stentor.data.cut import Cut, UnusableRecord, check_text_fields, cut_from_record
 from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, open_text, parse_object, raise_problems
 from stentor.data.storage import StoragePath, is_remote, join
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
 from stentor.text.languages import language_code
 from stentor.text.protocols import NORMALIZERS
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 ZERO_SHOT = ("id", "reference_text", "reference", "text")
 COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {

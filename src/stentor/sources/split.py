@@ -7,19 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from stentor.data.cut import RATE, UnusableRecord, text_of, words_of
+from stentor.data.cut import RATE, Cut, UnusableRecord, text_of, words_of
 from stentor.errors import DataError
 from stentor.section import IntRange, Range
 from stentor.sources.base import Source, TightSource
 from stentor.sources.synth import chain
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
 
 MARGIN = 0.2
 """Most seconds of a pause that a piece keeps before its first word and after its last."""

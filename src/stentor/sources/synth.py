@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from stentor.data.cut import RATE, UnusableRecord
+from stentor.data.cut import RATE, Cut, UnusableRecord
 from stentor.data.jsonl import not_found, open_text
 from stentor.data.storage import StoragePath, as_path
 from stentor.data.synth_cache import synthesize_all
@@ -17,10 +17,6 @@ from stentor.errors import ConfigError, DataError
 from stentor.section import IntRange, Range, Section
 from stentor.sources.base import Source
 from stentor.sources.phrases import command, digit_string, sentence
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
 
 GENERATED = 1000
 """Utterances of a generated text kind when `count` is null."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.data.cut import UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.jsonl import open_text
 from stentor.data.storage import StoragePath, name_of
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 class Text(Source):

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.audio_key import audio_key
-from stentor.data.cut import RATE, UnusableRecord
+from stentor.data.cut import RATE, Cut, UnusableRecord
 from stentor.errors import AudioError, DataError
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
     from lhotse.supervision import SupervisionSegment
 
     from stentor.sources.base import Source

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from stentor.data.cut import Cut
 from stentor.models.base import Family, TaskRequirements
 from stentor.section import Choice
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from lhotse.cut import Cut
 
     from stentor.data.batch import Batch, Example, Prediction
     from stentor.losses.base import Loss

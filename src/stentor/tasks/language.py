@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.data.batch import Example, Prediction
-from stentor.data.cut import language_of, text_of
+from stentor.data.cut import Cut, language_of, text_of
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Score
 from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
 
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle

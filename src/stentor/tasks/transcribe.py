@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from stentor.data.batch import Example, Prediction
-from stentor.data.cut import RATE, field_of, language_of, set_translation, speaker_of, text_of, words_of
+from stentor.data.cut import RATE, Cut, field_of, language_of, set_translation, speaker_of, text_of, words_of
 from stentor.data.storage import StoragePath
 from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.losses.token import CrossEntropy
@@ -32,7 +32,6 @@ from stentor.text.normalize import Normalizer
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
 
     from stentor.data.batch import Batch
     from stentor.losses.base import Loss

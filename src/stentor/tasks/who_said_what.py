@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from stentor.data.cut import uem_of
+from stentor.data.cut import Cut, uem_of
 from stentor.data.turns import numbered, turn_shares, turns_of
 from stentor.tasks.decode_checks import Checks, token_spans
 from stentor.tasks.transcribe import Transcribe
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
 
     from stentor.data.batch import Example, Prediction
     from stentor.metrics.score import Score

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.data.batch import Prediction
-from stentor.data.cut import RATE, language_of, text_of, words_of
+from stentor.data.cut import RATE, Cut, language_of, text_of, words_of
 from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
@@ -30,7 +30,6 @@ from stentor.tasks.transcribe import Transcribe, seconds_of, within
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
 
     from stentor.data.batch import Example
     from stentor.losses.base import Loss

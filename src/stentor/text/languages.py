@@ -4,8 +4,6 @@
 and the corpora of this package have beside them.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import unicodedata

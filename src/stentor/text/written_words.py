@@ -1,7 +1,5 @@
 """Words as they are written, in scripts with spaces between them and in those without."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

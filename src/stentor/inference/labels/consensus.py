@@ -7,8 +7,6 @@ two hypotheses, where votes are always equal, the first one's words stand and th
 the surer one is often the one that has heard less of a language model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,19 +4,14 @@ The threshold keeps the most seconds whose expected error is under a wished one.
 against those that its text takes, with limits from labelled records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stentor.data.cut import text_of
+from stentor.data.cut import Cut, text_of
 from stentor.data.speaking_rate import SpeakingRate, fit_speaking_rate
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 STEPS = 20
 """Points of the curve."""

@@ -1,7 +1,5 @@
 """What a recogniser offers that answers while one speaks, and what its answers are."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Letters of a CTC head and tokens of a transducer stay as they are written, and w
 ends. Greedy label looping of a transducer goes on where it was at the end of the last chunk.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ is that speaker; one that is active in none of them is somebody new. That is the
 (Medennikov et al. 2025) with audio in the place of embeddings, so that it serves every model that tells speakers apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

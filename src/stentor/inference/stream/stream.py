@@ -1,7 +1,5 @@
 """Stream: what is said, while it is said."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Words of tokens that come one after another: they stay when the next one begins or speech ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The most probable path of a transducer through the lattice of a known text (Viterbi): a frame for each token."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

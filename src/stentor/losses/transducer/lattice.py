@@ -5,8 +5,6 @@ none (blank). A path begins at (0, 0) and ends when a blank leaves the last fram
 the items themselves are computed, none of their padding: they are listed one after the other, and M is their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple

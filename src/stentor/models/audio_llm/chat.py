@@ -1,7 +1,5 @@
 """Models whose prompt is made by a chat template of transformers."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from stentor.errors import ConfigError

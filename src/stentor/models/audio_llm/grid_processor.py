@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.batch import Batch, Example
+from stentor.data.cut import Cut
 from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.delayed.processor import DelayedProcessor
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.models.audio_llm.modeling import AudioLLMModel
 
 

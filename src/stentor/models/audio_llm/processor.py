@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Batch, Example
-from stentor.data.cut import field_of, language_of, text_of
+from stentor.data.cut import Cut, field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.config import NAMES, Names
 from stentor.models.collate import Contents, num_samples, usable_batch
@@ -21,7 +21,6 @@ from stentor.models.pretrained.kind import Kinds, TransformersKind
 from stentor.text.languages import language_code
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
     from torch import Tensor
 
     from stentor.models.audio_llm.modeling import AudioLLMModel

@@ -1,19 +1,15 @@
 """Models that answer with turns: who says what, and in most of them when."""
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stentor.data.batch import Example
+from stentor.data.cut import Cut
 from stentor.data.turns import turn_shares
 from stentor.models.audio_llm.chat import ChatProcessor
 from stentor.models.collate import num_samples
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 MOST_ANSWER = 32768
 """Tokens of the longest answer."""

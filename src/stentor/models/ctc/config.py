@@ -7,18 +7,16 @@ the training transcripts. Exports are plain transformers folders.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from stentor.data.cut import Cut
 from stentor.models.encoders.streaming.chunks import Streaming
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, check_origin
 from stentor.section import ConfigConflict, Section
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 class CTCLora(Lora):

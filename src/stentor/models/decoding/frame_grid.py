@@ -1,8 +1,6 @@
 """Frame grid: texts as one token for each frame of the audio, for models that listen and write at the same time
 (delayed streams: Zeghidour et al. 2025, arXiv 2509.08753; Voxtral Realtime: arXiv 2602.11298)."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Sequence

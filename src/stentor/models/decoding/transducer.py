@@ -5,8 +5,6 @@ A token with its jump is an arc: blank and the durations of TDT lead to a later 
 at the same one. Hypotheses are only compared at the same frame, and those that wrote the same are added up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log1p

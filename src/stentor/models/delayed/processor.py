@@ -6,13 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stentor.data.batch import Example
-from stentor.data.cut import language_of, text_of, words_of
+from stentor.data.cut import Cut, language_of, text_of, words_of
 from stentor.errors import ConfigError
 from stentor.models.collate import num_samples
 from stentor.models.decoding.frame_grid import FrameGrid, timed_pieces
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 TINY = 1e-3  # seconds
 NO_WORD_TIMES = (

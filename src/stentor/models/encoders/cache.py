@@ -1,8 +1,6 @@
 """What models share that have an encoder of transformers: its output is computed once for the text, the CTC classes
 and the word times of a batch, and recordings are heard while they come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Inputs of models with an audio encoder: features, lengths, letters and CTC targets of their processors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

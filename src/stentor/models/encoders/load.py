@@ -1,7 +1,5 @@
 """Audio encoders built from their section: untrained, or with pretrained weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

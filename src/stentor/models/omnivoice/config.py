@@ -7,19 +7,17 @@ its causal mask. Published checkpoints load, and exports have their layout.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from stentor.data.cut import Cut
 from stentor.errors import ConfigError
 from stentor.models.codecs.base import Codec
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.section import PretrainedFamily, PretrainedSection
 from stentor.models.transformer.config import TrainedTokenizer
 from stentor.section import ConfigConflict
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 class LLM(PretrainedSection):

@@ -11,8 +11,6 @@ stentor.json                                               what only Stentor kno
 `state` and `names` below are those of the part of our model that is transformers' (`PretrainedBuilder.inside`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Collection

@@ -5,18 +5,16 @@ loads."""
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from stentor.data.cut import Cut
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, check_origin
 from stentor.section import ConfigConflict
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 class TransformersFamily(BuiltFamily):

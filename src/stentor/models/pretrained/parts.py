@@ -6,8 +6,6 @@ adapter_model.safetensors    LoRA adapters and adapter_config.json, as PEFT read
 tokenizer.json ...           the processor
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

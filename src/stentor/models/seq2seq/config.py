@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from stentor.data.cut import Cut
 from stentor.models.base import Bundle
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, check_origin
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 @dataclass(frozen=True)

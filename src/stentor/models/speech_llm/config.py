@@ -8,10 +8,11 @@ with the transcript and an end token. The design follows SLAM-ASR (Ma et al. 202
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from stentor.data.cut import Cut
 from stentor.models.base import Bundle
 from stentor.models.delayed.config import DelayedStream
 from stentor.models.encoders.section import EncoderSection
@@ -20,9 +21,6 @@ from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import PretrainedFamily, PretrainedSection
 from stentor.models.text.tokenizers import CTCHeadSection, TokenizerSection
 from stentor.section import ConfigConflict, Section
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 class ProjectorSection(Section):

@@ -1,8 +1,6 @@
 """Speech LLM as a delayed stream: at each position the language model reads the token before, the frame of projected
 audio that came last and the one whose words are due, a delay before it, added, and is told the delay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

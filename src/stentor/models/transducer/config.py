@@ -8,10 +8,11 @@ RNNT, Nemotron), or any encoder that `speech_llm` takes with a GRU that is train
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from stentor.data.cut import Cut
 from stentor.models.encoders.section import EncoderSection
 from stentor.models.encoders.streaming.chunks import Streaming
 from stentor.models.pretrained.kind import Kinds
@@ -20,9 +21,6 @@ from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import BuiltFamily, TransformersConfig
 from stentor.models.text.tokenizers import CTCHeadSection, TokenizerSection
 from stentor.section import ConfigConflict, Section
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from stentor.data.cut import Cut
 from stentor.models.base import Family
 from stentor.models.encoders.features import Features
 from stentor.models.encoders.streaming.chunks import Streaming
@@ -19,8 +20,6 @@ from stentor.models.pretrained.section import PretrainedSection, TransformersCon
 from stentor.section import ConfigConflict, Section
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
     from stentor.models.contracts import ServedTask
 
 SERVES = {"encoder": ("diarize", "transcribe"), "encoder_decoder": ("transcribe",), "decoder": ("language",)}

@@ -16,7 +16,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -24,13 +24,11 @@ import psutil
 from stentor.audio.kaldi import KaldiFeatures
 from stentor.data.audio_key import audio_key
 from stentor.data.augment import Augment
+from stentor.data.cut import Cut
 from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError, DataError
 from stentor.models.encoders.features import Features
-
-if TYPE_CHECKING:
-    from lhotse.cut import Cut
 
 SETTINGS = "store.json"
 FORMAT = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Batch, Example
-from stentor.data.cut import field_of, text_of
+from stentor.data.cut import Cut, field_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.codec_processor import CodecProcessor, check_codec
 from stentor.models.codecs.base import INSIDE, AudioCodec, open_codec
@@ -19,7 +19,6 @@ from stentor.models.pretrained.kind import Kinds, ProcessorFiles, TransformersKi
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
     from torch import Tensor
 
     from stentor.models.tts.modeling import TTSModel

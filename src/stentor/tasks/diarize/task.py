@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from stentor.data.batch import Batch, Example, Prediction
-from stentor.data.cut import field_of, segments_of, uem_of
+from stentor.data.cut import Cut, field_of, segments_of, uem_of
 from stentor.data.spans import clip_spans
 from stentor.errors import ConfigError
 from stentor.losses.hidden import anchors
@@ -34,7 +34,6 @@ from stentor.tasks.diarize.windows import Windows
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from lhotse.cut import Cut
 
     from stentor.losses.base import Loss
     from stentor.metrics.diarization import DiarizedRecording

@@ -12,8 +12,6 @@ speak at once: each track is a chain of its own, within which a speaker stays wi
 track that is the paper's model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

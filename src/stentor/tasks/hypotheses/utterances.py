@@ -6,8 +6,6 @@ over the cells that are masked, which are the same for all utterances of a clip 
 masks all of them).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

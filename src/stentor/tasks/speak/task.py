@@ -26,7 +26,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from stentor.data.audio_base64 import encode_audio
 from stentor.data.batch import Example, Prediction
 from stentor.data.conditions import Spoken, draw
-from stentor.data.cut import field_of, language_of, speaker_of, text_of
+from stentor.data.cut import Cut, field_of, language_of, speaker_of, text_of
 from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
 from stentor.losses.sequence import SequenceLoss, sequence_terms
@@ -39,7 +39,6 @@ from stentor.tasks.speak.generation import Generation
 
 if TYPE_CHECKING:
     import numpy as np
-    from lhotse.cut import Cut
 
     from stentor.data.batch import Batch
     from stentor.losses.base import Loss

@@ -1,8 +1,6 @@
 """Encoder streams: an encoder that was trained with chunk masks, over recordings that come in pieces. Their features
 are to the last bit the same for any pieces."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

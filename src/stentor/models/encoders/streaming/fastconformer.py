@@ -1,7 +1,5 @@
 """Parakeet's encoder (FastConformer, Rekesh et al. 2023) over recordings that come in pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any

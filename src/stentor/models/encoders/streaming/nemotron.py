@@ -1,7 +1,5 @@
 """Nemotron's encoder (a cache-aware FastConformer, Noroozi et al. 2024) over recordings that come in pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whisper's encoder (Radford et al. 2022) over recordings that come in pieces."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

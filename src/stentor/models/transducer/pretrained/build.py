@@ -3,8 +3,6 @@ and stentor.json with what only Stentor knows, such as how confidences are calib
 PEFT's files in the place of the weights, and the family section and the commit of the base in stentor.json. What was
 trained beside adapters, such as the predictor, is with them (PEFT's `modules_to_save`)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A transducer of transformers, run so that a clip gives the same frames in any batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

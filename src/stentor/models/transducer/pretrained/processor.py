@@ -1,7 +1,5 @@
 """Examples to batches for transformers' transducers, with the features and the tokenizer of their own processors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -86,17 +86,19 @@ def _receive(path: Any, start: int, end: int, data: bytearray) -> None:
     if is_web(path):
         sync(system.loop, _receive_http, system, key, start, end, data)
     elif key.startswith(("s3://", "s3a://")):
-        bucket, name, _ = system.split_path(key)
-        answer = system.call_s3("get_object", Bucket=bucket, Key=name, Range=f"bytes={start}-{end - 1}")
-        sync(system.loop, _receive_body, answer["Body"], data)
+        sync(system.loop, _receive_s3, system, key, start, end, data)
     else:
         data += system.cat_file(key, start=start, end=end)
     if len(data) == before:
         raise ConnectionError(f"the answer ends at byte {start:,}")
 
 
-async def _receive_body(body: Any, data: bytearray) -> None:
-    async with body:
+async def _receive_s3(system: Any, key: str, start: int, end: int, data: bytearray) -> None:
+    """The body is read by the coroutine that asks for it: between two of them, as the public `call_s3` would have it,
+    what has come is lost with a connection that breaks."""
+    bucket, name, _ = system.split_path(key)
+    answer = await system._call_s3("get_object", Bucket=bucket, Key=name, Range=f"bytes={start}-{end - 1}")
+    async with answer["Body"] as body:
         while piece := await body.read(PIECE):
             data += piece
 

@@ -78,12 +78,14 @@ def files(shard: bytes, xorbs: dict[str, list[bytes]]):
 def chunks(xorb: bytes) -> list[bytes]:
     """The chunks of a xorb: each has a header of 8 bytes (version 0, size stored, how, size), then its bytes as they
     are (0), as an LZ4 frame (1), or as one with every fourth byte put together first (2)."""
+    import pyarrow
+
     at, contents = 0, []
     while at < len(xorb) and xorb[at] == 0:
-        stored, how, size = int.from_bytes(xorb[at + 1 : at + 4], "little"), xorb[at + 4], xorb[at + 5 : at + 8]
-        data = xorb[at + 8 : at + 8 + stored]
+        stored, size = (int.from_bytes(xorb[at + i : at + i + 3], "little") for i in (1, 5))
+        data, how = xorb[at + 8 : at + 8 + stored], xorb[at + 4]
         if how:
-            data = lz4(data)
+            data = pyarrow.decompress(data, size, "lz4", asbytes=True)
         if how == 2:
             groups, start = bytearray(len(data)), 0
             for i in range(4):
@@ -91,54 +93,8 @@ def chunks(xorb: bytes) -> list[bytes]:
                 groups[i::4] = data[start : start + count]
                 start += count
             data = bytes(groups)
-        if len(data) != int.from_bytes(size, "little"):
+        if len(data) != size:
             raise Refused(400, "A chunk does not have the size that its header says")
         contents.append(data)
         at += 8 + stored
     return contents
-
-
-def lz4(frame: bytes) -> bytes:
-    """The content of an LZ4 frame (https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md)."""
-    flags = frame[4]
-    at, out = 7 + 8 * bool(flags & 8), bytearray()
-    while size := int.from_bytes(frame[at : at + 4], "little"):
-        at, length = at + 4, size & 0x7FFFFFFF
-        block = frame[at : at + length]
-        if size >> 31:
-            out += block
-        else:
-            lz4_block(block, out)
-        at += length + 4 * bool(flags & 16)
-    return bytes(out)
-
-
-def lz4_block(block: bytes, out: bytearray) -> None:
-    """Runs of bytes as they are, each followed by a copy of something before; appended to `out`."""
-    at = 0
-
-    def longer(length: int) -> int:
-        nonlocal at
-        if length == 15:
-            while True:
-                at += 1
-                length += block[at - 1]
-                if block[at - 1] != 255:
-                    break
-        return length
-
-    while at < len(block):
-        lengths = block[at]
-        at += 1
-        count = longer(lengths >> 4)
-        out += block[at : at + count]
-        at += count
-        if at >= len(block):
-            return
-        back = int.from_bytes(block[at : at + 2], "little")
-        at += 2
-        count = longer(lengths & 15) + 4
-        start = len(out) - back
-        piece = bytes(out[start : start + count])
-        # A copy may reach into what it writes itself: then its beginning repeats.
-        out += (piece * -(-count // back))[:count] if back < count else piece

@@ -66,13 +66,12 @@ def first_lines(path: Path) -> Iterator[tuple[int, str]]:
     elif path.suffix == ".py":
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             body = getattr(node, "body", [])
-            statements = body if isinstance(body, list) else []
-            for statement in statements:
-                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                    if isinstance(statement.value.value, str):
-                        yield statement.lineno, statement.value.value
-            if isinstance(node, ast.keyword) and node.arg == "help" and isinstance(node.value, ast.Constant):
-                yield node.value.lineno, str(node.value.value)
+            texts = [s.value for s in body if isinstance(s, ast.Expr)] if isinstance(body, list) else []
+            if isinstance(node, ast.keyword) and node.arg == "help":
+                texts = [node.value]
+            for text in texts:
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    yield text.lineno, text.value
 
 
 def fragments(path: Path) -> Iterator[str]:

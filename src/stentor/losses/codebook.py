@@ -27,8 +27,8 @@ class Codebook(Loss):
 
     type: Literal["codebook"] = "codebook"
     weights: list[float] | None = Field(None, min_length=1)
-    """Weight of each codebook; they are scaled to add up to 1. Null: OmniVoice's `[8, 8, 6, 6, 4, 4, 2, 2]`, stretched
-    to the number of codebooks (`[8, 6, 4, 2]` for four)."""
+    """Weight of each codebook. The weights are scaled to add up to 1. Null: OmniVoice's `[8, 8, 6, 6, 4, 4, 2, 2]`,
+    stretched to the number of codebooks (`[8, 6, 4, 2]` for four)."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the target's probability that is spread evenly over a codebook's entries, in training."""
 

@@ -33,10 +33,10 @@ class LanguageAdapter(Section):
     language: str
     """ISO 639-3 code, such as `deu`."""
     new: bool = False
-    """Start the adapter and the head anew, with the alphabet of the training transcripts: for languages that the model
+    """Initialise a new adapter and head, with the alphabet of the training transcripts, for a language that the model
     does not have."""
     only: bool = True
-    """Train nothing but the adapter and the head."""
+    """Train only the adapter and the head."""
 
 
 class CTCFamily(BuiltFamily):
@@ -52,23 +52,23 @@ class CTCFamily(BuiltFamily):
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     alphabet: Literal["own", "transcripts"] | None = None
-    """What it spells with. `own`: the model's own tokenizer. `transcripts`: the characters of the training transcripts,
+    """Output alphabet. `own`: the model's own tokenizer. `transcripts`: the characters of the training transcripts,
     with a new head. Null: `own` where the pretrained model has a CTC head, else `transcripts`."""
     adapter: LanguageAdapter | None = None
-    """Language adapter, for MMS only. Null: the model as it is."""
+    """Language adapter, for MMS only. Null: the model unchanged."""
     lora: CTCLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
-    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
-    bitsandbytes. Null: as they are."""
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): this takes less memory and is a little
+    slower. `4bit` needs bitsandbytes. Null: no quantisation."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `wav2vec2.feature_extractor.*` (the convolutions, often
     left as pretrained); LoRA adapters are never added there."""
     streaming: Streaming | None = None
-    """Parakeet only: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look back only,
-    and its features do not look ahead, which transformers alone does not know. Null: it hears recordings as a whole."""
+    """Parakeet only: train for streaming, chunk by chunk. Convolutions and features then do not look ahead, which
+    transformers does not support by itself. Null: the model reads whole recordings."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     hypotheses: ClassVar[tuple[str, ...]] = ("best",)
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)

@@ -12,11 +12,11 @@ from stentor.section import Section
 
 
 class DelayedStream(Section):
-    """How long after it was said a word is written."""
+    """Delay of streaming transcription: the time between a word and its transcript."""
 
     delay: float | tuple[float, float]
-    """Seconds. Two of them: the least and the most, between which each clip's is drawn in training, so that one model
-    serves every delay between them; for models that are told their delay."""
+    """Delay in seconds. With two values, training draws the delay of each clip between them, so that one model serves
+    every delay in this range; this is for models that take the delay as an input."""
 
     @model_validator(mode="after")
     def _ordered(self) -> DelayedStream:

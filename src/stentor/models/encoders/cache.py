@@ -1,5 +1,5 @@
-"""What models share that have an encoder of transformers: its output is computed once for the text, the CTC classes
-and the word times of a batch, and recordings are heard while they come."""
+"""Shared code of models with a transformers encoder: its output is computed once for the text, the CTC classes and the
+word times of a batch, and recordings are streamed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,8 +30,8 @@ class HearsChunks:
     encoder: Any
 
     def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-        """What hears recordings while they come, in chunks and with a reach of so many seconds, for models that can
-        (their processor has `streaming`)."""
+        """Return the stream encoder for recordings, with chunks and a reach of so many seconds, for models that can
+        stream (their processor has `streaming`)."""
         return STREAMING[self.encoder.config.model_type](self.encoder, processor, seconds)
 
 

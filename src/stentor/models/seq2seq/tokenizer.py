@@ -37,7 +37,7 @@ def byte_tokenizer(special: Sequence[str], **roles: str) -> Any:
 
 
 def generation_facts(tokenizer: Any) -> dict[str, Any]:
-    """What transformers' generation of Whisper wants to know about a multilingual tokenizer."""
+    """Facts about a multilingual tokenizer that transformers needs to generate with Whisper."""
     from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
     ids = tokenizer.get_vocab()

@@ -177,9 +177,9 @@ class Transformer(Family):
         if self.encoder is not None:
             conflicts["encoder.attention"] = self.encoder.attention != "softmax" and "write `softmax`"
             conflicts["encoder.positions"] = self.encoder.positions not in ("rope", "none") and "write `rope` or `none`"
-        for key, mend in conflicts.items():
-            if mend:
-                raise ConfigConflict(key, f"for `streaming`, which hears recordings while they come: {mend}")
+        for key, fix in conflicts.items():
+            if fix:
+                raise ConfigConflict(key, f"for `streaming`, which reads recordings chunk by chunk: {fix}")
 
     def incompatible_with(self, task: ServedTask) -> tuple[str, str] | None:
         if task.is_a(SERVES[self.kind]):

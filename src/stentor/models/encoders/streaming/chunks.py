@@ -25,16 +25,19 @@ TINY = 1e-3
 
 
 class Streaming(Section):
-    """How an encoder learns to hear chunk by chunk. Each frame sees its own chunk and a reach before it."""
+    """Streaming encoders: train an encoder to read audio chunk by chunk. Each frame attends to its own chunk and to a
+    history before it (`reach`)."""
 
     chunk: tuple[float, float] = (0.08, 2.56)
-    """Shortest and longest chunk in seconds, between which each clip's is drawn (the logarithm evenly)."""
+    """Shortest and longest chunk in seconds. The chunk of each clip is drawn between them (uniformly in the
+    logarithm)."""
     reach: tuple[float, float] = (2.56, 10.24)
-    """Least and most seconds before its chunk that a frame sees, drawn in the same way."""
+    """Least and most seconds before its chunk that a frame attends to, drawn in the same way."""
     offline_ratio: float = Field(0.3, ge=0, le=1)
-    """Share of the clips that are heard as a whole, for transcripts of files."""
+    """Share of the training clips that are read as a whole, for transcription of files."""
     lookahead: float = Field(0.0, ge=0)
-    """Seconds after each frame that it also sees, on top of its chunk: later, and better where chunks are short."""
+    """Seconds after its chunk that each frame also attends to. More increases latency, and improves results where
+    chunks are short."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Streaming:
@@ -57,7 +60,7 @@ class Streaming(Section):
         return self.chunk[0], self.reach[1]
 
     def nearest(self, seconds: float) -> float:
-        """That of them that comes nearest to so many seconds."""
+        """The chunk length that is closest to so many seconds."""
         least, most = self.chunk
         return min(max(seconds, least), most)
 
@@ -73,12 +76,13 @@ class Streaming(Section):
 
 @dataclass(frozen=True)
 class KnownChunks:
-    """How an encoder hears that was pretrained with chunks of a few lengths, and is trained here with the usual one."""
+    """Streaming of an encoder that was pretrained with chunks of a few lengths, and is trained here with the usual
+    one."""
 
     lengths: tuple[float, ...]
     """Seconds, the shortest first."""
     usual: float
-    """That of transcripts."""
+    """The chunk of transcripts."""
     seen: float
     """Seconds before its chunk that a frame sees."""
 
@@ -103,7 +107,8 @@ class KnownChunks:
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
-    """What each frame sees, bool [B, T, T], of what was drawn for each clip, int64 [B, 3] (see `Streaming.draw`)."""
+    """Attention mask of each frame, bool [B, T, T], from the draws for each clip, int64 [B, 3] (see
+    `Streaming.draw`)."""
     import torch
 
     position = torch.arange(frames, device=chunks.device)

@@ -29,11 +29,11 @@ class EncoderSection(PretrainedSection):
     def _no_looking_ahead(self) -> EncoderSection:
         if self.streaming is not None and self.log_mel not in (None, "fixed"):
             raise ConfigConflict(
-                "log_mel", "for `streaming`, which hears recordings while they come: write `fixed`, or leave it out"
+                "log_mel", "for `streaming`, which reads recordings chunk by chunk: write `fixed`, or leave it out"
             )
         kind = (self.config or {}).get("model_type", "whisper")
         if self.streaming is not None and kind not in ("whisper", "parakeet_encoder"):
             raise ConfigConflict("streaming", f"is for the encoders of Parakeet and Whisper, not {kind}: leave it out")
         if self.streaming is not None and self.window != "natural":
-            raise ConfigConflict("window", "for `streaming`, which hears recordings while they come: leave it out")
+            raise ConfigConflict("window", "for `streaming`, which reads recordings chunk by chunk: leave it out")
         return self

@@ -158,7 +158,7 @@ class SpeechLLM(PretrainedFamily):
         conflicts = {
             "encoder.streaming": self.encoder.streaming is None and "set it, for example to {chunk: [0.08, 0.32]}",
             "projector.type": self.projector.type != "mlp" and "`conv` looks ahead: write `mlp`",
-            "prompt": self.prompt != PromptSection() and "it has no prompt: leave it out",
+            "prompt": self.prompt != PromptSection() and "there is no prompt: leave it out",
             "aligner": self.aligner is not None and "it gives word times itself: leave it out",
             "llm.attention": self.llm.attention not in (None, "sdpa") and "write `sdpa`, or leave it out",
         }

@@ -35,26 +35,26 @@ class TTSLora(Lora):
 
 
 class TTSGeneration(Section):
-    """How the next frame is chosen. What is null is as the model's generation_config.json says."""
+    """Sampling of the next frame. Null keys take their value from the model's generation_config.json."""
 
     temperature: float | None = Field(None, ge=0)
-    """How much chance there is. 0: always the likeliest."""
+    """Sampling temperature. 0: always choose the most likely code."""
     top_k: int | None = Field(None, ge=1)
-    """Chosen among so many of the likeliest."""
+    """Sample only from this number of the most likely codes."""
     top_p: float | None = Field(None, gt=0, le=1)
-    """Chosen among the likeliest that together have this probability."""
+    """Sample only from the most likely codes whose probabilities add up to this value."""
     guidance: float | None = Field(None, ge=1)
-    """How much further the text is followed than a model would that had not been told it, of models that were trained
-    without it too (Dia). 1: not at all."""
+    """Classifier-free guidance, for models trained for it (Dia): how much more strongly the text is followed. 1:
+    off."""
 
     flow_steps: int | None = Field(None, ge=1)
-    """Steps from noise to the next frame, of models with continuous codes (Pocket TTS). More: closer to what was
-    learned."""
+    """Number of steps from noise to the next frame, for models with continuous codes (Pocket TTS). More steps follow
+    the learnt distribution more closely."""
 
 
 class TTS(TransformersFamily):
-    """A pretrained model that speaks, full or with LoRA: CSM, Dia and others. Which one it is follows from its
-    `model_type`."""
+    """A pretrained speech synthesis model, trained in full or with LoRA: CSM, Dia and others. Its `model_type` selects
+    the kind."""
 
     type: Literal["tts"] = "tts"
     codec: Codec | None = None
@@ -62,7 +62,7 @@ class TTS(TransformersFamily):
     lora: TTSLora | None = None
     """Low-rank adapters. Null: all weights are trained but those in `freeze`, and a codec's."""
     generation: TTSGeneration = TTSGeneration()
-    """How the next frame is chosen; `task.generation` is about models that fill in masks."""
+    """Sampling of the next frame. (`task.generation` is for models that predict masked codes.)"""
     aliases: ClassVar[tuple[str, ...]] = ("csm", "dia", "higgs_audio_v2", "pocket_tts", "gradium_phonon_tts")
     tasks: ClassVar[tuple[str, ...]] = ("speak",)
     implementation: ClassVar[str | None] = __package__
@@ -73,7 +73,7 @@ class TTS(TransformersFamily):
     @model_validator(mode="after")
     def _trained_in_float32(self) -> TTS:
         if self.dtype != "float32" and self.lora is None:
-            raise ConfigConflict("dtype", "without `lora` all parts are trained or beside such, in float32")
+            raise ConfigConflict("dtype", "without `lora` the model is trained in float32: leave it out, or set `lora`")
         return self
 
     @classmethod

@@ -82,7 +82,7 @@ class KnownChunks:
     lengths: tuple[float, ...]
     """Seconds, the shortest first."""
     usual: float
-    """The chunk of transcripts."""
+    """Chunk of transcripts in seconds."""
     seen: float
     """Seconds before its chunk that a frame sees."""
 

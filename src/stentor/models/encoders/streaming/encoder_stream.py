@@ -165,7 +165,7 @@ class AudioStream:
 
     @property
     def seconds(self) -> float:
-        """Amount of audio received so far."""
+        """Seconds of audio received so far."""
         return self._samples / self.encoder.rate
 
     @property

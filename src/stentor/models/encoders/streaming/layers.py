@@ -82,7 +82,7 @@ class ChunkState:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The stored tensor; its first dimension is that of the streams."""
+        """Its tensors; their first dimension is that of the streams."""
         return [self.window.keys, self.window.values, self.window.mask, *self.convolution]
 
     @classmethod

@@ -308,7 +308,7 @@ def test_granary_by_language_with_quality_filters(tmp_path):
         ("has no subset 'x'; it has: clean, other", {"preset": "librispeech", "subset": "x"}),
         ("has no subsets", {"preset": "fleurs", "subset": "x", "language": "fr"}),
         (r"Granary \(fr_ytc\) holds .*`audio_folder`", {"preset": "granary", "subset": "ytc", "language": "fr"}),
-        (r"Granary \(mt_ytc\) holds transcripts alone", {"preset": "granary", "language": "mt"}),
+        (r"Granary \(mt_ytc\) holds only transcripts", {"preset": "granary", "language": "mt"}),
         ("`name`.*or `preset`", {}),
         ("slices are not supported", {"name": "a/b", "split": "train[:1%]"}),
     ],

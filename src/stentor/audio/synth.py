@@ -83,9 +83,9 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
     """
     check_voice(voice)
     if not 80 <= speed <= 450:
-        raise ConfigError(f"The built-in voice speaks 80 to 450 words per minute; speed is {speed}.")
+        raise ConfigError(f"The speed of the built-in voice must be 80 to 450 words per minute, not {speed}.")
     if not 0 <= pitch <= 99:
-        raise ConfigError(f"The built-in voice's pitch goes from 0 to 99; it is {pitch}.")
+        raise ConfigError(f"The pitch of the built-in voice must be 0 to 99, not {pitch}.")
     tokens = _tokens(text)
     if not tokens:
         raise ConfigError("The text to speak is empty.")
@@ -103,7 +103,7 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
 
 @lru_cache(READINGS)
 def phonemes(text: str, voice: str = "en-us") -> str:
-    """How a text is read aloud, in IPA with stress marks; clauses are separated by commas. Empty where there is nothing
+    """Pronunciation of a text, in IPA with stress marks; clauses are separated by commas. Empty where there is nothing
     to speak. Raises `ConfigError` for an unknown voice."""
     check_voice(voice)
     plain = " ".join(map(_plain, _tokens(text)))
@@ -148,7 +148,7 @@ def voices() -> list[str]:
 def check_voice(name: str) -> None:
     """Raise `ConfigError` when there is no such voice, naming close ones. Does not load the synthesiser.
 
-    espeak itself would go on with another voice: it keeps the previous one, or leaves the variant out.
+    espeak itself would continue with another voice: it keeps the previous one, or leaves the variant out.
     """
     language, _, variant = name.partition("+")
     if language not in languages():
@@ -285,7 +285,7 @@ class _Library:
         self.listed = None
         if self.rate <= 0:
             self.__exit__()
-            raise ConfigError(f"The built-in voice did not start: espeak-ng's data in {_data()} is not usable.")
+            raise ConfigError(f"The built-in voice did not start: espeak-ng cannot use its data in {_data()}.")
         if os.name != "nt" and lib.espeak_Info(None).startswith(b"1.52"):
             # Setting a voice would make this list too; espeak 1.52 never frees it (2 KB at each loading).
             self.listed = lib.espeak_ListVoices(None)
@@ -325,7 +325,7 @@ class _Library:
         return np.concatenate(self.chunks) if self.chunks else np.zeros(0, np.int16)
 
     def phonemes_in(self, token: str) -> int:
-        """How many phonemes the token has when it is spoken alone; 0 for a lone dash or quote."""
+        """Number of phonemes of the token when it is spoken alone; 0 for a lone dash or quote."""
         return sum(len(names.replace("|", " ").split()) for names in self.clauses(token, ord("|") << 8))
 
     def clauses(self, text: str, mode: int) -> Iterator[str]:

@@ -27,22 +27,24 @@ class Example:
 
 @dataclass
 class HypothesisSearch:
-    """What the model writes hypotheses of a training batch from, for sequence losses; a row for each of its items."""
+    """Inputs from which the model generates hypotheses of a training batch, for sequence losses; a row for each
+    item."""
 
     seeds: list[int]
-    """What random hypotheses are drawn by, f(seed, epoch, id)."""
+    """Seeds of random hypotheses, f(seed, epoch, id)."""
     references: list[str]
     languages: list[str | None]
     inputs: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Of models that write: inputs of generation that differ from those of training, prompts."""
+    """For models that write: inputs of generation that differ from those of training (prompts)."""
     shared: tuple[str, ...] = ()
     """Names of those that are the same."""
     limits: list[int] = field(default_factory=list)
     """Most tokens."""
     examples: list[Example] = field(default_factory=list)
-    """Of models that speak: the items, without their audio."""
+    """For models that speak: the items, without their audio."""
     facts: dict[str, torch.Tensor] = field(default_factory=dict)
-    """What a sequence loss is told of each hypothesis beside its log-probability, once they are written."""
+    """Further inputs of a sequence loss for each hypothesis, in addition to its log-probability, once they are
+    generated."""
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Batch:
     """Targets per loss term, by which the engine divides the summed losses, across micro-batches and ranks."""
     ids: list[str]
     usable: list[int] | None = None
-    """Which of the examples these are, by their places: copies of a record have the same id. None: all, or unknown to a
+    """Positions of its items among the given examples: copies of a record have the same id. None: all, or unknown to a
     family without sequence losses."""
     seconds: float = 0.0
     """Seconds of audio."""
@@ -66,7 +68,7 @@ class Batch:
     dropped: list[tuple[str, str, str]] = field(default_factory=list)
     """Items that could not be used: (id, reason, message)."""
     search: HypothesisSearch | None = None
-    """Of runs with a sequence loss."""
+    """Inputs of generation, in runs with a sequence loss."""
 
     def to(self, device: torch.device) -> Batch:
         return self._moved(lambda v: v.to(device, non_blocking=True))

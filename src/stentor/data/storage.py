@@ -1,9 +1,9 @@
 """Storage: paths that are local files or addresses (`s3://`, `gs://`, `hf://`, `https://`), through fsspec.
 
 A local path is a plain `pathlib.Path`. An address is a `UPath`, which has the same interface (`/`, `.name`,
-`.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader
-(`open_read`), brought whole into the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that
-break are made again and go on where they were.
+`.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader (`open_read`),
+brought whole into the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that break are made
+again and continue where they were.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def as_path(text: Any) -> Path:
 
 class RemotePath:
     """Mixed into the class of an address. Its file system is that of this process, also after a fork; servers are asked
-    again when connections break, and what stands in the way is an error with a mend."""
+    again when connections break, and failures are errors that say how to fix them."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ def _class_of(protocol: str) -> Any:
 
     base = get_upath_class(protocol) if protocol in known_implementations else None
     if base is None:
-        raise ConfigError(f"{protocol}:// is no kind of address that is known: s3, gs, hf and https are.")
+        raise ConfigError(f"Addresses that begin with {protocol}:// are not supported, only s3, gs, hf and https.")
     address = type("Address", (RemotePath, base), {"__slots__": ()})
     register_implementation(protocol, address, clobber=True)  # paths made of it, such as its parent, are of it too
     return address
@@ -165,7 +165,7 @@ def files_below(path: Any) -> dict[str, dict[str, Any]]:
     """The files in the folder at an address and in its folders, by their names from there, with what `info` says of
     them. Raises NotFound where there are none."""
     if is_web(path):
-        raise ConfigError(f"{name_of(path)}: web servers list no folders; take s3://, gs:// or hf://, or a local copy.")
+        raise ConfigError(f"{name_of(path)}: web servers list no folders; use s3://, gs:// or hf://, or a local copy.")
     root = key_of(path).rstrip("/")
     system = filesystem(path)
     listing = retried(path, lambda: system.find(root, detail=True))
@@ -185,7 +185,7 @@ def read_whole(path: Any) -> bytes:
 
 def open_read(path: Any) -> BinaryIO:
     """A file for reading bytes, from front to back or by `seek`. Of an address, the next blocks are fetched in the
-    background while one is used, and a block whose connection breaks goes on where it was. Raises NotFound, or
+    background while one is used, and a block whose connection breaks continues where it was. Raises NotFound, or
     FileNotFoundError of a local path; DataError, also from reads."""
     if not is_remote(path):
         return open(path, "rb")

@@ -33,8 +33,8 @@ REPEATS = 20
 WHOLE = ".whole"
 """File of a folder that was brought whole."""
 PINNED = 4
-"""Files that a process has asked for last and that nobody deletes: they may not have been opened yet. It holds a shared
-lock on each, which only the system's own locks offer, not the library filelock."""
+"""Files that a process has requested last and that no process deletes: they may not have been opened yet. It holds a
+shared lock on each, which only the system's own locks offer, not the library filelock."""
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()
@@ -126,7 +126,7 @@ def _tell_of_repeats() -> None:
     if _repeats == REPEATS:
         print(
             f"Files were deleted from the cache and fetched again {REPEATS} times: it holds {limit() / 1e9:g} GB, less "
-            f"than what is read over and over. Raise {LIMIT}, or read shards as a stream (`stream: true`).",
+            f"than the data that is read repeatedly. Raise {LIMIT}, or read shards as a stream (`stream: true`).",
             file=sys.stderr,
         )
 
@@ -166,8 +166,8 @@ def _storing(path: Any, target: Path, size: int) -> Iterator[Path]:
         if isinstance(error, StentorError):
             raise
         raise StentorError(
-            f"{name_of(path)} cannot be brought into the cache {target.parent} ({error}): make room, lower {LIMIT}, or "
-            f"name another folder in {FOLDER}."
+            f"{name_of(path)} cannot be copied to the cache {target.parent} ({error}): free space, lower {LIMIT}, or "
+            f"set another folder in {FOLDER}."
         ) from error
 
 

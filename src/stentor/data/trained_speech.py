@@ -75,7 +75,8 @@ class TrainedSpeech:
 
 
 class StreamedSpeech(TrainedSpeech):
-    """Of a model whose transcript of a file is that of a stream, where nobody puts room around speech."""
+    """Statistics for a model whose transcript of a file is that of a stream, in which speech has no silence added
+    around it."""
 
     def __init__(self, trained: TrainedSpeech):
         super().__init__(None, trained.longest, trained.pause)

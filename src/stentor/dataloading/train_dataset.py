@@ -31,18 +31,18 @@ Sampler = BatchSampler | ShardedStream
 
 @dataclass(eq=False)
 class TrainDataset(ABC):
-    """What is trained on: usable records, those that are replayed, and what was dropped."""
+    """The training data: usable records, those that are replayed, and what was dropped."""
 
     data: Data
     seed: int
     """Fixes the order together with the epoch."""
     drop_reason: DropReason
-    """Of the task."""
+    """`drop_reason` of the task."""
     say: Callable[[str], None]
     """Takes lines for the user."""
     training_segments: Callable[[Cut], Iterable[Cut]] | None
-    """Of the task: the segments that a record is trained on in; records may then be of any length. None: records are
-    trained on whole."""
+    """Function of the task that cuts a record into training segments; records may then have any length. None: records
+    are trained on whole."""
     streams: ClassVar[bool]
     """Whether the number of records is unknown until all were read."""
     num_shards: int = field(default=1, init=False)

@@ -56,25 +56,25 @@ class Conversation(Source):
 
     type: Literal["conversation"] = "conversation"
     source: TightSource
-    """Where the utterances come from: any source whose records are single recordings with a `speaker`."""
+    """Source of the utterances: any source whose records are single recordings with a `speaker`."""
     count: int = Field(1000, ge=1)
-    """How many conversations."""
+    """Number of conversations."""
     fresh: bool = False
-    """Make other conversations in each epoch of training, a function of `train.seed` and the epoch, in place of the
-    same `count`: a model cannot learn them by heart. Training reads them as a stream (set `train.steps`)."""
+    """Make new conversations in each epoch of training, from `train.seed` and the epoch, instead of the same `count`
+    ones, so that a model cannot memorise them. Training reads them as a stream (set `train.steps`)."""
     speeds: list[Speed] | None = Field(None, min_length=1)
-    """Play the utterances at these speeds, such as `[0.85, 0.92, 1.0, 1.08, 1.17]`: pitch and formants move along, and
-    each speaker at each speed counts as another one (Yamamoto et al. 2019, "speaker augmentation"), named
-    `NAME@SPEED`. For sources with few speakers. Null: as they are."""
+    """Speaker augmentation (Yamamoto et al. 2019), for sources with few speakers: play the utterances at these speeds,
+    such as `[0.85, 0.92, 1.0, 1.08, 1.17]`. Pitch and formants change with the speed, and each speaker at each speed
+    counts as another one, named `NAME@SPEED`. Null: unchanged."""
     speakers: Count | Annotated[list[Count], Field(min_length=1)] = [2, 3, 4]
-    """How many speakers a conversation has, or the numbers to draw from."""
+    """Number of speakers in a conversation, or a list of numbers to draw from."""
     speaker_weights: list[Weight] | None = None
-    """How often each number of `speakers` is drawn, relative to the others. Null: equally often."""
+    """Relative frequency of each number in `speakers`. Null: equal."""
     seconds: float | Range | None = 20.0
-    """Length of a conversation, or a range to draw it from; speech that goes on is cut off there. Null: as `turns`
-    say."""
+    """Length of a conversation in seconds, or a range to draw it from; speech that lasts longer is cut off there. Null:
+    `turns` decides."""
     turns: IntRange | None = None
-    """Fewest and most turns of a conversation, with `seconds: null`: each speaker has one at least."""
+    """Fewest and most turns of a conversation, with `seconds: null`. Each speaker has at least one."""
     turn: Range = (0.5, 10.0)
     """Seconds of speech in one turn; longer utterances are cut at their pauses, shorter ones left out."""
     statistics: TurnStatistics | StoragePath = TurnStatistics()
@@ -84,22 +84,22 @@ class Conversation(Source):
     level_change: Range = (-3.0, 3.0)
     """Change of a speaker's level from turn to turn in dB."""
     reverb: Reverb | None = None
-    """Rooms: one impulse response for each speaker of a conversation. Null: dry."""
+    """Room reverberation: one impulse response for each speaker of a conversation. Null: none."""
     noise: Noise | None = Noise(builtin=["white", "pink"], snr=(10.0, 30.0), p=1.0)
-    """Background noise at a signal-to-noise ratio to the speakers' mean level. Null: none."""
+    """Background noise; its signal-to-noise ratio is relative to the speakers' mean level. Null: none."""
     split: float = Field(0.5, ge=0)
-    """Seconds of a pause within a turn that end a segment: shorter ones are labelled as speech."""
+    """Seconds of a pause within a turn that ends a segment. Shorter pauses are labelled as speech."""
     cache: Path | None = None
-    """File that keeps where utterances without word times hold speech, so that the next run need not listen to them
-    again. Null: each run listens."""
+    """File that stores where utterances without word times have speech, so that the next run does not analyse them
+    again. Null: each run analyses them."""
     seed: int = 0
-    """Draws everything. Training and test sources differ by their utterances, not by the seed."""
+    """Random seed. Training and test sources differ by their utterances, not by the seed."""
 
     _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    """Of a lane: seed and epoch."""
+    """For a lane: seed and epoch."""
     _pools: list[Any] = PrivateAttr(default_factory=list)
-    """Of what is `fresh`: the utterance pool once it is made; lanes, which are copies, share the list."""
+    """With `fresh`, the utterance pool once it is made; lanes, which are copies, share the list."""
 
     @model_validator(mode="after")
     def _fits(self) -> Conversation:
@@ -239,7 +239,7 @@ class Scene:
         return self.rng.choice([other for other in self.speakers if other != speaker])
 
     def _begin(self, speaker: str, floor: float, last_begin: float, same: bool) -> float:
-        """When the next turn begins: nobody talks over himself, and no more than two turns run at once."""
+        """Start of the next turn: no speaker overlaps with themselves, and at most two turns run at once."""
         begin = floor + self.sampler.shift(same, self.rng)
         others = sorted(end for who, end in self.ends.items() if who != speaker)
         earliest = [self.ends[speaker] + APART, last_begin + LEAST, *others[:-1]]

@@ -17,17 +17,18 @@ T = TypeVar("T")
 
 
 class HeldOut(Source):
-    """Under `data.eval` or `data.test` only: speakers drawn from all of `data.train`, whose records are scored and
-    never trained on. With one speaker or none named, records are drawn. `eval: {dev: held_out}` is enough."""
+    """Held-out speakers: speakers drawn from all of `data.train`, whose records are scored and never trained on. Only
+    under `data.eval` or `data.test`. If the data name at most one speaker, records are drawn. `eval: {dev: held_out}`
+    is enough."""
 
     type: Literal["held_out"] = "held_out"
     share: float = Field(0.05, gt=0, lt=1)
     """Share of the training records, by whole speakers; of a stream, the share of the speakers."""
     most: int = Field(1000, ge=1)
-    """No more records than this, so that scoring large data stays short. Of a stream, so many are read from its front
-    and held in memory."""
+    """Most records to hold out, so that scoring large data takes little time. For a stream, up to this many are read
+    from its start and kept in memory."""
     seed: int = 0
-    """Draws the speakers."""
+    """Random seed for drawing the speakers."""
 
     _cuts: list[Cut] | None = None
 
@@ -38,8 +39,8 @@ class HeldOut(Source):
     def records(self) -> Iterator[Cut]:
         if self._cuts is None:
             raise ConfigError(
-                "A source of `type: held_out` is a part of the training data: it stands under `data.eval` or "
-                "`data.test` of a run, nowhere else."
+                "A source of `type: held_out` is a part of the training data: write it only under `data.eval` or "
+                "`data.test` of a run."
             )
         yield from self._cuts
 
@@ -51,7 +52,7 @@ def draw(seed: int, group: str) -> float:
 
 
 def group_of(record: Cut | UnusableRecord) -> str:
-    """What is held out or not as a whole: all records of a speaker; a record without one is alone."""
+    """Group that is held out as a whole: all records of a speaker; a record without a speaker is a group of its own."""
     return (None if isinstance(record, UnusableRecord) else speaker_of(record)) or record.id
 
 
@@ -66,7 +67,7 @@ def held_groups(sizes: Mapping[str, int], most: float, seed: int) -> set[str]:
     """The groups that are held out: in the order of their draw as long as they fit into `most` records; when none does,
     the one with the fewest. Never all of them. Raises `DataError` when there are fewer than two."""
     if len(sizes) < 2:
-        raise DataError(f"There are {len(sizes)} usable records: nothing can be held out of that.")
+        raise DataError(f"There are only {len(sizes)} usable records: none can be held out.")
     order = sorted(sizes, key=lambda group: draw(seed, group))
     left = most
     held: set[str] = set()
@@ -96,7 +97,7 @@ def hold_out(pools: Sequence[list[Cut]], sets: Mapping[str, HeldOut]) -> list[li
 
 
 class StreamHoldOut:
-    """What is held out of streams: each speaker by the own draw alone, as nothing else is known of a stream."""
+    """Records held out of streams: each speaker by an own draw, as nothing else is known of a stream."""
 
     def __init__(self, sets: Mapping[str, HeldOut]):
         self.sets = sets

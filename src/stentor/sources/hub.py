@@ -38,22 +38,23 @@ RESERVED = ("audio_path", "start", "words", "segments", "language_id")
 
 
 class Columns(Section):
-    """Which column of the data set holds what. Null: found by its usual names, where it is there."""
+    """Columns of the data set. Null: the column is found by its usual names, if it exists."""
 
     audio: str | None = None
     """The recording: a column of audio, of encoded bytes, or of paths."""
     text: str | None = None
     """Transcript."""
     translation: str | None = None
-    """What the transcript says in another language, for `task.translate`. Null: the column `translation`."""
+    """Translation of the transcript, for `task.translate`. Null: the column `translation`."""
     language: str | None = None
     """Language of the record, as a code or as the preset's data set spells it."""
     speaker: str | None = None
-    """Who speaks."""
+    """Speaker."""
     id: str | None = None
-    """Name of the record. Without such a column records are numbered."""
+    """Id of the record. Null: a usual name, or records are numbered."""
     duration: str | None = None
-    """Seconds of audio; milliseconds when the name ends in `_ms`. Without it the header of each recording is read."""
+    """Length of the audio in seconds; in milliseconds when the name ends in `_ms`. Without such a column, the header of
+    each recording is read."""
 
 
 class Hub(Source):
@@ -62,9 +63,9 @@ class Hub(Source):
 
     type: Literal["hub"] = "hub"
     preset: str | None = None
-    """A known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
+    """Name of a known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
     `peoples_speech`, `yodas`, or a board of the Open ASR Leaderboard (`open_asr_english`, `open_asr_multilingual`,
-    `open_asr_long_form`), whose sets are subsets. It sets the name, config, split and columns; the other keys
+    `open_asr_long_form`), whose sets are subsets. The preset sets name, config, split and columns; the other keys
     override it."""
     subset: str | None = None
     """Part of a preset that has several, such as `clean` or `other` of LibriSpeech. Null: the first."""
@@ -79,14 +80,15 @@ class Hub(Source):
     data_files: str | None = None
     """Pattern of the files to read, relative to the data set, such as `fr/*.parquet`. Null: as the data set says."""
     columns: Columns = Columns()
-    """Which column holds what, where the usual names do not find it. A dot goes into a column: `json.text`."""
+    """Names of the columns, where they are not the usual ones. A dot selects a field inside a column: `json.text`."""
     audio_folder: StoragePath | None = None
-    """Folder that relative paths in a column of paths start from, for data sets of transcripts alone."""
+    """Folder with the recordings, for data sets that have only transcripts: relative paths in a column of paths start
+    from it."""
     stream: bool | None = None
-    """Read from front to back without downloading first; for sets too large to list. Items are then shuffled within
-    a window only, and a resumed run reads up to its place again. Null: as the preset says, else false."""
+    """Stream from front to back without downloading first, for data sets too large to list. Items are then only
+    shuffled within a window, and a resumed run reads up to its place again. Null: the preset's value, else false."""
     cache: Path | None = None
-    """Folder for what is downloaded. Null: where Hugging Face keeps it."""
+    """Folder for downloads. Null: the Hugging Face cache."""
     part: Literal["train", "validation"] | None = None
     """For a data set without a validation split: `validation` is a share of the split with its own speakers, `train`
     is all the rest. Give both sources the same `held_out`, `seed` and `stream`. Null: the whole split."""
@@ -94,11 +96,11 @@ class Hub(Source):
     """Share of the records that `part: validation` takes, by whole speakers where there are several; of a stream, the
     share of the speakers."""
     seed: int = 0
-    """Draws the speakers of `part: validation`."""
+    """Random seed for drawing the speakers of `part: validation`."""
     quality: dict[str, tuple[float | None, float | None]] = {}
-    """Keep only records whose number in this column is not outside of [least, most]; null is no bound. Also
-    `characters_per_second`, and `repeats`: how often at most one word stands in a row. A preset's bounds hold where
-    none are given here."""
+    """Quality filter by column: keep only records whose number in this column is within [least, most]; null is no
+    bound. Also `characters_per_second`, and `repeats`: the most times that a word is repeated in a row. Where no bounds
+    are given here, those of the preset hold."""
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]
@@ -123,7 +125,7 @@ class Hub(Source):
         location = self._location(preset)
         if not preset.audio and self.audio_folder is None:
             raise ConfigError(
-                f"{location.name} ({location.config}) holds transcripts alone: get the recordings from their makers "
+                f"{location.name} ({location.config}) holds only transcripts: get the recordings from their publishers "
                 "(see the data set's page) and give their folder as `audio_folder`, or choose a subset with audio."
             )
         if self._open is None:
@@ -174,7 +176,9 @@ class Hub(Source):
                 yield record
         if empty and nearest < 1:
             if self.part == "train":
-                raise DataError(f"{name}: `held_out: {self.held_out:g}` leaves nobody to train on; make it smaller.")
+                raise DataError(
+                    f"{name}: `held_out: {self.held_out:g}` leaves no speaker to train on; make it smaller."
+                )
             raise DataError(
                 f"{name}: no speaker falls into the validation part; `held_out` above {nearest:.3f} takes one "
                 f"(it is {self.held_out:g}), or try another `seed`. Change both parts alike."
@@ -281,8 +285,8 @@ class CutBuilder:
         record: dict[str, Any] = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
         if not isinstance(values["text"], str | None):
             problem = f"the column '{self.columns['text']}' must hold text, got {values['text']!r}"
-            mend = "Name the column of the transcripts in `columns: {text: ...}`."
-            raise DataError(f"{where}: {problem}. {mend}")
+            fix = "Name the column of the transcripts in `columns: {text: ...}`."
+            raise DataError(f"{where}: {problem}. {fix}")
         record["language"] = self._code(record.get("language"))
         record["id"] = self._unique(record.get("id") or f"{self.split}-{row.key}")
         name = record["id"]
@@ -351,7 +355,7 @@ class CutBuilder:
         return length
 
     def _quality_problem(self, fields: dict[str, Any], text: str, length: float) -> str | None:
-        """What is outside of the bounds of `quality`."""
+        """Say what is outside the bounds of `quality`."""
         for key, (least, most) in self.quality.items():
             if key == "characters_per_second":
                 value: Any = len(text) / length

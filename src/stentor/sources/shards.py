@@ -43,18 +43,18 @@ GENERATION_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_n
 
 class Shards(Source):
     """Token shards as `stentor prepare tokens` and OmniVoice write them, or the same with audio files in them: tar
-    files of `ID.npy` (int16 `[codebooks, frames]`) or `ID.flac`, each with a JSONL file of labels. Codes are trained on
-    as they are: `data.augment` changes audio alone."""
+    files of `ID.npy` (int16 `[codebooks, frames]`) or `ID.flac`, each with a JSONL file of labels. `data.augment`
+    changes only audio, not codes."""
 
     type: Literal["shards"] = "shards"
     path: StoragePath | list[StoragePath]
     """A list of shards (`data.lst`: lines of tar file, labels, samples, seconds), a folder with one or with tar files,
     a single tar file, or several of these."""
     stream: bool | None = None
-    """Read from front to back without listing first. Null: when there are more than 200,000 samples. The shards of a
-    stream come in another order in each epoch."""
+    """Stream from front to back without listing first. Null: true for more than 200,000 samples. The shards of a stream
+    are read in another order in each epoch."""
     mix: int = Field(4, ge=1)
-    """Shards of a stream that are read side by side, their samples in random order."""
+    """Number of shards of a stream that are read at the same time, with their samples in random order."""
     frame_rate: float = Field(25.0, gt=0)
     """Frames per second of the codes, for labels without `audio_duration`."""
 
@@ -63,7 +63,7 @@ class Shards(Source):
     _rows: int | None = None
     _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    """Of a lane: seed and epoch."""
+    """For a lane: seed and epoch."""
     _cursor: Any = None
     _reader: ShuffledShards | None = None
 
@@ -102,7 +102,8 @@ class Shards(Source):
         return not self.filtered and all(shard.seconds is not None for shard in self._all_shards())
 
     def language_seconds(self) -> dict[str | None, float] | None:
-        """What the list says, shared among languages as the summary of its folder says, else of the source's one."""
+        """Seconds from the list, divided among languages as in the summary of its folder, else of the source's
+        language."""
         if not self.takes_hours:
             return None
         of_folder: Counter[Path] = Counter()
@@ -201,7 +202,7 @@ class Shards(Source):
             name = label["id"]
             if known[name] > 1:
                 count = f"{known[name]} labels have the id '{name}'"
-                message = f"{where}: {count}: nobody knows which is that of its audio."
+                message = f"{where}: {count}: it is unknown which one belongs to its audio."
                 yield UnusableRecord(name, "duplicate_id", message)
             elif contents is None:
                 yield UnusableRecord(name, "missing", f"{name}: {why}")

@@ -204,7 +204,7 @@ def test_a_language_that_the_prompt_cannot_name(build, name, language, sentence)
     batch = bundle.processor.collate(items)
     ((dropped, reason, message),) = batch.dropped
     assert (batch.ids, dropped, reason) == (["1"], "0", "unknown_language") and message.startswith(f"0: {sentence}")
-    assert message.endswith("eave the language out to have it found out.")
+    assert message.endswith("eave the language out to detect it.")
     with pytest.raises(DataError, match=re.escape(f"0: {sentence}")):
         bundle.processor.collate(items, labels=False)
     for spoken, refused in ((language, True), ("en", False), (None, False)):

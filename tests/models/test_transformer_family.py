@@ -371,7 +371,7 @@ WRONG = [
         DECODER + "text: {type: words}",
         "5: 'model.text.type': only a model of the kind encoder writes whole",
     ),
-    ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone hears no audio"),
+    ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone reads no audio"),
     ("transcribe", "embeding: 8", r"4: unknown key 'model.embeding' \(did you mean 'embedding'\?\)"),
 ]
 

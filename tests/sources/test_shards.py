@@ -144,10 +144,10 @@ def test_where_limit_and_language_work_as_everywhere(shards):
     [
         (
             "shard.tar",
-            r"no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  .*:1: sh",
+            r"not a list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong lines:\n  .*:1: sh",
         ),
         ("", "lists no shards"),
-        ("gone/a.tar gone/a.jsonl 5 1.0", "none of its 1 shards is there, such as .*gone/a.tar"),
+        ("gone/a.tar gone/a.jsonl 5 1.0", "none of its 1 shards exists, such as .*gone/a.tar"),
     ],
 )
 def test_a_list_of_nothing_is_refused(tmp_path, line, message):
@@ -162,7 +162,7 @@ def test_no_list_and_no_labels(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         list(read(tmp_path / "data.lst").cuts())
     write_tar(tmp_path / "a.tar", {})
-    with pytest.raises(DataError, match=r"a\.tar has no labels: a\.jsonl is expected beside it"):
+    with pytest.raises(DataError, match=r"a\.tar has no labels: a\.jsonl is expected next to it"):
         list(read(tmp_path).cuts())
 
 

@@ -29,9 +29,9 @@ def snr(audio: np.ndarray, rate: int) -> float:
 
     The lower one of two estimates. The noise of each band is a low quantile of its power over time (Stahl, Fischer and
     Bippus, "Quantile based noise estimation for spectral subtraction and Wiener filtering", ICASSP 2000): even while
-    somebody speaks each band has moments without speech; this is steady, and takes noise that comes and goes for
-    speech. The other looks at the samples alone: noise is Gaussian, speech is mostly quiet (WADA; Kim and Stern,
-    "Robust signal-to-noise ratio estimation based on waveform amplitude distribution analysis", Interspeech 2008)."""
+    someone speaks each band has moments without speech; this is steady, and takes noise that comes and goes for speech.
+    The other looks at the samples alone: noise is Gaussian, speech is mostly quiet (WADA; Kim and Stern, "Robust
+    signal-to-noise ratio estimation based on waveform amplitude distribution analysis", Interspeech 2008)."""
     return min(_quantile_snr(audio, rate), _wada_snr(audio))
 
 

@@ -1,4 +1,4 @@
-"""Conditions of a sample of speech: what a model that speaks is given beside the masked codec tokens.
+"""Conditions of a sample of speech: the inputs of a speech synthesis model in addition to the masked codec tokens.
 
 They are drawn as in OmniVoice's sample construction (k2-fsa/OmniVoice, arXiv 2604.00688), from the item's own
 randomness; the family builds the tensors.
@@ -26,12 +26,12 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The inputs of one sample beside its masked codec tokens."""
+    """The inputs of one sample in addition to its masked codec tokens."""
 
     unconditional: bool
     """The audio alone, without style, text or prompt: what classifier-free guidance guides away from."""
     prompt_frames_ratio: float
-    """The first int(frames * ratio) frames stay as they are and are not learned; see `prompt_frames`."""
+    """The first int(frames * ratio) frames stay unchanged and are not learned; see `prompt_frames`."""
     language: str | None  # None: not given
     instruct: str | None  # the voice in words. None: not given
     text: str

@@ -339,7 +339,7 @@ def uem_of(cut: Cut) -> list[list[float]] | None:
 
 
 def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
-    """The UEM of a cut, or of the parts of a mixed cut: those that have none count whole when somebody speaks there."""
+    """The UEM of a cut, or of the parts of a mixed cut: those that have none count whole when someone speaks there."""
     from lhotse.cut import MixedCut, PaddingCut
 
     if isinstance(cut, PaddingCut):

@@ -31,9 +31,9 @@ def load_at(
     duration: float | None = None,
     channel: int | None = None,
 ) -> np.ndarray:
-    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or in a tar
-    file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono (see
-    `stentor.audio.io.read`). `name` stands in errors. Raises `AudioError`."""
+    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or in a tar file,
+    `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono (see `stentor.audio.io.read`).
+    `name` is used in errors. Raises `AudioError`."""
     if "arrow" in location:
         data = arrow_cell(location["arrow"], location["column"], location["row"])
     else:
@@ -93,7 +93,7 @@ def audio_file(path: Path | str) -> Iterator[Path]:
 @contextmanager
 def as_file(data: Any, name: str) -> Iterator[Path]:
     """Encoded audio under a path: a file in memory where the system has such (Linux), or a temporary one. An
-    `AudioError` raised inside names `name` in place of the path."""
+    `AudioError` raised inside names `name` instead of the path."""
     if sys.platform == "linux":
         with os.fdopen(os.memfd_create("audio"), "wb") as memory:
             memory.write(data)

@@ -98,7 +98,7 @@ def _load_described(
     rate: int,
 ) -> np.ndarray | None:
     """A piece of the audio in one file, or that which keys of a cut or a record tell how to have; None where they do
-    not. `sources`: other ones of the recording. `name` stands in errors."""
+    not. `sources`: other sources for the recording. `name` is used in errors."""
     if path:
         with audio_file(path) as file:
             return read(file, rate=rate, start=start, duration=duration, channel=channel_of(keys))

@@ -143,8 +143,8 @@ def build_index(
     record_filter: RecordFilter = UNFILTERED,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> RecordIndex:
-    """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
-    A killed command leaves no index: the next one starts again. Raises `DataError` for manifests without random access
+    """Make the index of a manifest, replacing an older one; `report` takes the bytes that are done, of how many. A
+    killed command leaves no index: the next one starts again. Raises `DataError` for manifests without random access
     and for lines that break the contract."""
     local, folder = local_copy(manifest), index_folder(manifest, record_filter)
     remote = is_remote(manifest)

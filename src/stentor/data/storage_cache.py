@@ -108,7 +108,7 @@ def work_place(kind: str, address: Path) -> Path:
 
 def prefetch(path: Path) -> None:
     """Have the file at an address brought into the cache in the background, one after the other. `local_copy` waits for
-    it, and says what stands in the way."""
+    it, and says the problem."""
     if is_remote(path):
         _ahead(os.getpid()).submit(local_copy, path)
 

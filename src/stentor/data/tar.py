@@ -127,7 +127,7 @@ def read_at(location: Mapping[str, int | str]) -> bytes:
 
 
 def read_member(location: Mapping[str, Any], name: str) -> bytes:
-    """All bytes of a member; `name` stands in errors. Raises AudioError: `missing`, `truncated`."""
+    """All bytes of a member; `name` is used in errors. Raises AudioError: `missing`, `truncated`."""
     try:
         data = read_at(location)
     except OSError as error:

@@ -89,8 +89,8 @@ class StreamedSpeech(TrainedSpeech):
 def with_room(
     trained: TrainedSpeech | None, processor: Any, examples: Sequence[Example]
 ) -> tuple[list[Example], list[float]]:
-    """The examples with as much quiet around their speech as the model heard in training, and the seconds by which
-    each begins earlier. A clip that would get too long for the model stays as it is, and so do all where no room is
+    """The examples with as much quiet around their speech as in the model's training clips, and the seconds by which
+    each begins earlier. A clip that would get too long for the model stays unchanged, and so do all where no room is
     known."""
     if trained is None or trained.room is None:
         return list(examples), [0.0] * len(examples)

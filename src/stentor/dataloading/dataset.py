@@ -42,7 +42,7 @@ def eval_plan(
 ) -> tuple[BatchSampler, DropCounter]:
     """The batches of one evaluation set: each record once, in batches by length. Records are left out (and counted)
     only when they are broken, refused, or longer than the model or `data.max_seconds` takes, never for `batch_tokens`.
-    Of `unlimited` data the model hears windows.
+    From `unlimited` data the model gets windows.
     """
     dropped = DropCounter()
     if processor.max_seconds and math.isfinite(data.max_seconds):

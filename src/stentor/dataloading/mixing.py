@@ -168,13 +168,13 @@ class ReplayMix:
         return sum(len(p.cuts) for p in self.pools)
 
     def counts(self, num_base: int) -> list[int]:
-        """Items of each pool beside so many base items; they add up to the rounded share of all."""
+        """Items of each pool for so many base items; they add up to the rounded share of all."""
         ends = np.rint(round(num_base * self.ratio) * np.concatenate([[0.0], np.cumsum(self.shares)]))
         return np.diff(ends).astype(int).tolist()
 
     def epoch(self, seed: int, epoch: int, num_base: int) -> Iterator[tuple[Cut, int]]:
-        """(cut, copy) pairs beside `num_base` items: each epoch takes the next ones of a shuffled ring of the records,
-        so that every record has come once before one comes again."""
+        """(cut, copy) pairs for `num_base` items: each epoch takes the next ones of a shuffled ring of the records, so
+        that every record has come once before one comes again."""
         for number, (pool, count) in enumerate(zip(self.pools, self.counts(num_base))):
             order = rng(seed, "replay", number).permutation(len(pool.cuts))
             for i in range(count):

@@ -96,7 +96,7 @@ class TrainDataset(ABC):
 
     @property
     def replayed(self) -> int:
-        """Replayed items in each epoch; 0 beside a stream, whose length is unknown."""
+        """Replayed items in each epoch; 0 with a stream, whose length is unknown."""
         return 0
 
     @property

@@ -18,7 +18,7 @@ WORDS_PER_SECOND = 4.0
 class Alignment(Loss):
     """Cross entropy of each word's start and end over the audio's frames, with supervised attention and order.
 
-    Supervised attention as in VoxLM and CrisperWhisper (arXiv 2408.16589), with a cross entropy in place of their
+    Supervised attention as in VoxLM and CrisperWhisper (arXiv 2408.16589), with a cross entropy instead of their
     cosine. The attention is scored in both directions: where each word lies, and which word (or silence) each frame
     belongs to.
     """

@@ -2,7 +2,7 @@
 
 pyannote.metrics does the arithmetic (Bredin 2017, "pyannote.metrics: a toolkit for reproducible evaluation, diagnostic,
 and error analysis of speaker diarization systems"). Segments of one speaker that overlap or touch are merged first, on
-both sides: without that, somebody talking over himself would count twice. Only what lies in the UEM is scored.
+both sides: without that, a speaker who overlaps with themselves would count twice. Only what lies in the UEM is scored.
 
 A rate is corpus-level: all wrong seconds over all seconds of reference speech. A file without reference speech adds its
 false alarms to the errors and nothing to the total. When a whole set has none, rates of errors are 0 if nothing was

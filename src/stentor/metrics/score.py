@@ -94,7 +94,7 @@ def rate_interval(
     Without a single error in n trials the rate is at most 3 / n, and without anything right at least 1 - 3 / n (Hanley
     and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?"). `errors` and `totals` are [items];
     `trials`: n, the sum of `totals` unless these are not counted but measured. `insertions`: how many of the errors are
-    beside the `totals`, and do not say that anything in these is wrong.
+    with the `totals`, and do not say that anything in these is wrong.
     """
     import numpy as np
 

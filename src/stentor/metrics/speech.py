@@ -135,9 +135,9 @@ class VoiceSpace:
 
     @classmethod
     def of(cls, vectors: np.ndarray, speakers: Sequence[str | None], relative: bool) -> VoiceSpace:
-        """From embeddings [N, E] of real audio. Where they are `relative`, a vector means something only beside others:
-        they are centred and divided by their scatter within speakers (WCCN: Hatch, Kajarekar and Stolcke 2006), whose
-        correlations are shrunk towards none."""
+        """From embeddings [N, E] of real audio. Where they are `relative`, a vector means something only in relation to
+        others: they are centred and divided by their scatter within speakers (WCCN: Hatch, Kajarekar and Stolcke 2006),
+        whose correlations are shrunk towards none."""
         size = vectors.shape[1]
         centre, spread = np.zeros(size), np.eye(size)
         names = sorted({s for s in speakers if s is not None})

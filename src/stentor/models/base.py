@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 ONNX_CONFIG = "onnx_config.json"
 """Sizes, names and versions of an ONNX export (`Family.save_onnx`)."""
 ONNX_INLINE = 1 << 30
-"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as it must above 2 GB."""
+"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data next to it, as it must above 2
+GB."""
 
 
 @dataclass
@@ -206,9 +207,9 @@ class Family(Choice):
         """Write an export: config.json, model.safetensors and/or adapter files, processor files.
 
         `state` maps the names of `exported_tensor_names` to CPU tensors (the unsharded, possibly averaged weights).
-        Frozen weights that came from elsewhere are not among them; config.json says where they came from.
-        For checkpoints it is called in a thread beside the training: look at names, shapes and settings of
-        `bundle.model`, and leave its weights and `state_dict()` alone.
+        Frozen weights that came from elsewhere are not among them; config.json says where they came from. For
+        checkpoints it is called in a thread during training: look at names, shapes and settings of `bundle.model`, and
+        leave its weights and `state_dict()` alone.
         """
         self._module("export").save(bundle, state, folder)
 

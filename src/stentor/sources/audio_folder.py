@@ -1,4 +1,4 @@
-"""`audio_folder`: the audio files in a folder, with the texts that lie beside them."""
+"""`audio_folder`: the audio files in a folder, with the texts that lie next to them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,9 @@ class Conversation(Source):
             why = "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
             raise ConfigConflict("turns", why)
         if self.turns is not None and self.turns[0] < (most := max(self._numbers())):
-            why = f"in fewer than {most} turns not all of {most} `speakers` are heard: give more, or fewer speakers"
+            why = (
+                f"in fewer than {most} turns not all of {most} `speakers` can speak: give more turns, or fewer speakers"
+            )
             raise ConfigConflict("turns", why)
         if self.speaker_weights is not None and len(self.speaker_weights) != len(self._numbers()):
             raise ConfigConflict("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")
@@ -227,7 +229,7 @@ class Scene:
         return begin < self.seconds - LEAST
 
     def _late(self, floor: float, unheard: set[str]) -> bool:
-        """Whether those who have said nothing yet must speak now, for all to be heard."""
+        """Whether speakers without a turn must speak now, so that each has one."""
         if not unheard or self.turns is not None:
             return bool(unheard)
         assert self.seconds is not None
@@ -254,7 +256,7 @@ class Scene:
         return self._place(speaker, turn, begin)
 
     def _backchannel(self, speaker: str, begin: float, end: float) -> None:
-        """A word or two of somebody who is silent, within the turn."""
+        """A word or two of someone who is silent, within the turn."""
         silent = [s for s in self.speakers if s != speaker and self.ends[s] < begin]
         if not silent or end - begin < 2.0:
             return

@@ -198,10 +198,10 @@ def recipe(verb: str, name: str) -> Callable[..., Any]:
         return function
     known = names()
     if verb == "download" and name in known:
-        raise ConfigError(f"lhotse cannot download {name}: get it from its makers and give its folder as `from`.")
+        raise ConfigError(f"lhotse cannot download {name}: get it from its publishers and give its folder as `from`.")
     if title := NO_RECIPE.get("".join(c for c in name.lower() if c.isalnum())):
         raise ConfigError(
-            f"lhotse has no recipe for {title}; its RTTM files load as they are: "
+            f"lhotse has no recipe for {title}; load its RTTM files directly: "
             "{type: rttm, path: RTTM, audio: FOLDER}."
         )
     near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 3, 0.6)

@@ -67,7 +67,7 @@ def held_groups(sizes: Mapping[str, int], most: float, seed: int) -> set[str]:
     """The groups that are held out: in the order of their draw as long as they fit into `most` records; when none does,
     the one with the fewest. Never all of them. Raises `DataError` when there are fewer than two."""
     if len(sizes) < 2:
-        raise DataError(f"There are only {len(sizes)} usable records: none can be held out.")
+        raise DataError(f"There are too few usable records ({len(sizes)}) to hold any out.")
     order = sorted(sizes, key=lambda group: draw(seed, group))
     left = most
     held: set[str] = set()

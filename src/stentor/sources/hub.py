@@ -181,7 +181,7 @@ class Hub(Source):
                 )
             raise DataError(
                 f"{name}: no speaker falls into the validation part; `held_out` above {nearest:.3f} takes one "
-                f"(it is {self.held_out:g}), or try another `seed`. Change both parts alike."
+                f"(it is {self.held_out:g}), or try another `seed`. Change both parts in the same way."
             )
 
     def _preset(self) -> Preset:

@@ -122,7 +122,7 @@ class OpenDataset:
 def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> OpenDataset:
     """The data set, downloaded (or found in the cache) unless it is streamed. `audio` names its column of audio. Raises
     `ConfigError` without the package `datasets` and `DataError`, saying what to do, for a data set, config, split or
-    audio column that is not there or not to be had."""
+    audio column that does not exist or cannot be loaded."""
     split = location.split
     if "[" in split:
         raise ConfigError(f"`split: {split}`: slices are not supported; use `limit`, or `part` and `held_out`.")

@@ -1,4 +1,4 @@
-"""`shards`: recordings, or their codec tokens, packed into tar files with labels beside them."""
+"""`shards`: recordings, or their codec tokens, packed into tar files with labels next to them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Shards(Source):
 
     def shards(self) -> list[TokenShard]:
         """All shards, in the order of the lists; of a stream those that make up `max_hours`. Raises `DataError` when
-        there are none to be had."""
+        there are none."""
         if self._shards is None:
             shards = self._all_shards()
             if self.max_hours is not None and self.streaming and self.takes_hours:
@@ -142,7 +142,7 @@ class Shards(Source):
             shards = [shard for path in paths for shard in listed_shards(path.expanduser())]
             if not any(s.tar.exists() for s in shards[:1000]):
                 raise DataError(
-                    f"{paths[0]}: none of its {len(shards)} shards is there, such as {shards[0].tar}. Paths in a list "
+                    f"{paths[0]}: none of its {len(shards)} shards exists, such as {shards[0].tar}. Paths in a list "
                     "are absolute, or start from the list's folder."
                 )
             self._listed = shards
@@ -245,7 +245,7 @@ class Shards(Source):
         if frames is None:
             shape = shape_at(at)
             if len(shape) != 2:
-                raise AudioError(f"{name} is no .npy file of [codebooks, frames].", "wrong_shape")
+                raise AudioError(f"{name} is not an .npy file of [codebooks, frames].", "wrong_shape")
             return shape[1]
         if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
             raise AudioError(f"`num_tokens` must be a number of frames, got {frames!r}.", "empty")

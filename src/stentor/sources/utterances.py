@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stentor.sources.base import Source
 
 MARGIN = 0.05
-"""Seconds around the speech of a turn that are taken along."""
+"""Seconds around the speech of a turn that are included."""
 CUT_PAUSE = 0.2
 """Seconds of a pause where an utterance may be cut."""
 MOST_DRAWN = 50
@@ -50,7 +50,7 @@ class Turn:
         return self.spans[0][0] - self.start
 
     def cut(self, name: str, level: float, room: dict[str, Any] | None, longest: float | None) -> Cut:
-        """The piece at a level in dBFS, heard in a room, cut off after `longest` seconds."""
+        """The piece at a level in dBFS, with the reverberation of a room, cut off after `longest` seconds."""
         start, seconds = on_grid(self.start), on_grid(self.end - self.start)
         duration = seconds if longest is None else min(seconds, longest)
         first = round(self.utterance.start + start * self.speed, 6)
@@ -88,7 +88,7 @@ class Turn:
 
 
 class UtterancePool:
-    """A source's utterances by speaker. When somebody speaks in them is found out when they are first used.
+    """A source's utterances by speaker. The times of their speech are computed when they are first used.
 
     `unusable` lists records that cannot be used at all; `refused` is filled, as they are drawn, with those that turn
     out to be unreadable or without enough speech.

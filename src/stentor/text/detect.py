@@ -31,11 +31,11 @@ FALLBACK, MARGIN = "en", 2.0
 
 
 def detect(text: str) -> str:
-    """The likeliest language of a text, as a code; English for a text without letters."""
+    """The most likely language of a text, as a code; English for a text without letters."""
     for code, letters in SCRIPTS.items():
         if re.search(letters, text, re.IGNORECASE | re.DOTALL):
             return code
-    # Addresses say nothing about the language that they stand in.
+    # Addresses say nothing about the language of the text around them.
     plain = re.sub(r"\S*(?:@|://|www\.)\S*|[\d\W_]+", " ", text).strip()
     if not plain:
         return FALLBACK

@@ -126,7 +126,7 @@ class NumberReader:
         return text.replace("-", " ") if self.language in ("en", "fr") else text
 
     def _sign(self, example: float, *numbers: int) -> str:
-        """The word that CLDR has beside the numbers of an example; empty where it has none."""
+        """The word that CLDR has with the numbers of an example; empty where it has none."""
         from unicode_rbnf.engine import NoRuleForNumberError
 
         for name in filter(lambda name: name.startswith("spellout-"), self.rules.rulesets):

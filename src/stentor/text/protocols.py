@@ -1,4 +1,5 @@
-"""Normalisers of published evaluations: a figure stands beside a paper's or a leader board's only in its own.
+"""Normalisers of published evaluations: a figure can only be compared with a paper's or a leader board's under its own
+normaliser.
 
 `seed_tts` is that of Seed-TTS-eval (run_wer.py), `librispeech_pc`, `minimax` and `fleurs` are those that OmniVoice
 reports these sets in (omnivoice/eval/wer); `minimax` and `fleurs` begin with omnilingual-asr's;

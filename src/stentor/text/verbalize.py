@@ -3,7 +3,7 @@
 Chinese and Japanese are read by the grammars of WeTextProcessing (the package `wetext`). All other languages are read
 with CLDR's data: numbers are spelled out by its rules (`unicode-rbnf`), months, units and currencies have its names
 (Babel), and `spoken_words.yaml` has what CLDR has not. What stands in [brackets] (pronunciations, [laughter]) and
-pinyin such as ZHE2 stays as it is.
+pinyin such as ZHE2 stays unchanged.
 """
 
 import re
@@ -15,7 +15,7 @@ from stentor.text.languages import language_code
 from stentor.text.number_reader import reader, spoken_words
 
 VERBATIM = re.compile(r"(\[[^\]]*\])")
-"""Text that stays as it is: tags and phones in brackets, in Chinese also pinyin."""
+"""Text that stays unchanged: tags and phones in brackets, in Chinese also pinyin."""
 VERBATIM_CHINESE = re.compile(r"(\[[^\]]*\]|(?<![A-Za-z])[A-ZÜ]{0,4}[AEIOUÜ][A-ZÜ]{0,4}[1-5](?!\d))")
 
 

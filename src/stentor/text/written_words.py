@@ -11,7 +11,7 @@ _LETTERS = (
 _LETTER = rf"(?:(?=\w)[{_LETTERS}])"
 _WORD = re.compile(rf"[^\w\s]*{_LETTER}[^\w\s]*|(?:(?!{_LETTER})\S)+")
 _UNSPACED = re.compile(rf"[{_LETTERS}\u00b7\u2010-\u2027\u3001-\u303f\uff01-\uff65]")
-"""Beside them what stands without spaces, too: their punctuation."""
+"""Characters that are also written without spaces: their punctuation."""
 
 
 def written_words(text: str) -> list[str]:

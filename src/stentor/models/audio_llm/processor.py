@@ -47,7 +47,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
     names: ClassVar[Names] = NAMES
     """Prefixes of tensor names, ours and those of transformers; the first that fits counts."""
     heads: ClassVar[tuple[str, ...]] = ("lm_head",)
-    """Parts that transformers has beside `model`: the output layer, and what exports take along."""
+    """Parts of transformers' model other than `model`: the output layer, and parts that exports include."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"language_model.*.{x}_proj" for x in "qkvo")
     """Default of `lora.targets`."""
     audio_options: ClassVar[dict[str, Any]] = {}
@@ -57,7 +57,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
     hints: ClassVar[frozenset[str]] = frozenset()
     """Hints of `Family.decoding_options` that its prompt has a place for."""
     takes_delay: ClassVar[bool] = False
-    """Whether it writes while it listens, so that `stream` says something about it."""
+    """Whether it transcribes during the recording, so that `stream` applies to it."""
     translates: ClassVar[bool] = False
     """Whether its prompt can ask for a translation."""
     kinds: ClassVar[Kinds[type[AudioLLMProcessor]]] = KINDS
@@ -317,5 +317,5 @@ def name_among(names: Mapping[str, str], language: str | None, message: str) -> 
         if word in known:
             return known[word]
     if name:
-        raise DataError(f"{message} Leave the language out to have it found out.".format(language=language))
+        raise DataError(f"{message} Leave the language out to detect it.".format(language=language))
     return None

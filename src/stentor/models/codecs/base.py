@@ -186,7 +186,7 @@ class Codec(Choice):
 
 
 def at_peak(audio: np.ndarray, peak: float = PEAK) -> np.ndarray:
-    """Audio, float32 [samples], scaled to a peak; silence stays as it is.
+    """Audio, float32 [samples], scaled to a peak; silence stays unchanged.
 
     Everything that training sees as codes is scaled so before `encode`, and so is a reference to be imitated.
     """

@@ -30,7 +30,7 @@ class Encodec(Neural):
     def geometry(self, config: Any) -> CodecGeometry:
         if config.audio_channels != 1 or config.normalize or config.chunk_length_s is not None:
             raise ConfigError(
-                "This EnCodec is stereo, or keeps a level beside the codes of each chunk: use one for mono speech, "
+                "This EnCodec is stereo, or keeps a level with the codes of each chunk: use one for mono speech, "
                 f"such as {self.default_source}."
             )
         if self.bandwidth not in config.target_bandwidths:

@@ -1,4 +1,4 @@
-"""Decoding of a CTC head: the likeliest path, or prefix beam search (Graves et al. 2006; Hannun et al. 2014)."""
+"""Decoding of a CTC head: the most likely path, or prefix beam search (Graves et al. 2006; Hannun et al. 2014)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BIASED = 8
 def decode(
     log_probs: Tensor, frames: Tensor, blank: int, beams: int = 1, bias: Bias | None = None, num_answers: int = 1
 ) -> list[GenerationOutput]:
-    """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the
-    likeliest path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with
-    `beams` > 1 the prefix whose paths together are likeliest (with `num_answers` > 1 the best `beams` are its
+    """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the most
+    likely path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with `beams`
+    > 1 the prefix whose paths together are most likely (with `num_answers` > 1 the best `beams` are its
     `alternatives`); `bias` favours phrases and takes `BIASED` beams at least."""
     if beams == 1 and bias is None:
         values, path = log_probs.max(-1)
@@ -142,7 +142,7 @@ class _Beam:
 
 
 def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> list[list[int]]:
-    """The best prefixes of log-probabilities [T, V], the likeliest first."""
+    """The best prefixes of log-probabilities [T, V], the most likely first."""
     beam = _Beam(blank, log_probs.shape[1], bias, log_probs[:1])
     for frame in log_probs.double().cpu().numpy():
         beam.advance(frame, beams)

@@ -1,4 +1,4 @@
-"""N-gram language model over a recogniser's tokens, whose say is added while it writes (shallow fusion).
+"""N-gram language model over a recogniser's tokens, added to its scores during decoding (shallow fusion).
 
 Texts without recordings show which words there are and how they follow one another (Gulcehre et al. 2015). Like
 hotwords (`decoding.bias`) it is a bonus of each next token after a state: what favours hotwords takes it.

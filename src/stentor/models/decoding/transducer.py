@@ -130,7 +130,7 @@ class Hypothesis:
     score: float
     """Log-probability of all ways to it that were followed."""
     best: float
-    """Log-probability of the likeliest one."""
+    """Log-probability of the most likely one."""
     row: int
     """Row of the predictor's output after its tokens; while it is `unread`, after all but the last."""
     ids: tuple[int, ...] = ()

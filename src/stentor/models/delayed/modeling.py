@@ -109,7 +109,7 @@ class GridDecoder:
 
 
 class FrameStream(ABC):
-    """The audio of a recording while it comes, as what is added to the token embeddings: `frames` [width], one for each
+    """The audio of a streamed recording, as what is added to the token embeddings: `frames` [width], one for each
     position. What it holds is bounded, and does not depend on the pieces that the audio comes in."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ STREAMING: dict[str, type[FastConformerChunks | WhisperChunks]] = {
     "parakeet_encoder": FastConformerChunks,
     "nemotron_asr_streaming_encoder": NemotronChunks,
 }
-"""Encoders that hear recordings while they come, by `model_type`."""
+"""Encoders that can stream, by `model_type`."""
 
 
 class HearsChunks:

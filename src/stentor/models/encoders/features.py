@@ -116,7 +116,7 @@ def _whisper_tables(mels: int) -> tuple[Tensor, Tensor]:
 
 @lru_cache
 def fixed_mel(mels: int) -> Features:
-    """Log mel energies that do not look ahead, for encoders that hear a recording while it comes."""
+    """Log mel energies that do not look ahead, for encoders that stream a recording."""
     return Features(num_mel_bins=mels, normalize="fixed")
 
 

@@ -125,7 +125,7 @@ def make_bidirectional(llm: Any, key: str) -> None:
     packed = (outputs(embeds, **layout) - outputs(changed, **layout)).abs().amax(-1)
     alone = (outputs(embeds[:, :3]) - outputs(changed[:, :3])).abs().amax(-1)
     llm.train(training)
-    tolerance = 1e-4 * packed.max()  # experts, for one, round a little differently with other items beside them
+    tolerance = 1e-4 * packed.max()  # experts, for one, round a little differently with other items in the batch
     if not (packed[0] > tolerance and packed[3:].max() < tolerance and alone[0] > tolerance):
         raise ConfigError(
             f"{key}: the attention of {config.model_type} cannot be made bidirectional (its layers only look back, "
@@ -134,7 +134,7 @@ def make_bidirectional(llm: Any, key: str) -> None:
 
 
 def usual_codec(bundle: Bundle, folder: Path) -> None:
-    """Give a checkpoint that OmniVoice's own training wrote, which has no codec beside it, the published one, as
+    """Give a checkpoint that OmniVoice's own training wrote, which has no codec next to it, the published one, as
     OmniVoice does. Where that cannot be had, the processor's `codec_missing` says why."""
     processor: Any = bundle.processor
     if (folder / SECTION_FILE).is_file() or (processor.codebooks, processor.vocabulary) != (CODEBOOKS, ENTRIES):

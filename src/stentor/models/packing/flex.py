@@ -6,7 +6,7 @@ transformers' with two changes: under autocast, query, key and value get the aut
 norms on query and key, such as Qwen3's, would otherwise run flex in float32, twelve times slower), and masks that are
 no block mask go to SDPA.
 
-Where there is no flex_attention, the attention gets a table of the items' positions in place of a mask of all pairs of
+Where there is no flex_attention, the attention gets a table of the items' positions instead of a mask of all pairs of
 positions, which would cost the square of the pack's length in every layer. Each item's queries, keys and values are
 taken out of the pack for the attention alone; the other layers stay packed. On the CPU one item after the other,
 without a mask, so that nothing is computed for padding; elsewhere, where calls cost more than padding, side by side and

@@ -4,7 +4,7 @@ PEFT load by themselves, and `stentor.json`.
 config.json, generation_config.json                        as transformers writes them
 model.safetensors                                          the whole model, sharded above 5 GB, or
 adapter_config.json, adapter_model.safetensors             in its place: LoRA adapters on an untouched `from`, and the
-                                                           modules trained beside them (PEFT's `modules_to_save`)
+                                                           modules trained with them (PEFT's `modules_to_save`)
 tokenizer.json, processor_config.json ...                  the processor
 stentor.json                                               what only Stentor knows, such as the family's section
 
@@ -43,7 +43,7 @@ from stentor.models.pretrained.weights import (
 
 
 class PretrainedBuilder(ABC):
-    """Building, saving and loading for one family. A subclass says how its models are made and what is written beside
+    """Building, saving and loading for one family. A subclass says how its models are made and what is written next to
     their weights; `build`, `save`, `save_merged`, `load` and `exported_tensor_names` are what `Family` calls."""
 
     inside: str = ""
@@ -91,7 +91,7 @@ class PretrainedBuilder(ABC):
         return None
 
     def trained_modules(self, model: Any) -> Collection[str]:
-        """Paths of the modules that are trained whole and exported beside adapters."""
+        """Paths of the modules that are trained in full and exported with adapters."""
         return ()
 
     def their_name(self, bundle: Bundle, name: str) -> str:

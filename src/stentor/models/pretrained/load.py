@@ -124,7 +124,7 @@ def _weights_explanations(error: Exception, name: str, file: str) -> tuple[tuple
         (
             file.endswith((".safetensors", ".bin")) or "no file named model.safetensors" in low,
             f"{name} has no weights in safetensors files. Pickled weights (pytorch_model.bin) are never read, as they "
-            "can run code: ask its makers for safetensors, or load it once elsewhere and `save_pretrained` it.",
+            "can run code: ask its publishers for safetensors, or load it once elsewhere and `save_pretrained` it.",
         ),
         (
             "SafetensorError" in kinds or "deserializing header" in low,

@@ -127,7 +127,7 @@ class Seq2SeqModel(Recognizer, nn.Module):
         return text_log_probs(self.head, out[:, prompts.shape[1] - 1 :], targets, temperature)
 
     def _start(self, input_ids: Tensor) -> int:
-        """The column of the start token in prompts: text that is said to come before stands in front of it."""
+        """The column of the start token in prompts: the text of the previous context is before it."""
         return int((input_ids[0] == self.start_id).int().argmax())
 
     @torch.no_grad()

@@ -59,7 +59,7 @@ def generation_facts(tokenizer: Any) -> dict[str, Any]:
 
 
 def keep_merges(tokenizer: Any, count: int) -> None:
-    """Leave the first `count` merges of a WhisperTokenizer; its vocabulary stays as it is."""
+    """Leave the first `count` merges of a WhisperTokenizer; its vocabulary stays unchanged."""
     from tokenizers.models import BPE
 
     settings = json.loads(tokenizer.backend_tokenizer.to_str())["model"]

@@ -102,7 +102,7 @@ class Processor(Seq2SeqProcessor):
             return None if code == "en" else f"its language is {language!r}, and this Whisper knows English only"
         if code in self.languages:
             return None
-        return f"this Whisper knows no language {language!r}; leave it out to have it heard, or give a code such as en"
+        return f"this Whisper does not know the language {language!r}; give a code such as en, or none to detect it"
 
     def prompt(self, language: str | None, translate: bool = False, timed: bool = False) -> list[int]:
         """The tokens before the text. A language to be detected is held by a second start token."""
@@ -215,7 +215,7 @@ class Processor(Seq2SeqProcessor):
 
 
 class Model(Seq2SeqModel):
-    """Whisper, with the detection of the language: the likeliest language token after the start token."""
+    """Whisper, with the detection of the language: the most likely language token after the start token."""
 
     def __init__(self, pretrained: Any, processor: Processor):
         super().__init__(pretrained, processor)
@@ -249,7 +249,7 @@ class Model(Seq2SeqModel):
         """`input_ids` with the language token, after the start token in the column `start`, of the rows in `detect` [B]
         set to the one that it detects.
 
-        As in transformers: the likeliest language token after the start token.
+        As in transformers: the most likely language token after the start token.
         """
         if detect is None:
             return input_ids

@@ -197,8 +197,8 @@ def uneven(points: Tensor, step: float, strength: float) -> Tensor:
     """Where each grid point goes when clips of so many `points` [B] are spoken unevenly: float [B, T], never falling.
 
     Stretches of half a second to five are played faster or slower, by a factor whose logarithm has the standard
-    deviation `strength`; first and last point stay. Half of the clips stay as they are. Without this the aligner
-    learns that the share of the text tells the share of the audio, which holds for read speech only.
+    deviation `strength`; first and last point stay. Half of the clips stay unchanged. Without this the aligner learns
+    that the share of the text tells the share of the audio, which holds for read speech only.
     """
     size, device = int(points.max()), points.device
     stretch = 0.5 * 10 ** torch.rand(len(points), size, device=device)  # seconds; more of them than there can be

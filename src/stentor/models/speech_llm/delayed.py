@@ -105,7 +105,7 @@ class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # w
 
 
 class ChunkedAudio(FrameStream):
-    """Audio of a recording while it comes, through an encoder that hears chunk by chunk, and the projector."""
+    """Audio of a streamed recording, through a streaming encoder and the projector."""
 
     def __init__(self, model: DelayedSpeechLLM, processor: DelayedSpeechProcessor, delay: int, encoder: ChunkEncoder):
         super().__init__()

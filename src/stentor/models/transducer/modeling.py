@@ -103,7 +103,7 @@ class TransducerModel(EncoderCache):
         num_answers: int = 1,
         **_: Any,
     ) -> list[GenerationOutput]:
-        """Tokens with their times, greedily or by beam search, whatever the temperature. With `num_answers` > 1 the
+        """Tokens with their times, by greedy decoding or beam search, at any temperature. With `num_answers` > 1 the
         best `beams` answers are the `alternatives`, without times. `bias` favours phrases and takes `BIASED` beams at
         least."""
         beams = max(beams, BIASED) if bias else beams

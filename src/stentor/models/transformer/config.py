@@ -159,7 +159,7 @@ class Transformer(Family):
             elif getattr(self, part) is not None:
                 raise ConfigConflict(part, f"a model of the kind {self.kind} has no {part}: leave it out")
         if self.kind == "decoder" and self.ssl is not None:
-            raise ConfigConflict("ssl", "a decoder alone hears no audio: leave it out")
+            raise ConfigConflict("ssl", "a decoder alone reads no audio: leave it out")
         if self.streaming is not None:
             self._check_streaming()
         if self.kind != "encoder" and self.text.type == "words":
@@ -171,7 +171,7 @@ class Transformer(Family):
     def _check_streaming(self) -> None:
         conflicts = {
             "kind": self.kind != "encoder" and "only a model of the kind encoder can",
-            "ssl": self.ssl is not None and "pretrained encoders hear recordings as a whole: leave it out",
+            "ssl": self.ssl is not None and "pretrained encoders read whole recordings: leave it out",
             "features.normalize": self.features.normalize not in ("fixed", "none") and "write `fixed`",
             "features.dither": self.features.dither > 0 and "leave it out",
         }

@@ -135,11 +135,11 @@ def means(frames: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 class FrameStore:
-    """Frames in half precision, a file for each clip, by digests of the encoder's weights and of what it hears, and by
-    the precision that it computes in. Other runs and processes with the same encoder read them, too."""
+    """Frames in half precision, a file for each clip, by digests of the encoder's weights and of its input, and by the
+    precision that it computes in. Other runs and processes with the same encoder read them, too."""
 
     def __init__(self, folder: Path, weights: Mapping[str, Tensor], form: str = ""):
-        """`weights`: of the encoder, which stay as they are; `form`: what is kept, where it is not its output."""
+        """`weights`: of the encoder, which stay unchanged; `form`: what is kept, where it is not its output."""
         self.folder, self.weights = folder, digest(*weights.values()) + form
         folder.mkdir(parents=True, exist_ok=True)
 

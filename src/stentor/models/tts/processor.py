@@ -35,7 +35,7 @@ class Sample:
     """One item of a training batch."""
 
     ids: list[int]
-    """Tokens of the text, with what stands around it."""
+    """Tokens of the text with its surrounding special tokens."""
     codes: np.ndarray
     """Integers [codebooks, frames]; of codecs without entries real numbers."""
     rng: np.random.Generator
@@ -47,7 +47,7 @@ class Prompt:
     """One utterance to speak."""
 
     ids: list[int]
-    """Tokens of the text, with what stands around it."""
+    """Tokens of the text with its surrounding special tokens."""
     limit: int
     """Most frames to speak."""
     codes: np.ndarray | None = None
@@ -75,7 +75,8 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"*.{x}_proj" for x in "qkvo")
     """Default of `lora.targets`."""
     blank: ClassVar[int | None] = None
-    """Token in the place of each of a text that guidance guides away from. None: it is never trained without text."""
+    """Token that replaces each token of the text in the unconditional input of guidance. None: the model is never
+    trained without text."""
     names_voice: ClassVar[bool] = False
     """Whether its prompt has a place for an `instruct`."""
     generation_keys: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")
@@ -129,7 +130,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
 
     @abstractmethod
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
-        """Tokens of a text to speak, with what stands around it."""
+        """Tokens of a text to speak with its surrounding special tokens."""
 
     @abstractmethod
     def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int | dict[str, int]]:
@@ -258,7 +259,7 @@ class CodecFiles(ProcessorFiles):
         self.settings = files[self.NAMES[0]]
 
     def codec(self) -> AudioCodec:
-        """The codec beside an export, else that which the settings name."""
+        """The codec next to an export, else that which the settings name."""
         inside = Path(self.tokenizer.name_or_path) / INSIDE
         if inside.is_dir():
             return open_codec(str(inside))
@@ -298,6 +299,6 @@ def delayed(codes: np.ndarray, delays: Sequence[int], begin: int, pad: int, end:
 
 
 def filled(ids: list[int], token: int, count: int) -> list[int]:
-    """Ids with so many of a token in the place of the first one of it."""
+    """Replace the first occurrence of a token by so many of them."""
     place = ids.index(token)
     return [*ids[:place], *[token] * count, *ids[place + 1 :]]

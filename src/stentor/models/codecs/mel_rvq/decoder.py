@@ -21,7 +21,7 @@ CORRECTIONS = 2
 QUIETEST, LOUDEST = -12.0, 8.0
 """Limits of the filters' log-magnitudes."""
 NOISE = -1.5
-"""Log-magnitude of noise beside that of pulses, before training."""
+"""Log-magnitude of noise relative to that of pulses, before training."""
 FLOOR = 1e-6
 """Added to powers whose logarithms are compared."""
 SPREAD = 4.0

@@ -1,4 +1,4 @@
-"""Chunk masks: an encoder that hears a recording chunk by chunk (Chen et al. 2021; Zhang et al. 2020, U2).
+"""Chunk masks: an encoder that reads a recording chunk by chunk (Chen et al. 2021; Zhang et al. 2020, U2).
 
 In training each clip has a chunk length and a reach back of its own, or none; so one model serves every chunk length.
 """
@@ -66,7 +66,7 @@ class Streaming(Section):
 
     def draw(self, rng: np.random.Generator, frame_seconds: float) -> tuple[int, int, int]:
         """Frames of the chunks and of the reach of a clip in training, and the number of its first frame, for encoders
-        with absolute positions, which streams of any length go through; (0, 0, 0): it is heard as a whole."""
+        with absolute positions, which streams of any length go through; (0, 0, 0): it is read as a whole."""
         offline = rng.random() < self.offline_ratio
         drawn = [math.exp(rng.uniform(math.log(a), math.log(b))) for a, b in (self.chunk, self.reach)]
         chunk, reach = (max(1, round(seconds / frame_seconds)) for seconds in drawn)

@@ -1,4 +1,4 @@
-"""Parts of layers that hear a recording chunk by chunk, and what they keep of the chunks before."""
+"""Parts of streaming layers, which read a recording chunk by chunk, and their state."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class PretrainedTransducer(TransducerModel):
     before: dict[str, Any]
     """Settings of the encoder as the base had them, which an export gets back."""
     shape: Any = None
-    """The geometry of an encoder that hears chunk by chunk."""
+    """The geometry of an encoder that reads audio chunk by chunk."""
 
     def __init__(self, recogniser: Any, kind: TransducerKind, frame_seconds: float):
         super().__init__()
@@ -45,7 +45,7 @@ class PretrainedTransducer(TransducerModel):
 
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         """See `TransducerModel.encode`; `prompt_ids` [B] name the language of each item where the model has prompts."""
-        if self.shape is not None:  # it hears chunk by chunk
+        if self.shape is not None:  # it reads audio chunk by chunk
             hidden, frames = encode(self.encoder, self.shape, features, lengths, **conditions)  # type: ignore[arg-type]
             return self.project_encoder(hidden), frames
         keep = mask(lengths, features.shape[2])

@@ -50,7 +50,7 @@ class PretrainedProcessor(TransducerProcessor):
         for name in (code, code.partition("-")[0]):
             if name in self.prompts:
                 return self.prompts[name]
-        raise DataError(f"The model knows no language {language}: leave the language out to have it found out.")
+        raise DataError(f"The model does not know the language {language}: leave the language out to detect it.")
 
     def unknown_language(self, language: str | None) -> str | None:
         """Return the error for a language that the model has no prompt for, None where it has one."""

@@ -106,7 +106,7 @@ class PocketTTS(TTSProcessor):
 
     @classmethod
     def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms of transformers' loss, with the noise and times of `inputs` in the place of some drawn there."""
+        """The terms of transformers' loss, with the noise and times of `inputs` instead of drawing them there."""
         import torch
         from torch.nn import functional as F
 

@@ -181,7 +181,7 @@ def test_granite_speech_translates_and_others_say_that_they_do_not(build):
     for name in ("fun_asr_nano", "qwen3_asr"):
         other = build(name)
         assert not other.family.translates()
-        with pytest.raises(ConfigError, match=f"{name} model writes down what is said: leave out `translate`"):
+        with pytest.raises(ConfigError, match=f"{name} model transcribes and does not translate: leave out"):
             other.processor.collate([item])
 
 

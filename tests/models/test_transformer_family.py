@@ -350,8 +350,8 @@ data: {{train: [{{type: text, texts: [one]}}]}}
 """
 DECODER = "kind: decoder\n  "
 WRONG = [
-    ("language", "kind: encoder", "4: 'model.kind': a model of the kind encoder cannot language: take decoder"),
-    ("transcribe", "kind: decoder", "4: 'model.kind': .* cannot transcribe: take encoder or encoder_decoder"),
+    ("language", "kind: encoder", "4: 'model.kind': a model of the kind encoder cannot language: use decoder"),
+    ("transcribe", "kind: decoder", "4: 'model.kind': .* cannot transcribe: use encoder or encoder_decoder"),
     ("transcribe", "shared: {d_model: 30}", r"4: 'model.shared.d_model': d_model \(30\) must be .* of heads \(4\)"),
     ("transcribe", "encoder: {heads: 3}", r"4: 'model.encoder.heads': d_model \(256\) must be a multiple"),
     ("transcribe", "encoder: {d_model: 20}", "4: 'model.encoder.d_model': rope needs heads of even size; .* is 5"),
@@ -363,7 +363,7 @@ WRONG = [
         "shared: {attention: linear, attention_dropout: 0.1}",
         "4: 'model.shared.attention_dropout': linear attention has no weights to drop",
     ),
-    ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder may only look back"),
+    ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder must not look ahead"),
     ("language", DECODER + "decoder: {conv_kernel: 5}", "5: 'model.decoder.conv_kernel': only encoders have"),
     ("language", DECODER + "embedding: 8", "5: 'model.embedding': only a model of the kind encoder"),
     (

@@ -410,7 +410,7 @@ def test_hours_that_a_list_does_not_say_are_refused(shards):
         with pytest.raises(ConfigError, match=r"max_hours: .* not beside `where`"):
             planned(read(path, stream=True, max_hours=0.001, **fields))
     path.write_text("".join(" ".join(line.split()[:3]) + "\n" for line in path.read_text().splitlines()))
-    with pytest.raises(ConfigError, match=r"max_hours: only of a stream of shards whose list has the seconds"):
+    with pytest.raises(ConfigError, match=r"max_hours: only a stream of shards whose list has the seconds"):
         planned(read(path, stream=True, max_hours=0.001))
 
 

@@ -147,4 +147,4 @@ def arrow_table(file: str) -> Any:
     try:
         return pyarrow.ipc.open_stream(pyarrow.memory_map(file)).read_all()
     except FileNotFoundError:
-        raise AudioError(f"{file} does not exist any more: the data set's cache was emptied.", "missing") from None
+        raise AudioError(f"{file} does not exist any more: the cache of the data set was deleted.", "missing") from None

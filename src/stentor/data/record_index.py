@@ -129,7 +129,7 @@ class RecordIndex:
         where = f"{self.manifest} at byte {offset}"
         try:
             if size > MAX_LINE:
-                raise RecordError(f"{where}: the line has {size:,} bytes; {MAX_LINE:,} are the most.")
+                raise RecordError(f"{where}: the line has {size:,} bytes; the maximum is {MAX_LINE:,}.")
             return cut_from_record(parse_object(str(data, "utf-8-sig"), where), self.manifest.parent, where)
         except UnicodeDecodeError:
             return UnusableRecord(f"{self.manifest.name}@{offset}", "unreadable", f"{where}: not UTF-8 text.")
@@ -153,7 +153,9 @@ def build_index(
     try:
         with open_text(local) as lines:
             if lines.zipped:
-                raise DataError(f"{manifest} is gzipped, and has no places to jump to: unpack it and index that file.")
+                raise DataError(
+                    f"{manifest} is gzipped, so it cannot be read from the middle: unpack it and index that file."
+                )
             draft.mkdir()
             before = identity(local)
             parts = _Parts(draft)

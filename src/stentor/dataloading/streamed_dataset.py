@@ -93,8 +93,8 @@ class StreamedDataset(TrainDataset):
                 continue
             if source.max_hours is not None and not source.takes_hours:
                 raise ConfigError(
-                    f"data.train.{number}.max_hours: only of a stream of shards whose list has the seconds of each a "
-                    "part can be taken, and not with `where`, `exclude`, `skip` or `limit`. Use `limit`, `weight` or "
+                    f"data.train.{number}.max_hours: only a stream of shards whose list has the seconds of each shard "
+                    "supports it, and not with `where`, `exclude`, `skip` or `limit`. Use `limit`, `weight` or "
                     "`repeat`."
                 )
             seconds = source.language_seconds() if data.language_temperature is not None else {}

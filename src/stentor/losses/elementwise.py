@@ -138,7 +138,7 @@ def masked_pair(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Te
         kind = "one class per frame" if targets.dim() == logits.dim() - 1 else f"{targets.shape[-1]} numbers per frame"
         raise ConfigError(
             f"losses: `{loss.type}` compares each of the model's {logits.shape[-1]} outputs with its own target, but "
-            f"these labels are {kind}. Give the task other labels, or take a loss that fits them."
+            f"these labels are {kind}. Give the task other labels, or use a loss that fits them."
         )
     valid = targets != -100
     return logits.float().masked_fill(~valid, 0), targets.float().masked_fill(~valid, 0), valid

@@ -80,7 +80,7 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
         text = text_of(cut) or ""
         if not self.knows(text):
             return "not_in_alphabet", (
-                f"{cut.id}: the tokenizer knows no character of {text[:40]!r}; take a language model whose tokenizer "
+                f"{cut.id}: the tokenizer knows no character of {text[:40]!r}; use a language model whose tokenizer "
                 "does, or train on texts that have them."
             )
         if self.codec is None and not has_codes(cut):

@@ -131,7 +131,7 @@ class StreamHoldOut:
         for name, held_out in self.sets.items():
             if not cuts_of[name]:
                 raise DataError(
-                    f"{name}: no speaker of the stream falls into it; raise its `share` ({held_out.share:g}), or try "
+                    f"{name}: no speaker of the stream is in this part; raise its `share` ({held_out.share:g}), or try "
                     "another `seed`."
                 )
             held_out.set_cuts(cuts_of[name])

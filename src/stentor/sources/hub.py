@@ -180,7 +180,7 @@ class Hub(Source):
                     f"{name}: `held_out: {self.held_out:g}` leaves no speaker to train on; make it smaller."
                 )
             raise DataError(
-                f"{name}: no speaker falls into the validation part; `held_out` above {nearest:.3f} takes one "
+                f"{name}: no speaker is in the validation part; `held_out` above {nearest:.3f} takes one "
                 f"(it is {self.held_out:g}), or try another `seed`. Change both parts in the same way."
             )
 

@@ -62,7 +62,7 @@ class TransformersBuilder(PretrainedBuilder):
         family, model = bundle.family, bundle.model
         if not (folder / SECTION_FILE).is_file():
             raise ConfigError(
-                f"model.init: {folder} is no export of a run with a model of type {family.type} (it has no "
+                f"model.init: {folder} is not an export of a run with a model of type {family.type} (it has no "
                 f"{SECTION_FILE})."
             )
         before = read_json(folder / SECTION_FILE)["family"]
@@ -180,7 +180,7 @@ class AudioLLMBuilder(TransformersBuilder):
         bundle = super().new(family, requirements)
         if requirements.task == "who_said_what" and not bundle.processor.turns:
             raise ConfigError(
-                f"model: a {bundle.model.config.model_type} says not who speaks: take a model that does, such as "
+                f"model: a {bundle.model.config.model_type} does not name speakers: use a model that does, such as "
                 "microsoft/VibeVoice-ASR-HF, or the task transcribe."
             )
         return bundle

@@ -85,7 +85,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         self.hf, self.stream = hf, family.stream
         self.max_text_tokens, self.token_rate = family.max_text_tokens, family.token_rate
         if self.stream is not None and not self.takes_delay:
-            raise ConfigError("model.stream: this model has no delay, it writes when it has listened to the end.")
+            raise ConfigError("model.stream: this model has no delay: it writes after the end of the audio.")
         self._prompts: dict[tuple[str | None, bool], PromptParts] = {}
         self._warned = False
         self.setup(config)
@@ -263,7 +263,9 @@ class AudioLLMProcessor(TransformersKind, Processor):
         Raises ConfigError for a translation that the prompt cannot ask for.
         """
         if not self.translates and any(e.extra.get("translate") for e in examples):
-            raise ConfigError(f"A {self.model_types[0]} model writes down what is said: leave out `translate`.")
+            raise ConfigError(
+                f"A {self.model_types[0]} model transcribes and does not translate: leave out `translate`."
+            )
         texts = [self.text_ids(e) if labels else [] for e in examples]
         reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
         return usable_batch(examples, reasons, labels, self.sample_rate, partial(self._contents, examples, labels))

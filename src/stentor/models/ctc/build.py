@@ -209,7 +209,7 @@ class CTCBuilder(RecogniserBuilder):
         if wavlm and (past := [n for n in lora_targets(recogniser, targets) if n.endswith(attention)]):
             raise ConfigError(
                 f"model.lora.targets: WavLM reads the weights of {past[0]} past any adapter, so it would learn "
-                f"nothing; take {' and '.join(usual)}."
+                f"nothing; use {' and '.join(usual)}."
             )
         return section.model_copy(update={"targets": targets})
 

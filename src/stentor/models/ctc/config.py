@@ -83,10 +83,10 @@ class CTCFamily(BuiltFamily):
         check_origin(self, "{model_type: wav2vec2, hidden_size: 144}")
         if self.config is not None and self.alphabet == "own":
             raise ConfigConflict(
-                "alphabet", "a model built from `config` has no tokenizer of its own: take `transcripts`"
+                "alphabet", "a model built from `config` has no tokenizer of its own: use `transcripts`"
             )
         if self.streaming is not None and self.streaming.lookahead > 0:
-            raise ConfigConflict("streaming.lookahead", "a folder of transformers has no place for it: leave it out")
+            raise ConfigConflict("streaming.lookahead", "the transformers format cannot store it: leave it out")
         if self.adapter is not None and self.lora is not None and self.adapter.only:
             raise ConfigConflict(
                 "adapter.only", "with `lora` set it `false`: `only` trains nothing but the language adapter"

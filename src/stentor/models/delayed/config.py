@@ -21,7 +21,7 @@ class DelayedStream(Section):
     @model_validator(mode="after")
     def _ordered(self) -> DelayedStream:
         if not 0 < self.limits[0] <= self.limits[1]:
-            raise ValueError("delay: give seconds above 0, or the least and the most, such as [0.16, 2.4]")
+            raise ValueError("delay: give seconds above 0, or a range, such as [0.16, 2.4]")
         return self
 
     @property

@@ -79,7 +79,7 @@ def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
     config = config.get_text_config()
     if kind := flex.partial(config):
         raise ConfigError(
-            f"{key}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: take "
+            f"{key}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: use "
             "a backbone whose layers all have full attention, such as qwen3, llama or gemma."
         )
     if family.attention == "flex":
@@ -129,7 +129,7 @@ def make_bidirectional(llm: Any, key: str) -> None:
     if not (packed[0] > tolerance and packed[3:].max() < tolerance and alone[0] > tolerance):
         raise ConfigError(
             f"{key}: the attention of {config.model_type} cannot be made bidirectional (its layers only look back, "
-            "or take no mask): take a decoder with plain attention, such as qwen3, llama or gemma."
+            "or take no mask): use a decoder with plain attention, such as qwen3, llama or gemma."
         )
 
 

@@ -158,7 +158,7 @@ class Seq2SeqProcessor(Processor):
     def _prompt(self, example: Example) -> list[int]:
         translate = bool(example.extra.get("translate"))
         if translate and not self.translates:
-            raise ConfigError(f"task.translate: this {self.title} writes what is said, never a translation of it.")
+            raise ConfigError(f"task.translate: this {self.title} transcribes and does not translate.")
         return self.prompt(example.language, translate)
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:

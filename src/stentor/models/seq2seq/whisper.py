@@ -56,7 +56,7 @@ class Processor(Seq2SeqProcessor):
         super().__init__(tokenizer, extractor, config, generation, family)
         if config.max_source_positions != FRAMES:
             raise ConfigError(
-                f"model.config.max_source_positions must be {FRAMES}: 30 s of audio, as all Whispers have."
+                f"model.config.max_source_positions must be {FRAMES}: 30 s of audio, as in all Whisper models."
             )
         if family.merges is not None:
             keep_merges(tokenizer, family.merges)

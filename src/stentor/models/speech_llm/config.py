@@ -180,7 +180,7 @@ class SpeechLLM(PretrainedFamily):
         if not unknown:
             return processor.no_times(cut) if training and self.stream is not None else None  # type: ignore[no-any-return]
         return "not_in_alphabet", (
-            f"{cut.id}: the tokenizer cannot write {unknown}; take a language model whose tokenizer can, or a "
+            f"{cut.id}: the tokenizer cannot write {unknown}; use a language model whose tokenizer can, or a "
             "`tokenizer` made from the transcripts."
         )
 

@@ -313,7 +313,7 @@ def _write(
         reason = " ".join(str(error.__cause__ or error).split())
         raise ConfigError(
             f"The {PARTS[name]} cannot be exported to ONNX: torch {torch.__version__} does not trace it "
-            f"({reason[:300]}). Export it as safetensors (without --onnx), or take another kind of this part."
+            f"({reason[:300]}). Export it as safetensors (without --onnx), or use another kind of this part."
         ) from error
 
 

@@ -118,12 +118,12 @@ class TransducerFamily(BuiltFamily):
         if sum(origin is not None for origin in (self.source, self.config, self.encoder)) != 1:
             raise ValueError(
                 "give one of `from` (a Hub id or folder), `config` (a transformers config) and `encoder` (the encoder "
-                "of a transducer that is put together here)"
+                "of a new transducer)"
             )
         if self.streaming is not None and self.encoder is not None:
             raise ConfigConflict("streaming", "with `encoder`, write it there: `encoder: {streaming: ...}`")
         if self.streaming is not None and self.streaming.lookahead > 0:
-            raise ConfigConflict("streaming.lookahead", "a folder of transformers has no place for it: leave it out")
+            raise ConfigConflict("streaming.lookahead", "the transformers format cannot store it: leave it out")
         for key in ("ctc", "times") if self.encoder is None else ():
             if getattr(self, key):
                 raise ConfigConflict(key, "goes with `encoder`: models of transformers have no such head")

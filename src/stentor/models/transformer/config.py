@@ -163,7 +163,7 @@ class Transformer(Family):
         if self.streaming is not None:
             self._check_streaming()
         if self.kind != "encoder" and self.text.type == "words":
-            raise ConfigConflict("text.type", "only a model of the kind encoder writes whole words: take `bpe`")
+            raise ConfigConflict("text.type", "only a model of the kind encoder writes whole words: use `bpe`")
         if self.kind != "encoder" and self.embedding is not None:
             raise ConfigConflict("embedding", "only a model of the kind encoder labels frames: leave it out")
         return self
@@ -186,7 +186,7 @@ class Transformer(Family):
         if task.is_a(SERVES[self.kind]):
             return None
         kinds = [kind for kind, served in SERVES.items() if task.is_a(served)]
-        return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
+        return "kind", f"a model of the kind {self.kind} cannot {task.type}: use {' or '.join(kinds)}"
 
     def writes(self, search: str) -> bool:
         return super().writes(search) and (search == "best" or self.kind != "encoder")
@@ -242,7 +242,7 @@ def _joined(part: str, shared: Layers, layers: Layers | None) -> Layers:
     )
     kernel = joined.conv_kernel
     if part == "decoder":
-        check(joined.attention == "linear", "attention", "a decoder may only look back: take `causal_linear`")
+        check(joined.attention == "linear", "attention", "a decoder must not look ahead: use `causal_linear`")
         check(kernel is not None, "conv_kernel", "only encoders have convolutions: leave it out")
     else:
         check(kernel is not None and kernel % 2 == 0, "conv_kernel", "must be odd")

@@ -166,7 +166,7 @@ class FeatureStore:
             self._writer.add(data, {**entry, "crc": zlib.crc32(data)})
         except OSError as error:
             raise DataError(
-                f"Features cannot be stored in {self.folder} ({error.strerror}): make room there, or set "
+                f"Features cannot be stored in {self.folder} ({error.strerror}): free space there, or set "
                 "`model.features.store` to another folder or to null."
             ) from error
 
@@ -230,7 +230,7 @@ class FeatureStore:
         if needed > free:
             raise ConfigError(
                 f"model.features.store: the features of {seconds / 3600:.1f} h take {needed / 1e9:.1f} GB, and "
-                f"{self.folder} has room for {free / 1e9:.1f} GB. Give a folder with more room, or leave out `store`."
+                f"{self.folder} has room for {free / 1e9:.1f} GB. Give a folder with more space, or leave out `store`."
             )
         subject = f"the other {len(missing):,}" if len(missing) < len(cuts) else "they"
         return [*lines, f"{stored}; {subject} are computed when they first come, and kept ({needed / 1e9:.2f} GB)."]

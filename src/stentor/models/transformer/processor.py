@@ -196,7 +196,7 @@ class TransformerProcessor(FeatureCache, Processor):
         `Batch.dropped`. Raises DataError for `packed`, which this family has not.
         """
         if packed:
-            raise DataError("The family transformer knows no packed batches: leave out `data.layout: packed`.")
+            raise DataError("The family transformer does not support packed batches: leave out `data.layout: packed`.")
         writes, spells = labels and self.tokenizer is not None, labels and self.ctc is not None
         usable, dropped = split_usable(examples, [self._drop_reason(e, spells) for e in examples], labels)
         examples = [examples[i] for i in usable]

@@ -43,7 +43,7 @@ class Streaming(Section):
     def _ordered(self) -> Streaming:
         for key, (least, most) in {"chunk": self.chunk, "reach": self.reach}.items():
             if not 0 < least <= most:
-                raise ValueError(f"{key}: give the least and the most seconds, such as [0.08, 2.56]")
+                raise ValueError(f"{key}: give a range in seconds, such as [0.08, 2.56]")
         return self
 
     usual: ClassVar[float] = 0.32

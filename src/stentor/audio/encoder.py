@@ -1,4 +1,4 @@
-"""Encoder: audio as the bytes of a file, for someone who reads them while it is made."""
+"""Encoder: audio as the bytes of a file, sent while it is made."""
 
 import importlib.util
 import io

@@ -1,5 +1,5 @@
 """Augmentation: random changes of training audio. Every change is drawn from the item's own generator, f(seed, epoch,
-cut id), so that an epoch repeats exactly whatever the number of workers and wherever a run was resumed.
+cut id), so that an epoch repeats exactly with any number of workers and after a resume at any step.
 
 `speed` changes durations and word times, so the batch plan draws it first (`speed_factor`); all else keeps the length.
 """
@@ -180,7 +180,7 @@ class Augment(Section):
         return self.speed[int(rng.integers(len(self.speed)))] if self.speed else 1.0
 
     def keeps(self, speed: float = 1.0) -> bool:
-        """Whether it leaves the audio of an item at this speed as it is (`spec_augment` changes features only)."""
+        """Whether the audio of an item at this speed stays unchanged (`spec_augment` changes features only)."""
         return speed == 1.0 and not (self.voice or self.reverb or self.noise or self.gain or self.band)
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, speed: float = 1.0, rate: int = RATE) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Cuts and manifest records: conversion between the JSONL contract and lhotse cuts, and the fields of a cut.
 
-A cut is metadata: nothing here opens audio. Word times follow lhotse's convention: an alignment counts
-seconds from the start of the *recording*, so that cutting a cut shorter leaves it true; `words_of` gives seconds from
-the start of the cut. The recordings that `cut_from_record` makes say 16 kHz whatever the file holds: the file's own
-rate is known when it is read, and `load_audio` resamples it.
+A cut is metadata: nothing here opens audio. Word times follow lhotse's convention: an alignment counts seconds from the
+start of the *recording*, so that cutting a cut shorter leaves it true; `words_of` gives seconds from the start of the
+cut. The recordings that `cut_from_record` makes always say 16 kHz: the file's own rate is known when it is read, and
+`load_audio` resamples it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""File systems of addresses, through fsspec: calls to servers that are made again while connections break, and what is
-said when that does not help."""
+"""File systems of addresses, through fsspec: calls to servers that are repeated while connections break, and the errors
+when that does not help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class NotFound(MissingData, FileNotFoundError):
-    """Nothing lies at an address. It is an `OSError` too: code for local files need not know where a file lies."""
+    """Error for an address without a file. It is an `OSError` too, so that code for local files works for addresses."""
 
     def __init__(self, message: str, path: Path):
         super().__init__(message, path)
@@ -131,7 +131,7 @@ def final_error(error: BaseException, path: Any, doing: str) -> StentorError | N
             "kind of storage looks for them) and their permissions.",
         )
     if isinstance(error, FileNotFoundError):
-        # fsspec's HTTP says so of every failure.
+        # fsspec's HTTP raises it for every failure.
         if type(cause).__module__.partition(".")[0] == "aiohttp" and status not in (404, 410):
             return None
         return NotFound(f"{name_of(path)} does not exist: check the bucket and the path.", path)

@@ -97,7 +97,7 @@ def _load_described(
     duration: float | None,
     rate: int,
 ) -> np.ndarray | None:
-    """A piece of the audio in one file, or that which keys of a cut or a record tell how to have; None where they do
+    """A piece of the audio in one file, or of the audio that keys of a cut or a record describe; None where they do
     not. `sources`: other sources for the recording. `name` is used in errors."""
     if path:
         with audio_file(path) as file:

@@ -95,7 +95,7 @@ class CheckedRecord:
 
 
 def find_outliers(row: CheckedRecord, texts_expected: bool, outside: set[str]) -> Iterator[tuple[str, float, str]]:
-    """(kind, how bad, detail) of all that is wrong with one decoded record."""
+    """(kind, severity, detail) of each fault of one decoded record."""
     sound, text = row.sound, row.text or ""
     if row.rate:
         wide = unspaced(text)

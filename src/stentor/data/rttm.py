@@ -1,4 +1,4 @@
-"""RTTM and UEM files of NIST's Rich Transcription evaluations: who speaks when, and which parts are scored.
+"""RTTM and UEM files of NIST's Rich Transcription evaluations: speaker segments, and the parts that are scored.
 
 RTTM: `SPEAKER <recording> <channel> <start> <duration> <NA> <NA> <speaker> <NA> <NA>`, seconds; lines of other types
 and comments (`;`, `#`) are passed over. UEM: `<recording> <channel> <start> <end>`. Channels are taken together, as

@@ -2,7 +2,7 @@
 
 A local path is a plain `pathlib.Path`. An address is a `UPath`, which has the same interface (`/`, `.name`,
 `.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader (`open_read`),
-brought whole into the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that break are made
+copied whole to the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that break are made
 again and continue where they were.
 """
 
@@ -28,8 +28,8 @@ Item = TypeVar("Item")
 
 
 def as_path(text: Any) -> Path:
-    """A local path as `pathlib.Path`, an address as `UPath` with the same interface. Nothing is asked of a server.
-    Raises ConfigError for an address of a kind that is not known."""
+    """A local path as `pathlib.Path`, an address as `UPath` with the same interface. No server is contacted. Raises
+    ConfigError for an unknown kind of address."""
     if isinstance(text, Path):
         return text
     if not is_remote(text):
@@ -103,7 +103,7 @@ class RemotePath:
         return file if "b" in mode else io.TextIOWrapper(file, encoding or "utf-8")
 
     def mkdir(self, *_: Any, **__: Any) -> None:
-        """Nothing: folders of object storage are there when they hold a file."""
+        """Do nothing: folders of object storage exist when they hold a file."""
 
     def unlink(self, missing_ok: bool = False) -> None:
         try:

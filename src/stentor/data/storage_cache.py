@@ -1,4 +1,4 @@
-"""Storage cache: files of other machines on this one's disk, as many as fit a limit, the least recently used go first.
+"""Storage cache: local copies of remote files up to a size limit; the least recently used are deleted first.
 
 `STENTOR_CACHE` names its folder (default: `stentor` in the user's cache folder), `STENTOR_CACHE_GB` its size (default:
 100). All processes of a machine share it: a file is brought once, by one of them, and the others wait for it.
@@ -60,8 +60,8 @@ def limit() -> int:
 
 
 def local_copy(path: Path) -> Path:
-    """A local path with the contents of the file at an address, which is brought into the cache unless it is there; of
-    a local path itself. Raises NotFound, DataError, StentorError where the disk is full."""
+    """A local path with the contents of the file at an address, which is copied to the cache unless it is there; of a
+    local path itself. Raises NotFound, DataError, StentorError where the disk is full."""
     if not is_remote(path):
         return path
     address = key_of(path)
@@ -107,8 +107,8 @@ def work_place(kind: str, address: Path) -> Path:
 
 
 def prefetch(path: Path) -> None:
-    """Have the file at an address brought into the cache in the background, one after the other. `local_copy` waits for
-    it, and says the problem."""
+    """Copy the file at an address to the cache in the background, one after the other. `local_copy` waits for it and
+    reports problems."""
     if is_remote(path):
         _ahead(os.getpid()).submit(local_copy, path)
 
@@ -120,7 +120,7 @@ def _ahead(process: int) -> ThreadPoolExecutor:
 
 
 def _tell_of_repeats() -> None:
-    """Say once that files come again and again."""
+    """Warn once that files are fetched repeatedly."""
     global _repeats
     _repeats += 1
     if _repeats == REPEATS:

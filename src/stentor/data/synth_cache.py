@@ -106,6 +106,6 @@ def _store(key: tuple[Any, ...], pcm: np.ndarray, words: list[dict[str, Any]]) -
 
 
 def plain_signals() -> None:
-    """End at SIGTERM, whatever the parent does then, and leave Ctrl-C to the parent."""
+    """End at SIGTERM in any case, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

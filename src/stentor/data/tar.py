@@ -43,8 +43,8 @@ class _Damaged(Exception):
 
 
 def index(path: Path | str) -> Index:
-    """The members of an uncompressed tar file; one at an address is brought into the cache whole. Raises OSError when
-    it cannot be opened or read."""
+    """The members of an uncompressed tar file; one at an address is copied to the cache whole. Raises OSError when it
+    cannot be opened or read."""
     tar = Index()
     with local_copy(as_path(path)).open("rb") as file:
         end = file.seek(0, 2)

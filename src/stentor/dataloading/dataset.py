@@ -1,4 +1,4 @@
-"""Data sets of a run: those that are trained on, and the batches of those that are evaluated."""
+"""Data sets of a run: the training data, and the batches of evaluation sets."""
 
 from __future__ import annotations
 

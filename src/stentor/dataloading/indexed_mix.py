@@ -78,7 +78,7 @@ class ReadRecord:
 
     record: Cut | UnusableRecord
     copy: int
-    """Tells its repeats in the epoch apart."""
+    """Number of its repeat in the epoch."""
     is_new: bool
     """Whether it may never have come before."""
 
@@ -90,7 +90,7 @@ class IndexedMix:
         sources: each with its records.
         language_temperature: see the key of `data:`.
         seed: fixes the order together with the epoch.
-        seconds_beside: of each language in what is trained on beside these sources.
+        seconds_beside: of each language in the other training data.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class BatchDataset(Dataset):
         return load_codes(item.cut, self.processor.codebooks, self.processor.vocabulary)
 
     def _cached_features(self, item: Item) -> CachedFeatures | None:
-        """The processor's features of an item whose audio training leaves as it is."""
+        """The processor's features of an item whose audio is unchanged in training."""
         if self.augment is None or not isinstance(self.processor, FeatureCache) or not self.augment.keeps(item.speed):
             return None
         return self.processor.cached_features(item.cut)

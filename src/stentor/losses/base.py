@@ -63,8 +63,8 @@ class Loss(Choice):
         raise NotImplementedError
 
     def checked_sum(self, outputs: Mapping[str, Mapping[str, Any]], key: str) -> torch.Tensor:
-        """`sum` of what the model returned under `key`. Raises ConfigError when the model returned nothing for it, or
-        `sum` takes something else or returns no scalar."""
+        """`sum` of the model's outputs under `key`. Raises ConfigError when there are none, or when `sum` takes other
+        arguments or returns no scalar."""
         import torch
 
         if key not in outputs:

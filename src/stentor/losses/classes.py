@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NLL(Loss):
-    """Negative log-probability of a frame's class. Logits and log-probabilities serve alike: normalising again changes
+    """Negative log-probability of a frame's class. Takes logits or log-probabilities: normalising again changes
     nothing."""
 
     type: Literal["nll"] = "nll"
@@ -34,7 +34,7 @@ class KLDivergence(Loss):
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, C] against distributions `targets` float [B, T, C] (frames with a -100 are
-        left out), or against classes int64 [B, T], of which it is the cross entropy."""
+        left out), or against classes int64 [B, T], for which it is the cross entropy."""
         import torch
         from torch.nn import functional as F
 

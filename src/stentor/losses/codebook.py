@@ -21,8 +21,8 @@ class Codebook(Loss):
     """Negative log-probability of the masked codec tokens, weighted by codebook: the first carry most of the sound.
 
     The engine divides the sum of each codebook by the number of masked cells of that codebook over all micro-batches
-    and processes, so that every masked cell of a codebook counts the same, whatever batch it is in. The terms are named
-    after the codebooks: `codes_0`, `codes_1`, ...
+    and processes, so that every masked cell of a codebook counts the same in any batch. The terms are named after the
+    codebooks: `codes_0`, `codes_1`, ...
     """
 
     type: Literal["codebook"] = "codebook"

@@ -22,7 +22,8 @@ ENUMERATED = 6
 
 
 class PermutationInvariantBCE(BinaryCrossEntropy):
-    """Binary cross entropy of each speaker's activity, for the order of speakers that fits an item best.
+    """Permutation-invariant binary cross entropy of each speaker's activity: the order of speakers that fits an item
+    best counts.
 
     Fujita et al. 2019, "End-to-end neural speaker diarization with permutation-free objectives".
     """
@@ -62,7 +63,7 @@ class ArrivalBCE(BinaryCrossEntropy):
 
 
 class PowersetLoss(Loss):
-    """Cross entropy over sets of speakers, for the order of speakers that fits an item best.
+    """Powerset loss: cross entropy over sets of speakers, for the order of speakers that fits an item best.
 
     Plaquet and Bredin 2023, "Powerset multi-class cross entropy loss for neural speaker diarization".
     """
@@ -79,7 +80,7 @@ class PowersetLoss(Loss):
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, classes] over the sets of `powerset_table` against the speakers' activity,
         `targets` [B, T, S] of 0 and 1 (frames with a -100 are left out). Where more speak at once than a set can hold,
-        the set of those who come first in `targets` is meant."""
+        those that come first in `targets` count."""
         from torch.nn import functional as F
 
         table, class_of_bits = (t.to(logits.device) for t in powerset_lookup(targets.shape[-1], logits.shape[-1]))
@@ -161,8 +162,8 @@ def powerset_table(speakers: int, at_once: int) -> np.ndarray:
 @lru_cache
 def powerset_lookup(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
     """(`powerset_table` bool [classes, speakers], class of each activity `as_bits` int64 [2^speakers]). An activity of
-    more speakers than any class holds gets the class of its first ones. Raises ConfigError when so many classes are no
-    powerset of so many speakers."""
+    more speakers than any class holds gets the class of its first ones. Raises ConfigError when so many classes are not
+    a powerset of so many speakers."""
     import torch
 
     sizes = [sum(math.comb(speakers, n) for n in range(most + 1)) for most in range(1, speakers + 1)]

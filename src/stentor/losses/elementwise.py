@@ -84,10 +84,10 @@ class Huber(Regression):
 
 
 class BinaryCrossEntropy(Elementwise):
-    """Base of losses that ask of each output whether it is on."""
+    """Base of losses for outputs that are on or off."""
 
     pos_weight: float = Field(1.0, gt=0)
-    """Weight of the targets that are 1: above 1, less speech is missed and more is raised falsely."""
+    """Weight of the targets that are 1. Above 1, there is less missed speech and more false alarms."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Label smoothing: how far targets of 0 and 1 are moved towards one half. With 0.1 they are 0.05 and 0.95."""
 

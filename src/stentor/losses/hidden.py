@@ -52,7 +52,7 @@ def anchors(labels: Tensor) -> int:
 
 
 class NormRegularisation(Loss):
-    """Mean square of a frame's hidden state, summed over frames: keeps activations small."""
+    """Mean square of each frame's hidden state, summed over frames. It keeps activations small."""
 
     type: Literal["norm_reg"] = "norm_reg"
     scores: ClassVar[str] = "hidden"

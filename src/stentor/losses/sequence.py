@@ -1,4 +1,4 @@
-"""Sequence losses: terms over whole texts that the model itself wrote for a clip, its hypotheses."""
+"""Sequence losses: terms over whole texts that the model itself generates for a clip, its hypotheses."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ and error analysis of speaker diarization systems"). Segments of one speaker tha
 both sides: without that, a speaker who overlaps with themselves would count twice. Only what lies in the UEM is scored.
 
 A rate is corpus-level: all wrong seconds over all seconds of reference speech. A file without reference speech adds its
-false alarms to the errors and nothing to the total. When a whole set has none, rates of errors are 0 if nothing was
-raised falsely and 1 if anything was.
+false alarms to the errors and nothing to the total. When a whole set has none, error rates are 0 without false alarms
+and 1 with any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyannote.core import Annotation, Timeline
 
 COLLAR = 0.25
-"""Seconds to either side of a boundary that `der_collar` leaves out: NIST's."""
+"""Seconds on each side of a boundary that `der_collar` leaves out, as in NIST's evaluations."""
 WORST = 20
 """Files that are listed as the worst."""
 
@@ -120,15 +120,15 @@ class Errors:
 def scores(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> dict[str, Score]:
     """All metrics of a set; the first is the main one.
 
-    * `der`: diarization error rate, no collar, overlap scored; `der_collar`: with 0.25 s left out to either side of
-      each boundary of the reference; `der_no_overlap`: without what several say at once, no collar.
+    * `der`: diarization error rate, no collar, overlap scored; `der_collar`: without 0.25 s on
+      each side of each boundary of the reference; `der_no_overlap`: without overlapped speech, no collar.
     * `jer`: Jaccard error rate, in which each speaker weighs the same.
     * `speaker_count`: share of recordings in which the number of speakers is right.
     * `frame_f1`: F1 of each speaker's activity, see `frame_f1`.
 
-    With `speaker_labels` false the labels are no speakers but say what they mean (`speech`, `overlap`): they are
-    compared by name, and what is about speakers is left out (`der_no_overlap`, `jer`, `speaker_count`). `low` and
-    `high` are percentiles of a bootstrap over recordings with a fixed seed.
+    With `speaker_labels` false the labels are classes (`speech`, `overlap`) instead of speakers: they are compared by
+    name, and metrics of speakers are left out (`der_no_overlap`, `jer`, `speaker_count`). `low` and `high` are
+    percentiles of a bootstrap over recordings with a fixed seed.
     """
     collars = {"der": 0.0, "der_collar": COLLAR}
     results = {name: der(files, collar, speaker_labels=speaker_labels) for name, collar in collars.items()}
@@ -149,10 +149,10 @@ def errors(
 def der(
     files: Sequence[DiarizedRecording], collar: float = 0.0, skip_overlap: bool = False, speaker_labels: bool = True
 ) -> Score:
-    """Diarization error rate: missed, falsely raised and confused seconds over seconds of reference speech.
+    """Diarization error rate: missed speech, false alarms and confusion over seconds of reference speech.
 
-    Speakers are matched one to one, in each recording, so that most seconds are right. `collar` seconds to either side
-    of each boundary of the reference are left out (pyannote's collar is twice as much: the width of the gap), with
+    In each recording, speakers are matched one to one for the most correct seconds. `collar` seconds on each side of each
+    boundary of the reference are left out (pyannote's collar is twice as much: the width of the gap), with
     `skip_overlap` also where the reference has several speakers. Details, in seconds: `miss`, `false_alarm`,
     `confusion`, `total`; the same as shares of the total: `miss_rate`, `false_alarm_rate`, `confusion_rate`; by number
     of speakers of the reference; the worst recordings.
@@ -187,8 +187,8 @@ def der(
 
 
 def jer(files: Sequence[DiarizedRecording]) -> Score:
-    """Jaccard error rate (Ryant et al. 2019, second DIHARD challenge): the mean over all speakers of the set of 1 minus
-    the Jaccard index of when they speak and when their counterpart does. No collar, overlap scored."""
+    """Jaccard error rate (Ryant et al. 2019, second DIHARD challenge): the mean, over all speakers of the set, of 1
+    minus the Jaccard index of their speech and their counterpart's. No collar, overlap scored."""
     from pyannote.metrics.diarization import JaccardErrorRate
 
     metric = JaccardErrorRate()
@@ -203,7 +203,7 @@ def jer(files: Sequence[DiarizedRecording]) -> Score:
 
 def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
     """Share of recordings whose number of speakers is right, within the UEM. Details: `mean_error`, the mean distance
-    from the right number, and how often which number was given for which."""
+    from the right number, and a table of reference and hypothesis numbers."""
     counts = [f.speakers for f in files]
     right = [reference == hypothesis for reference, hypothesis in counts]
     score = _ratio(right, [1] * len(counts))
@@ -221,8 +221,8 @@ def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
 
 
 def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> Score:
-    """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides. Speakers
-    are matched as for `der`, no collar, overlap scored. 1 when neither side has speech."""
+    """F1 of each speaker's activity in the limit of short frames: twice the right seconds over those of both sides.
+    Speakers are matched as for `der`, no collar, overlap scored. 1 when neither side has speech."""
     rows = errors(files, speaker_labels=speaker_labels)
     both = [e.total + e.correct + e.confusion + e.false_alarm for e in rows]
     score = _ratio([2 * e.correct for e in rows], both)
@@ -240,8 +240,8 @@ def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) ->
 
 def relative_change(before: Sequence[DiarizedRecording], after: Sequence[DiarizedRecording]) -> Score | None:
     """Relative change of `der` between two systems on the same recordings in the same order: -0.25 is a quarter less.
-    The interval resamples recordings with both systems' errors together (paired bootstrap). None when `before` makes no
-    error."""
+    The interval resamples recordings with both systems' errors together (paired bootstrap). None when `before` has no
+    errors."""
     first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
     if not first.sum():
         return None

@@ -1,8 +1,8 @@
 """Metrics of synthetic speech from the outputs of evaluators: intelligibility, voice similarity, quality, speed.
 
 Everything is measured in the same way on synthetic speech, on real audio that went through the codec, and on the real
-audio itself: what a recogniser gets wrong there is no fault of the model, and its errors behind the codec are the best
-that a model of these codes can reach.
+audio itself: a recogniser's errors there are not the model's, and its errors after the codec are the best that a model
+of these codes can reach.
 """
 
 from __future__ import annotations

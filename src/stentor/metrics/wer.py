@@ -251,8 +251,8 @@ def relative_change(
 
 
 def chrf(references: Sequence[str], hypotheses: Sequence[str]) -> Score:
-    """The character n-gram F-score of a set, from 0 to 1, with a bootstrap interval over its items. The texts count as
-    they are, with case and punctuation. NaN for no items.
+    """The character n-gram F-score of a set, from 0 to 1, with a bootstrap interval over its items. The texts are not
+    normalised: case and punctuation count. NaN for no items.
 
     Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation", with the settings that sacreBLEU (which
     prints it times 100) calls `nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no`: n-grams of 1 to 6 characters, without

@@ -7,8 +7,8 @@ from global generators (we need a pure function of the seed and the number of th
 gives each speaker a fixed share of utterances in random order instead of taking turns, places whole utterances with
 their silence (labels must be speech), makes meetings of any length, and copies a cut at each mix (0.1 s each).
 
-A conversation is metadata and takes about a millisecond to make. With `fresh` it is made when its turn to be trained on
-comes: none is in memory, and none comes twice.
+A conversation is metadata and takes about a millisecond to make. With `fresh` it is made when training needs it: none
+is kept in memory, and none comes twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`rttm`: recordings with RTTM annotations (who speaks when) and, optionally, UEM (which parts are scored)."""
+"""`rttm`: recordings with RTTM annotations (speaker segments) and, optionally, UEM (the parts to score)."""
 
 from __future__ import annotations
 

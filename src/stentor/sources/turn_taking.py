@@ -1,4 +1,4 @@
-"""Turn-taking of the `conversation` source: who speaks next, after what pause or with what overlap."""
+"""Turn-taking of the `conversation` source: the next speaker, and the pause or overlap before the turn."""
 
 from __future__ import annotations
 

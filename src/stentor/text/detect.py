@@ -1,4 +1,4 @@
-"""Language of a text where none is named: by its script, and among those of the Latin one by py3langid."""
+"""Language of a text where none is given: by its script, and for the Latin script by py3langid."""
 
 import re
 from functools import cache

@@ -44,7 +44,7 @@ def _names() -> dict[str, Language]:
 
 @cache
 def find(language: str) -> Language | None:
-    """The language of a name or code, whatever its case and region: `English`, `en`, `eng` and `en-GB` are one. None
+    """The language of a name or code in any case and with any region: `English`, `en`, `eng` and `en-GB` are one. None
     where the table has none."""
     name = _plain(language)
     return _names().get(name) or _names().get(name.partition("-")[0])

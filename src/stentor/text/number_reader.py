@@ -1,4 +1,4 @@
-"""Number reader: what is written with digits and signs in one language, in words, by CLDR's data."""
+"""Number reader: writes digits and signs of one language in words, with CLDR's data."""
 
 import re
 from collections.abc import Callable
@@ -118,7 +118,7 @@ class NumberReader:
     # Numbers
 
     def _spell(self, number: int, form: str = "numbering") -> str:
-        """By the rules of CLDR that are called `form`, else by the nearest that there are."""
+        """Spell out with the CLDR rules named `form`, else with the closest existing ones."""
         rules = self.rules.rulesets
         forms = [f"spellout-{form}", f"spellout-{form}-masculine", "spellout-numbering", "spellout-cardinal"]
         name = next((f for f in forms if f in rules), None) or next(f for f in rules if f.startswith("spellout-"))

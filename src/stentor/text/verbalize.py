@@ -2,8 +2,8 @@
 
 Chinese and Japanese are read by the grammars of WeTextProcessing (the package `wetext`). All other languages are read
 with CLDR's data: numbers are spelled out by its rules (`unicode-rbnf`), months, units and currencies have its names
-(Babel), and `spoken_words.yaml` has what CLDR has not. What stands in [brackets] (pronunciations, [laughter]) and
-pinyin such as ZHE2 stays unchanged.
+(Babel), and `spoken_words.yaml` has what CLDR has not. Text in [brackets] (pronunciations, [laughter]) and pinyin such
+as ZHE2 stay unchanged.
 """
 
 import re

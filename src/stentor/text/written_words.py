@@ -16,7 +16,7 @@ _UNSPACED = re.compile(rf"[{_LETTERS}\u00b7\u2010-\u2027\u3001-\u303f\uff01-\uff
 
 def written_words(text: str) -> list[str]:
     """The words of a text with their punctuation: between spaces, or letter by letter (with its vowel signs) in scripts
-    without spaces, as their error rates are counted; whatever the language is called."""
+    without spaces, as their error rates are counted, independent of the language's name."""
     return _WORD.findall(text)
 
 
@@ -27,7 +27,7 @@ def spaced(before: str, word: str) -> str:
 
 
 def joined(words: Iterable[str]) -> str:
-    """The text that the words make."""
+    """The text of the words."""
     text = ""
     for word in words:
         text += spaced(text, word)

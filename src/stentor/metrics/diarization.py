@@ -151,8 +151,8 @@ def der(
 ) -> Score:
     """Diarization error rate: missed speech, false alarms and confusion over seconds of reference speech.
 
-    In each recording, speakers are matched one to one for the most correct seconds. `collar` seconds on each side of each
-    boundary of the reference are left out (pyannote's collar is twice as much: the width of the gap), with
+    Speakers are matched one to one in each recording for the most correct seconds. `collar` seconds on each side of
+    each boundary of the reference are left out (pyannote's collar is twice as much: the width of the gap), with
     `skip_overlap` also where the reference has several speakers. Details, in seconds: `miss`, `false_alarm`,
     `confusion`, `total`; the same as shares of the total: `miss_rate`, `false_alarm_rate`, `confusion_rate`; by number
     of speakers of the reference; the worst recordings.

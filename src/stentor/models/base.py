@@ -1,4 +1,4 @@
-"""Model families: each builds a model and the processor that feeds it.
+"""Model families: each builds a model and its processor.
 
 To add a family: one file here with a `Family` subclass that overrides `build`, `save`, `save_merged` and `load`, or a
 folder whose build.py and export.py hold these functions (see `Family.implementation`). The model's `forward(**inputs)`
@@ -73,10 +73,10 @@ class RandomFeatures:
 
 @dataclass
 class Origin:
-    """Where the weights of a model come from, as building or loading it found out."""
+    """Origin of the weights of a model, found by building or loading it."""
 
     from_base: set[str] = field(default_factory=set)
-    """Names of tensors that still are as the bases have them."""
+    """Names of tensors that are unchanged from the bases."""
     commit: str | None = None
     """Commit of the base on the Hub, where a model has one base."""
 

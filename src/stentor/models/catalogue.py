@@ -1,6 +1,6 @@
-"""Model catalogue: the checkpoints that are known, and the sections of a run file that train each (catalogue.yaml).
+"""Model catalogue: known checkpoints, and the sections of a run file that train each of them (catalogue.yaml).
 
-`stentor models`, the table of docs/finetune.md and the list of the studio are this one.
+`stentor models`, the table of docs/finetune.md and the list of the studio are made from it.
 """
 
 import copy

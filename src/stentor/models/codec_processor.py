@@ -1,4 +1,4 @@
-"""Base of processors whose models speak codec tokens: text to ids, audio to codes, and what of both cannot be used."""
+"""Base of the processors of models of codec tokens: text to ids, audio to codes, and checks of both."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Building and exporting audio language models, and all models of transformers of which a class for each `model_type`
-says how they work (`TransformersFamily`): weights, processor, adapters, freezing, configs."""
+"""Building and exporting audio language models, and all models of transformers with a class for each `model_type`
+(`TransformersFamily`): weights, processor, adapters, freezing, configs."""
 
 import json
 import logging

@@ -1,8 +1,8 @@
-"""Family `audio_llm`: pretrained recognisers in which an audio encoder and a projector feed a language model, and which
-transformers has as one model with a processor.
+"""Family `audio_llm`: pretrained recognisers of transformers in which an audio encoder and a projector feed a language
+model.
 
-What differs between such models is one class a model, in `kinds/` (see `stentor.models.audio_llm.processor`), known by
-the `model_type` of transformers' config. Exports are what plain transformers or PEFT loads.
+The differences between models are in one class per model, in `kinds/` (see `stentor.models.audio_llm.processor`),
+selected by the `model_type` of transformers' config. Exports load with plain transformers or PEFT.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Audio codecs: audio to a few integers per frame and back. A codec's tokens are what synthesis models are trained on.
+"""Audio codecs: audio to a few integers per frame and back. Speech synthesis models are trained on these tokens.
 
 `Codec` is the section of a config; `AudioCodec` is the codec itself, opened or fitted.
 """

@@ -1,8 +1,8 @@
 """Family `ctc`: encoders with a CTC head as transformers' AutoModelForCTC loads them.
 
 wav2vec 2.0 (Baevski et al. 2020), HuBERT, WavLM, UniSpeech, Data2Vec audio, MMS with its language adapters (Pratap et
-al. 2023) and Parakeet-CTC. Fine-tuned as they are, or a pretrained encoder with a new head and an alphabet made from
-the training transcripts. Exports are plain transformers folders.
+al. 2023) and Parakeet-CTC. Models are fine-tuned unchanged, or a pretrained encoder gets a new head and an alphabet
+built from the training transcripts. Exports are plain transformers folders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stentor.section import ConfigConflict, Section
 
 
 class CTCLora(Lora):
-    """Low-rank adapters (PEFT). The encoder is frozen but for them; the head is trained."""
+    """Low-rank adapters (PEFT). The rest of the encoder is frozen; the head is trained."""
 
     targets: list[str] | None = Field(None, min_length=1)
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer. Null: the query and

@@ -48,7 +48,7 @@ MODELS: Kinds[ModelFacts] = Kinds(
 
 
 class Seq2SeqLora(Lora):
-    """Low-rank adapters (PEFT). Everything but the adapters is frozen."""
+    """Low-rank adapters (PEFT). Only the adapters are trained."""
 
     targets: list[str] = Field(["*.q_proj", "*.k_proj", "*.v_proj", "*.o*_proj"], min_length=1)
     """Globs on module paths; `*` matches anything, such as `model.encoder.*.q_proj`. Each must match at least one
@@ -56,7 +56,8 @@ class Seq2SeqLora(Lora):
 
 
 class Seq2Seq(BuiltFamily):
-    """Whisper, Moonshine, Moonshine streaming or Cohere ASR, to be fine-tuned."""
+    """A pretrained sequence-to-sequence recogniser to fine-tune: Whisper, Moonshine, Moonshine streaming or Cohere
+    ASR."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 

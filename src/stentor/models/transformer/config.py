@@ -1,8 +1,8 @@
 """Family `transformer`: a transformer trained from scratch on acoustic features or on text.
 
-An encoder labels frames (who speaks when) or spells by CTC, an encoder-decoder transcribes (Vaswani et al.
-2017; with a CTC auxiliary, Watanabe et al. 2017), a decoder is a language model. Attention is softmax or linear in time
-(FAVOR+, Choromanski et al. 2021); layers may have the Conformer's convolution (Gulati et al. 2020).
+An encoder labels frames (for speaker diarization) or transcribes with CTC, an encoder-decoder transcribes (Vaswani et
+al. 2017; with a CTC auxiliary, Watanabe et al. 2017), a decoder is a language model. Attention is softmax or linear in
+time (FAVOR+, Choromanski et al. 2021); layers may have the Conformer's convolution (Gulati et al. 2020).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Feature store: a folder that any number of processes fill and read at the same time, without locks.
 
-`store.json` says with which settings. Each process that adds features writes two files of its own: NAME.bin with the
-values end to end, and NAME.jsonl with a line for each record, which is written last. What a kill cuts short has no
-line, or half a line, and is never seen. Everybody reads all files, and looks for new lines when a record is missing.
+`store.json` has the settings. Each process that adds features writes two files of its own: NAME.bin with the values end
+to end, and NAME.jsonl with a line for each record, which is written last. What a kill cuts short has no line, or half a
+line, and is never seen. Each process reads all files, and looks for new lines when a record is missing.
 """
 
 from __future__ import annotations

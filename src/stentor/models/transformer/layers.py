@@ -1,4 +1,4 @@
-"""Building blocks of the layers besides attention: norms, activations, feed-forward, convolution, positions."""
+"""Building blocks of the layers other than attention: norms, activations, feed-forward, convolution, positions."""
 
 import math
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""SSL front-end: a pretrained encoder of transformers, its output or a learnt mix of its layers; and the store of what
-a frozen one makes of each clip, so that no clip is encoded twice."""
+"""SSL front-end: a pretrained encoder of transformers, its output or a learnt mix of its layers; and the store of a
+frozen encoder's output for each clip, so that no clip is encoded twice."""
 
 from __future__ import annotations
 

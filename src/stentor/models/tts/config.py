@@ -1,8 +1,8 @@
-"""Family `tts`: pretrained models that speak, as transformers has them: one model with a processor and a codec, which
-makes frames of audio one after the other.
+"""Family `tts`: pretrained speech synthesis models of transformers: one model with a processor and a codec, which
+generates frames of audio one after the other.
 
-What differs between such models is one class a model, in `kinds/` (see `stentor.models.tts.processor`), known by the
-`model_type` of transformers' config. Exports are what plain transformers or PEFT loads, with the codec beside.
+The differences between models are in one class per model, in `kinds/` (see `stentor.models.tts.processor`), selected by
+the `model_type` of transformers' config. Exports load with plain transformers or PEFT, and contain the codec.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from stentor.models.contracts import ServedTask
 
 WITHOUT_LOSS = ("bark", "vits")
-"""Models that speak whose `forward` in transformers refuses labels (5.23: "Training is not implemented yet for Bark",
-"Training of VITS is not supported yet")."""
+"""Speech synthesis models whose `forward` in transformers refuses labels (5.23: "Training is not implemented yet for
+Bark", "Training of VITS is not supported yet")."""
 
 
 class TTSLora(Lora):
-    """Low-rank adapters (PEFT). With adapters nothing else is trained."""
+    """Low-rank adapters (PEFT). Only the adapters are trained."""
 
     targets: list[str] = Field([f"*.{x}_proj" for x in "qkvo"], min_length=1)
     """Globs on module paths, as transformers names them; `*` matches anything. Each must match at least one linear
@@ -60,7 +60,7 @@ class TTS(TransformersFamily):
     codec: Codec | None = None
     """The audio codec. Null: the model's own."""
     lora: TTSLora | None = None
-    """Low-rank adapters. Null: all weights are trained but those in `freeze`, and a codec's."""
+    """Low-rank adapters. Null: all weights are trained except those in `freeze` and those of a codec."""
     generation: TTSGeneration = TTSGeneration()
     """Sampling of the next frame. (`task.generation` is for models that predict masked codes.)"""
     aliases: ClassVar[tuple[str, ...]] = ("csm", "dia", "higgs_audio_v2", "pocket_tts", "gradium_phonon_tts")

@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class SourceFilterDecoder(nn.Module):
-    """Audio from log-mel frames. Filters start as what the mel frames say at each frequency, and are corrected."""
+    """Audio from log-mel frames. Filters start from the mel frames at each frequency, and are corrected."""
 
     between: Tensor
 

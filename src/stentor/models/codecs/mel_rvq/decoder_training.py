@@ -1,4 +1,4 @@
-"""Training of the decoder of `mel_rvq`: by the spectra of what it makes of a codec's mel frames, and the pitch of the
+"""Training of the decoder of `mel_rvq`: by the spectra of its output for a codec's mel frames, and the pitch of the
 recordings (autocorrelation, Boersma 1993)."""
 
 import math

@@ -161,7 +161,7 @@ class PocketTTS(TTSProcessor):
 
 
 class Phonon(PocketTTS):
-    """Its voices are latents of another codec, which transformers does not have: it speaks as it was trained to."""
+    """Its voices are latents of another codec, which transformers does not have: it only has its trained voices."""
 
     model_types = ("gradium_phonon_tts",)
     architecture = "GradiumPhononTTSForConditionalGeneration"

@@ -100,7 +100,7 @@ def test_the_plan_knows_what_is_held_out():
 
 
 def test_what_cannot_be_held_out_is_said():
-    with pytest.raises(DataError, match=r"dev: too few usable records \(1\) to hold any out"):
+    with pytest.raises(DataError, match=r"dev: There are too few usable records \(1\) to hold any out"):
         fed(list_source([cut("a")]), eval={"dev": HeldOut()})
     with pytest.raises(DataError, match=r"dev: no speaker of the stream is in this part; raise its `share` \(1e-09\)"):
         fed(list_source(people(3), ListStream), eval={"dev": HeldOut(share=1e-9)})

@@ -407,7 +407,7 @@ def test_so_many_hours_are_whole_shards(shards):
 def test_hours_that_a_list_does_not_say_are_refused(shards):
     path = shards()
     for fields in ({"limit": 3}, {"skip": 1}, {"where": {"language": "sv"}}):
-        with pytest.raises(ConfigError, match=r"max_hours: .* not beside `where`"):
+        with pytest.raises(ConfigError, match=r"max_hours: .* not with `where`"):
             planned(read(path, stream=True, max_hours=0.001, **fields))
     path.write_text("".join(" ".join(line.split()[:3]) + "\n" for line in path.read_text().splitlines()))
     with pytest.raises(ConfigError, match=r"max_hours: only a stream of shards whose list has the seconds"):

@@ -42,8 +42,8 @@ class KaldiFeatures(Section):
     window_type: Literal["povey", "hanning", "hamming"] = "povey"
     """Window of a frame. `povey` is Hann to the power of 0.85."""
     dither: float = Field(0.0, ge=0)
-    """Standard deviation of the noise added to the audio. The noise differs in each epoch and is the same in each
-    evaluation and in stored features."""
+    """Standard deviation of noise added to the audio. It differs in each epoch; evaluation and stored features use
+    one."""
     snip_edges: bool = False
     """Drop the frames at the ends that reach beyond the audio."""
     remove_dc_offset: bool = True

@@ -23,8 +23,7 @@ def open_writer(path: str | Path, rate: int, kind: str) -> Iterator[Callable[[np
     """A function that writes float [samples] and hands them on at once; those beyond -1..1 are clipped.
 
     `path` `-` is standard output, for a `kind` of `PIPED`; files are of a kind of `WRITTEN`. A WAV file can be read
-    while it grows. The function raises AudioError (`not_finite`), and BrokenPipeError when the reader has closed the
-    pipe.
+    while it grows. The function raises AudioError (`not_finite`), and BrokenPipeError for a closed pipe.
     """
     if str(path) == "-":
         yield _piped(rate, kind)

@@ -38,8 +38,7 @@ class Noise(Section):
     paths: list[StoragePath] = []
     """Folders with noise recordings, manifests of them, or single files."""
     builtin: list[Literal["white", "pink", "brown", "hum", "babble"]] = []
-    """Built-in kinds of noise, which need no files. Babble is made from other parts of the same utterance, played
-    backwards."""
+    """Built-in kinds of noise. Babble is made from other parts of the same utterance, played backwards."""
     snr: Range = (5.0, 20.0)
     """Signal-to-noise ratio in dB."""
     p: Probability = 0.5
@@ -82,8 +81,7 @@ class Reverb(Section):
     rt60: Range = (0.1, 0.6)
     """Reverberation time of simulated rooms in seconds."""
     direct: tuple[Share, Share] = DIRECT
-    """Share of the energy that reaches the microphone directly in simulated rooms. A lower share sounds like a speaker
-    farther away."""
+    """Share of the energy that is direct sound in simulated rooms. A lower share sounds like a speaker farther away."""
     p: Probability = 0.3
     """Probability that an item gets it."""
 

@@ -27,8 +27,7 @@ class Example:
 
 @dataclass
 class HypothesisSearch:
-    """Inputs from which the model generates hypotheses of a training batch, for sequence losses; a row for each
-    item."""
+    """Inputs to generate hypotheses of a training batch from, for sequence losses; a row for each item."""
 
     seeds: list[int]
     """Seeds of random hypotheses, f(seed, epoch, id)."""
@@ -43,8 +42,7 @@ class HypothesisSearch:
     examples: list[Example] = field(default_factory=list)
     """For models that speak: the items, without their audio."""
     facts: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Further inputs of a sequence loss for each hypothesis, in addition to its log-probability, once they are
-    generated."""
+    """Inputs of a sequence loss for each generated hypothesis, in addition to its log-probability."""
 
 
 @dataclass

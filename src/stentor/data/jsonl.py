@@ -151,8 +151,7 @@ class TextLines:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextLines]:
-    """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` that says how to fix it when there is no
-    file."""
+    """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` with advice when there is no such file."""
     if not is_remote(path):
         _check_readable(path)
     with open_read(path) as file:
@@ -204,7 +203,7 @@ def parse_object(line: str | RecordError, where: str) -> dict[str, Any]:
         raise DataError(f"{where}: not JSON ({error.msg} at column {error.colno}).") from None
     except UnicodeEncodeError:
         raise RecordError(
-            f"{where}: it holds one half of a surrogate pair (\\ud800 to \\udfff), which is not text."
+            f"{where}: it holds half of a surrogate pair (\\ud800 to \\udfff), which is no text."
         ) from None
     except ValueError:  # Python converts 4,300 digits at most
         raise RecordError(f"{where}: it holds a number of more than 4,300 digits.") from None

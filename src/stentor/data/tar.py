@@ -32,8 +32,7 @@ class Index:
 
     members: dict[str, ByteRange] = field(default_factory=dict)
     damage: str | None = None
-    """Reason why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole
-    file."""
+    """Reason why the file ends at the last member ("is cut off inside of 'a.npy' ..."). None for a whole file."""
     truncated: bool = False
     """Whether the file ends too early."""
 

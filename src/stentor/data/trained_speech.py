@@ -33,8 +33,8 @@ LISTENED = 64
 
 @dataclass
 class TrainedSpeech:
-    """Room, length and pauses of the training clips, all in seconds. None: unknown, as in exports that do not store it;
-    clips are then not changed."""
+    """Room, length and pauses of the training clips in seconds. None: unknown (older exports); clips are not
+    changed."""
 
     room: float | None = None
     """Quiet before and after the speech of a clip."""
@@ -75,8 +75,7 @@ class TrainedSpeech:
 
 
 class StreamedSpeech(TrainedSpeech):
-    """Statistics for a model whose transcript of a file is that of a stream, in which speech has no silence added
-    around it."""
+    """Statistics for a model that transcribes files as streams, in which no silence is added around speech."""
 
     def __init__(self, trained: TrainedSpeech):
         super().__init__(None, trained.longest, trained.pause)

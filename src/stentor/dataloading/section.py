@@ -16,9 +16,8 @@ class Replay(Section):
     """Share of an epoch's items that are replayed. They are added to all of your own data. Each epoch takes other
     replayed items, as long as there are more than it needs."""
     sources: list[Source] = Field(min_length=1)
-    """Sources of the general data. Each gets a share of the replayed items by its size (multiplied by `repeat`), or by
-    `weight` where that is set. A stream needs a `limit`: that many of its records are read at the start and kept in
-    memory."""
+    """Sources of the general data. Each gets a share of the replayed items by its size (times `repeat`), or by `weight`
+    where it is set. A stream needs a `limit`: so many of its records are read at the start and kept in memory."""
 
     @model_validator(mode="after")
     def _weights(self) -> "Replay":
@@ -44,10 +43,9 @@ class Data(Section):
     """Batch layout. `padded`: items of similar length, padded to the longest. `packed`: items end to end. Null: the
     layout that the model's attention needs, which is `padded` for all models but `omnivoice` with `attention: flex`."""
     batch_tokens: int = Field(2000, ge=1)
-    """Most sequence positions in a batch, padding included, as the model family counts them. The limit is never
-    exceeded."""
+    """Hard limit of sequence positions in a batch, padding included, as the model family counts them."""
     max_items: int | None = Field(None, ge=1)
-    """Most items in a batch. Null: only `batch_tokens` limits the batch."""
+    """Hard limit of items in a batch. Null: only `batch_tokens` limits the batch."""
     buckets: int = Field(30, ge=1)
     """Number of length buckets of the padded layout. Their edges are chosen so that the least padding is needed."""
     window: int = Field(1000, ge=1)
@@ -56,23 +54,20 @@ class Data(Section):
     min_seconds: float = Field(0.1, ge=0)
     """Shortest record in seconds. Shorter ones are dropped (and counted)."""
     max_seconds: float = Field(30.0, gt=0)
-    """Longest record in seconds. Longer ones are dropped (and counted), except with the task `diarize`, which cuts
-    records into pieces itself."""
+    """Longest record in seconds. Longer ones are dropped (and counted), or cut into pieces by the task `diarize`."""
     max_bad: float = Field(0.01, ge=0, le=1)
     """Largest share of records that may be unusable (unreadable, missing, silent ...) before the run stops."""
     lanes: int = Field(8, ge=1)
     """Number of parts into which a stream, or data with an index, is divided, so that each of several processes reads
-    only its own parts. Use a multiple of the number of processes. The order of items depends on this number, not on the
-    number of processes. Data with too few files for equal parts is divided into fewer parts; in the extreme, every
-    process reads all of it."""
+    only its own parts. Use a multiple of the number of processes. It decides the order of items; the number of
+    processes does not. Data with too few files for equal parts has fewer parts, or is read whole by every process."""
     language_temperature: float | None = Field(None, ge=0, le=1)
     """Temperature for balancing languages: the records of each language are repeated (hours of the largest / its own
     hours) ^ (1 - value) times. 1 leaves the data unchanged, 0 gives every language the same hours. Null: off."""
     augment: Augment = Augment()
     """Random changes of training audio, new in each epoch."""
     workers: int = Field(2, ge=0)
-    """Number of worker processes that read audio and make batches, for each training process. 0: the training process
-    does it itself."""
+    """Worker processes that read audio and make batches, per training process. 0: the training process does it."""
     prefetch: int = Field(4, ge=1)
     """Number of batches that each worker prepares in advance."""
     eval_batch_tokens: int | None = Field(None, ge=1)

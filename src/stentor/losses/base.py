@@ -52,8 +52,7 @@ class Loss(Choice):
         return {name: self}
 
     def unregularised(self) -> Loss:
-        """Return the term that evaluation measures: this one without the parts for training only, such as label
-        smoothing."""
+        """Return the term that evaluation measures, without parts for training only, such as label smoothing."""
         smooths = "label_smoothing" in type(self).model_fields
         return self.model_copy(update={"label_smoothing": 0.0}) if smooths else self
 
@@ -63,8 +62,7 @@ class Loss(Choice):
         raise NotImplementedError
 
     def checked_sum(self, outputs: Mapping[str, Mapping[str, Any]], key: str) -> torch.Tensor:
-        """`sum` of the model's outputs under `key`. Raises ConfigError when there are none, or when `sum` takes other
-        arguments or returns no scalar."""
+        """`sum` of the model's outputs under `key`. Raises ConfigError without outputs, or when `sum` does not fit."""
         import torch
 
         if key not in outputs:

@@ -162,8 +162,8 @@ def powerset_table(speakers: int, at_once: int) -> np.ndarray:
 @lru_cache
 def powerset_lookup(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
     """(`powerset_table` bool [classes, speakers], class of each activity `as_bits` int64 [2^speakers]). An activity of
-    more speakers than any class holds gets the class of its first ones. Raises ConfigError when so many classes are not
-    a powerset of so many speakers."""
+    more speakers than any class holds gets the class of its first ones. Raises ConfigError for classes that are not a
+    powerset of so many speakers."""
     import torch
 
     sizes = [sum(math.comb(speakers, n) for n in range(most + 1)) for most in range(1, speakers + 1)]

@@ -11,8 +11,7 @@ import numpy as np
 EDGE = 1e-4
 """Least distance of a probability from 0 and 1 before its logit is taken."""
 PRIOR = 1.0
-"""Strength of the prior at the unchanged first sign, in about this many observations, so that a few words change
-little."""
+"""Strength of the prior at the first sign itself, in observations, so that a few words change little."""
 
 
 def confidence(signs: Sequence[float], calibration: Sequence[float]) -> float:

@@ -114,8 +114,7 @@ def _score(
 
 
 def _assigned(reference: list[Any], hypothesis: list[Any], measure: Measure) -> tuple[int, int, int]:
-    """The lowest counts of `measure` over all assignments of speakers. All words of a speaker without a counterpart
-    count."""
+    """The lowest counts of `measure` over assignments of speakers. Unassigned speakers count in full."""
     from scipy.optimize import linear_sum_assignment
 
     most = max(len(reference), len(hypothesis))

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 ONNX_CONFIG = "onnx_config.json"
 """Sizes, names and versions of an ONNX export (`Family.save_onnx`)."""
 ONNX_INLINE = 1 << 30
-"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data next to it, as it must above 2
-GB."""
+"""Bytes of weights up to which a graph is one file; larger ones have NAME.onnx.data, as they must above 2 GB."""
 
 
 @dataclass
@@ -124,8 +123,7 @@ class Family(Choice):
     """One entry under `model:`."""
 
     init: str | None = None
-    """Stentor export (a folder) whose weights training starts from. Null: start from scratch, or from the pretrained
-    base."""
+    """Stentor export (a folder) to start from. Null: start from scratch, or from the pretrained base."""
 
     wrap_layers: ClassVar[tuple[str, ...]] = ()
     """Class names of the layers that FSDP2 shards one by one, where they are not those of pretrained parts. Empty: the
@@ -145,8 +143,8 @@ class Family(Choice):
     these names do. The modules import torch and are imported on first use. None: the family overrides the methods."""
 
     def recipe_name(self) -> str:
-        """The name of recipes for models of these settings: the type or, in a family of several pretrained models, the
-        `model_type` of the built one."""
+        """The name in recipes: the type or, in a family of several pretrained models, the `model_type` of the built
+        one."""
         return self.type
 
     def layout(self) -> Literal["padded", "packed"]:

@@ -24,13 +24,12 @@ class Source(Choice):
     repeat: float = Field(1.0, gt=0)
     """Number of times that each record is seen in an epoch. 0.5: another random half in each epoch."""
     weight: float | None = Field(None, gt=0)
-    """Share of this source in an epoch, relative to the weights of the other sources. Null: its share is its size. Set
-    it on all training sources or on none."""
+    """Share of this source in an epoch, relative to the other weights. Null: by its size. Set it on all sources or
+    none."""
     language: str | None = None
     """Language code, such as `en`, for records that name no language."""
     channel: int | None = Field(None, ge=0)
-    """Channel, counted from 0, for records without the key `channel`, such as one side of a telephone call. Null: the
-    mean of all channels."""
+    """Channel (from 0) of records without a key `channel`, such as one side of a call. Null: the mean of all."""
     where: dict[str, Any] = {}
     """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`. A whole number
     matches the text that writes it, too."""
@@ -50,8 +49,7 @@ class Source(Choice):
     """True when the number of records is unknown until they were all read."""
 
     _unmatched: dict[tuple[str, str], list[Any]] | None = None
-    """By (`where` or `exclude`, field), the values that no record has had so far. None: the records were not all
-    read."""
+    """By (`where` or `exclude`, field), values that no record has had so far. None: records were not all read."""
 
     def records(self) -> Iterator["Cut"]:
         """All cuts of the source, lazily, in a fixed order. Subclasses implement this.
@@ -68,8 +66,7 @@ class Source(Choice):
         return self
 
     def num_shards(self, most: int) -> int:
-        """For a stream: number of shards, a divisor of `most`, into which it can be cut so that each reads no other's
-        data."""
+        """For a stream: number of separate shards, a divisor of `most`, into which it can be cut."""
         return 1
 
     def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> "Source":

@@ -71,8 +71,7 @@ class Conversation(Source):
     speaker_weights: list[Weight] | None = None
     """Relative frequency of each number in `speakers`. Null: equal."""
     seconds: float | Range | None = 20.0
-    """Length of a conversation in seconds, or a range to draw it from; speech that lasts longer is cut off there. Null:
-    `turns` decides."""
+    """Length of a conversation in seconds, or a range to draw it from. Longer speech is cut off. Null: see `turns`."""
     turns: IntRange | None = None
     """Fewest and most turns of a conversation, with `seconds: null`. Each speaker has at least one."""
     turn: Range = (0.5, 10.0)
@@ -90,8 +89,7 @@ class Conversation(Source):
     split: float = Field(0.5, ge=0)
     """Seconds of a pause within a turn that ends a segment. Shorter pauses are labelled as speech."""
     cache: Path | None = None
-    """File that stores where utterances without word times have speech, so that the next run does not analyse them
-    again. Null: each run analyses them."""
+    """File that stores the speech activity of utterances without word times for later runs. Null: not stored."""
     seed: int = 0
     """Random seed. Training and test sources differ by their utterances, not by the seed."""
 

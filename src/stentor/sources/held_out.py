@@ -18,15 +18,14 @@ T = TypeVar("T")
 
 class HeldOut(Source):
     """Held-out speakers: speakers drawn from all of `data.train`, whose records are scored and never trained on. Only
-    under `data.eval` or `data.test`. If the data name at most one speaker, records are drawn. `eval: {dev: held_out}`
-    is enough."""
+    under `data.eval` or `data.test`. With one speaker or none, records are drawn. Short form: `eval: {dev:
+    held_out}`."""
 
     type: Literal["held_out"] = "held_out"
     share: float = Field(0.05, gt=0, lt=1)
     """Share of the training records, by whole speakers; of a stream, the share of the speakers."""
     most: int = Field(1000, ge=1)
-    """Most records to hold out, so that scoring large data takes little time. For a stream, up to this many are read
-    from its start and kept in memory."""
+    """Most records to hold out. For a stream, they are read from its start and kept in memory."""
     seed: int = 0
     """Random seed for drawing the speakers."""
 

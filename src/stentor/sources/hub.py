@@ -53,8 +53,7 @@ class Columns(Section):
     id: str | None = None
     """Id of the record. Null: a usual name, or records are numbered."""
     duration: str | None = None
-    """Length of the audio in seconds; in milliseconds when the name ends in `_ms`. Without such a column, the header of
-    each recording is read."""
+    """Length of the audio in seconds, or in milliseconds if the name ends in `_ms`. Without one, headers are read."""
 
 
 class Hub(Source):
@@ -65,8 +64,7 @@ class Hub(Source):
     preset: str | None = None
     """Name of a known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
     `peoples_speech`, `yodas`, or a board of the Open ASR Leaderboard (`open_asr_english`, `open_asr_multilingual`,
-    `open_asr_long_form`), whose sets are subsets. The preset sets name, config, split and columns; the other keys
-    override it."""
+    `open_asr_long_form`), whose sets are subsets. Other keys override its name, config, split and columns."""
     subset: str | None = None
     """Part of a preset that has several, such as `clean` or `other` of LibriSpeech. Null: the first."""
     name: str | None = None
@@ -82,8 +80,7 @@ class Hub(Source):
     columns: Columns = Columns()
     """Names of the columns, where they are not the usual ones. A dot selects a field inside a column: `json.text`."""
     audio_folder: StoragePath | None = None
-    """Folder with the recordings, for data sets that have only transcripts: relative paths in a column of paths start
-    from it."""
+    """Folder that relative paths in a column of paths start from, for data sets with only transcripts."""
     stream: bool | None = None
     """Stream from front to back without downloading first, for data sets too large to list. Items are then only
     shuffled within a window, and a resumed run reads up to its place again. Null: the preset's value, else false."""

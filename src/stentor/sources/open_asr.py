@@ -22,8 +22,7 @@ class BoardSet:
     group: str
     """Entry of the average, of which it is the only set or one of several."""
     sessions: str | None = None
-    """For a set in chunks: the data set with one transcript for all chunks of a recording, which are scored
-    together."""
+    """For a set in chunks, which are scored together: the data set with one transcript for each recording."""
 
 
 @cache

@@ -102,8 +102,7 @@ class Shards(Source):
         return not self.filtered and all(shard.seconds is not None for shard in self._all_shards())
 
     def language_seconds(self) -> dict[str | None, float] | None:
-        """Seconds from the list, divided among languages as in the summary of its folder, else of the source's
-        language."""
+        """Seconds from the list, divided among languages as in its folder's summary, else of the source's one."""
         if not self.takes_hours:
             return None
         of_folder: Counter[Path] = Counter()
@@ -121,8 +120,8 @@ class Shards(Source):
         return languages
 
     def shards(self) -> list[TokenShard]:
-        """All shards, in the order of the lists; of a stream those that make up `max_hours`. Raises `DataError` when
-        there are none."""
+        """All shards, in the order of the lists; of a stream those that make up `max_hours`. Raises `DataError` without
+        any."""
         if self._shards is None:
             shards = self._all_shards()
             if self.max_hours is not None and self.streaming and self.takes_hours:

@@ -139,8 +139,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
 
     @abstractmethod
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """The arguments of transformers' `get_audio_features` for the clips of a batch. Nothing of a clip may depend on
-        the others."""
+        """Arguments of transformers' `get_audio_features` for the clips of a batch, each independent of the others."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, without special tokens."""

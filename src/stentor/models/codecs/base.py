@@ -59,8 +59,8 @@ class AudioCodec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of codes: int16, or int32 where a codebook has more entries than int16 can number; float32 for
-        continuous codes."""
+        """Type of codes: int16, or int32 for codebooks with more entries than int16 can number; float32 if
+        continuous."""
         import numpy as np
 
         if self.vocabulary is None:

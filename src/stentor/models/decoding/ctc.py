@@ -150,8 +150,7 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> lis
 
 
 def _values(items: Sequence[Tensor], ranked: Sequence[Sequence[list[int]]], blank: int) -> Iterator[list[float]]:
-    """The result of `merge` for the best path through each item [T, V], for each of its prefixes, instead of a greedy
-    path.
+    """The result of `merge` for the best path through each item [T, V], not the greedy one, for each of its prefixes.
 
     The search itself cannot tell: a prefix begins before the frame that is surest of it, and has many paths.
     """

@@ -140,8 +140,7 @@ class LanguageModel:
         return -self.weight * math.log(self.ngram.probs(state)[END])
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
-        """Bonus of each token to the log-probabilities `like` [N, V] after these states, [N, V]. Greedy decoding gets
-        the same."""
+        """Bonus of each token to log-probabilities `like` [N, V] after these states, [N, V]; the same if `greedy`."""
         import torch
 
         return self.weight * torch.stack([self._row(state, like) for state in states])
@@ -165,9 +164,9 @@ class LanguageModel:
 
 
 def language_model(processor: Any, path: Path, weight: float) -> LanguageModel:
-    """Build the n-grams of a file of texts, one a line, plain or gzipped, as `processor.ids` writes them, in the
-    letters that it knows. Raises DataError for a file that cannot be read or holds no text, ConfigError where the model
-    lacks its letters."""
+    """The n-grams of a file of texts, one a line, plain or gzipped, as `processor.ids` writes them, in letters that it
+    knows. Raises DataError for a file that cannot be read or holds no text, ConfigError where the model lacks its
+    letters."""
     stat = path.stat() if not is_remote(path) and path.exists() else None
     return _learned(processor, path, stat and (stat.st_mtime_ns, stat.st_size)).weighted(weight)
 
@@ -194,8 +193,7 @@ def _learned(processor: Any, path: Path, version: tuple[int, int] | None) -> Lan
 
 
 def _written(processor: Any, line: str) -> list[int] | None:
-    """The line as the model can write it: unchanged, in lower case or in upper case; None where it lacks its
-    letters."""
+    """The line as the model can write it: unchanged, in lower or upper case; None where it lacks its letters."""
     for variant in (line, line.lower(), line.upper()):
         ids: list[int] = processor.ids(variant)
         if _bare(processor.decode(ids)) == _bare(line):

@@ -157,8 +157,7 @@ class Row:
 
 @torch.no_grad()
 def read_position(model: DelayedModel, tokens: Sequence[int], frames: Sequence[Tensor], rows: Sequence[Row]) -> Tensor:
-    """Log-probabilities [B, V] of the next token after one more position of each recording, whose `rows` are
-    advanced."""
+    """Log-probabilities [B, V] of the next token after one more position of each recording; advances `rows`."""
     from transformers import DynamicCache
 
     audio = torch.stack(list(frames))[:, None]

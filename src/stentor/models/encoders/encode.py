@@ -169,9 +169,7 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
         config.apply_spec_augment = False
         encoder.embed_positions.requires_grad_(False)  # fixed sinusoids; loading makes them trainable
         if streaming is not None:
-            encoder.conv1 = CausalConv.of(
-                encoder.conv1
-            )  # so it needs 10 ms less audio; the second one looks back anyway
+            encoder.conv1 = CausalConv.of(encoder.conv1)  # it needs 10 ms less; the second one looks back anyway
             _add_lookahead(encoder, streaming, config.d_model, 50)
     if config.model_type in WAVE:
         config.apply_spec_augment = False

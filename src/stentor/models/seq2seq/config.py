@@ -56,8 +56,7 @@ class Seq2SeqLora(Lora):
 
 
 class Seq2Seq(BuiltFamily):
-    """A pretrained sequence-to-sequence recogniser to fine-tune: Whisper, Moonshine, Moonshine streaming or Cohere
-    ASR."""
+    """A pretrained encoder-decoder to fine-tune: Whisper, Moonshine, Moonshine streaming or Cohere ASR."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 

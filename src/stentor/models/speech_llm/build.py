@@ -169,8 +169,7 @@ def assemble(
 
 
 def _check_grid(config: Any, tokens: int) -> None:
-    """Raise ConfigError for language models that cannot write without end, or have no room for the tokens of a
-    stream."""
+    """Raise ConfigError for language models that cannot write without end, or lack room for a stream's tokens."""
     if config.to_dict().get("rope_parameters") is None or config._attn_implementation != "sdpa":
         raise ConfigError(
             f"model.llm: `stream` needs a language model with rotary positions and the attention sdpa; "

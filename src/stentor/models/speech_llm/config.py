@@ -30,8 +30,7 @@ class ProjectorSection(Section):
     """`mlp`: neighbouring frames are stacked, then two linear layers. `conv`: a strided convolution, then two linear
     layers."""
     rate: float = Field(12.5, gt=0)
-    """Positions per second of audio that the language model reads. The encoder's frame rate must be a multiple of
-    it."""
+    """Positions per second that the language model reads. The encoder's frame rate must be a multiple of it."""
     hidden: int | None = Field(None, ge=1)
     """Width of the hidden layer. Null: the width of the language model."""
     dropout: float = Field(0.0, ge=0, lt=1)

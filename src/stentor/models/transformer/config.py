@@ -48,15 +48,14 @@ class Layers(Section):
     """Normalise the queries and keys of each head to a learnt size (RMS norm), so that they do not grow with the
     weights. With linear attention the size is small at first, as random features need."""
     positions: Literal["rope", "sinusoidal", "learned", "none"] = "rope"
-    """Position encoding: rotated queries and keys, added sinusoids, added learnt vectors, or none (an encoder with
-    convolutions needs none)."""
+    """Position encoding: rotated queries and keys, sinusoids, learnt vectors, or none (for encoders with
+    convolutions)."""
     max_positions: int = Field(4096, ge=1)
     """Longest sequence of `learned` positions."""
     norm: Literal["layernorm", "rmsnorm", "scalenorm", "rezero"] = "layernorm"
     """Norm at the beginning of each branch. `rezero`: no norm; each branch is scaled by a number that starts at 0."""
     activation: Literal["gelu", "relu", "silu", "geglu", "reglu", "swiglu"] = "gelu"
-    """Activation of the feed-forward layers. The gated ones (`...glu`) project twice, to two thirds of the width, which
-    keeps the number of parameters the same."""
+    """Activation of the feed-forward layers. The gated ones (`...glu`) have two thirds of the width, for equal size."""
     d_ff: float = Field(4.0, gt=0)
     """Width of the feed-forward layers as a multiple of `d_model`."""
     dropout: float = Field(0.1, ge=0, lt=1)
@@ -136,8 +135,7 @@ class Transformer(Family):
     ssl: SSL | None = None
     """A pretrained encoder whose frames are read instead of `features`. Null: none."""
     text: TrainedTokenizer = TrainedTokenizer()
-    """The tokenizer, for models that write text. A CTC head writes characters; that of an encoder alone can also write
-    `words`."""
+    """The tokenizer of models that write text. A CTC head writes characters; an encoder's can also write `words`."""
     embedding: int | None = Field(None, ge=2)
     """Size of a speaker embedding for each frame, in addition to its labels. Null: none."""
     fixed_projection: bool = False

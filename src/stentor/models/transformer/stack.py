@@ -130,8 +130,7 @@ class StackOptions:
     recompute: bool = False
     """Run the layers again in the backward pass, to keep less."""
     lookahead: int | None = None
-    """Frames that each frame of an encoder sees beyond its chunk, where it reads audio chunk by chunk. None: it reads
-    whole recordings."""
+    """Frames beyond its chunk that each frame of a streaming encoder attends to. None: it reads whole recordings."""
 
 
 class Stack(nn.Module):

@@ -1,5 +1,4 @@
-"""Base of the classes that define one model of the family: prompt, batches, loss and speech. Examples become batches
-here."""
+"""Base of the classes that define one model of the family: prompt, batches, loss and speech."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"*.{x}_proj" for x in "qkvo")
     """Default of `lora.targets`."""
     blank: ClassVar[int | None] = None
-    """Token that replaces each token of the text in the unconditional input of guidance. None: the model is never
-    trained without text."""
+    """Token that replaces those of the text in the unconditional input of guidance. None: not trained without text."""
     names_voice: ClassVar[bool] = False
     """Whether its prompt has a place for an `instruct`."""
     generation_keys: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")

@@ -33,9 +33,7 @@ class KyutaiSpeechToText(GridProcessor):
         if self.stream is not None:
             least, most = self.stream.limits
             if least < most:
-                raise ConfigError(
-                    "model.stream.delay: this model does not take its delay as an input: give one number of seconds."
-                )
+                raise ConfigError("model.stream.delay: this model has a fixed delay: give one number of seconds.")
             extractor.audio_delay_seconds = least
         self.known_delays = (extractor.audio_delay_seconds, extractor.audio_delay_seconds)
         shift = extractor.audio_silence_prefix_seconds + extractor.audio_delay_seconds

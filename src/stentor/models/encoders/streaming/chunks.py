@@ -25,19 +25,17 @@ TINY = 1e-3
 
 
 class Streaming(Section):
-    """Streaming encoders: train an encoder to read audio chunk by chunk. Each frame attends to its own chunk and to a
-    history before it (`reach`)."""
+    """Train an encoder to read audio chunk by chunk. Each frame attends to its own chunk and to the `reach` before
+    it."""
 
     chunk: tuple[float, float] = (0.08, 2.56)
-    """Shortest and longest chunk in seconds. The chunk of each clip is drawn between them (uniformly in the
-    logarithm)."""
+    """Shortest and longest chunk in seconds. Each clip's is drawn between them (uniformly in the logarithm)."""
     reach: tuple[float, float] = (2.56, 10.24)
     """Least and most seconds before its chunk that a frame attends to, drawn in the same way."""
     offline_ratio: float = Field(0.3, ge=0, le=1)
     """Share of the training clips that are read as a whole, for transcription of files."""
     lookahead: float = Field(0.0, ge=0)
-    """Seconds after its chunk that each frame also attends to. More increases latency, and improves results where
-    chunks are short."""
+    """Seconds after its chunk that each frame also attends to. Higher latency, better with short chunks."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Streaming:
@@ -76,8 +74,7 @@ class Streaming(Section):
 
 @dataclass(frozen=True)
 class KnownChunks:
-    """Streaming of an encoder that was pretrained with chunks of a few lengths, and is trained here with the usual
-    one."""
+    """Chunks of an encoder that was pretrained with chunks of a few lengths, and is trained with the usual one."""
 
     lengths: tuple[float, ...]
     """Seconds, the shortest first."""
@@ -107,8 +104,7 @@ class KnownChunks:
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
-    """Attention mask of each frame, bool [B, T, T], from the draws for each clip, int64 [B, 3] (see
-    `Streaming.draw`)."""
+    """Attention mask of each frame, bool [B, T, T], from the draws of each clip, int64 [B, 3] (`Streaming.draw`)."""
     import torch
 
     position = torch.arange(frames, device=chunks.device)

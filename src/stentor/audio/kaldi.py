@@ -42,8 +42,7 @@ class KaldiFeatures(Section):
     window_type: Literal["povey", "hanning", "hamming"] = "povey"
     """Window of a frame. `povey` is Hann to the power of 0.85."""
     dither: float = Field(0.0, ge=0)
-    """Standard deviation of noise added to the audio. It differs in each epoch; evaluation and stored features use
-    one."""
+    """Standard deviation of noise added to the audio. It differs in each epoch, except in evaluation and stores."""
     snip_edges: bool = False
     """Drop the frames at the ends that reach beyond the audio."""
     remove_dc_offset: bool = True

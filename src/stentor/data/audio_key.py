@@ -63,8 +63,7 @@ def _facts(cut: Cut) -> Iterator[Any]:
 
 
 SAMPLE = 100
-"""Number of records that are hashed, spread evenly: any of them shows a changed data set, and each costs a few
-reads."""
+"""Number of records that are hashed, spread evenly: any of them shows changed data, and each costs a few reads."""
 BLOCK = 65536
 """Bytes that are read at the beginning, in the middle and at the end of a file."""
 

@@ -202,9 +202,7 @@ def parse_object(line: str | RecordError, where: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not JSON ({error.msg} at column {error.colno}).") from None
     except UnicodeEncodeError:
-        raise RecordError(
-            f"{where}: it holds half of a surrogate pair (\\ud800 to \\udfff), which is no text."
-        ) from None
+        raise RecordError(f"{where}: it holds half of a surrogate pair (\\ud800 to \\udfff).") from None
     except ValueError:  # Python converts 4,300 digits at most
         raise RecordError(f"{where}: it holds a number of more than 4,300 digits.") from None
     except RecursionError:

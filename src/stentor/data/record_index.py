@@ -153,9 +153,7 @@ def build_index(
     try:
         with open_text(local) as lines:
             if lines.zipped:
-                raise DataError(
-                    f"{manifest} is gzipped, so it cannot be read from the middle: unpack it and index that file."
-                )
+                raise DataError(f"{manifest} is gzipped, without random access: unpack it and index that file.")
             draft.mkdir()
             before = identity(local)
             parts = _Parts(draft)

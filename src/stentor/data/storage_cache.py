@@ -139,8 +139,7 @@ def _key(path: Any, listing: dict[str, dict[str, Any]]) -> str:
 
 
 def _use(file: Path, hold: bool = False) -> bool:
-    """Whether a file is there; it becomes the one that was used last, and this process holds it for a while, or to its
-    end."""
+    """Whether a file exists. It becomes the last one used, and this process holds it for a while, or to its end."""
     try:
         handle = open(file, "rb")  # noqa: SIM115 - it is kept open
         with contextlib.suppress(OSError):  # of file systems without locks

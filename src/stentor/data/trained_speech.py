@@ -33,8 +33,7 @@ LISTENED = 64
 
 @dataclass
 class TrainedSpeech:
-    """Room, length and pauses of the training clips in seconds. None: unknown (older exports); clips are not
-    changed."""
+    """Room, length and pauses of the training clips in seconds. None: unknown; clips are then not changed."""
 
     room: float | None = None
     """Quiet before and after the speech of a clip."""
@@ -89,7 +88,7 @@ def with_room(
     trained: TrainedSpeech | None, processor: Any, examples: Sequence[Example]
 ) -> tuple[list[Example], list[float]]:
     """The examples with as much quiet around their speech as in the model's training clips, and the seconds by which
-    each begins earlier. A clip that would get too long for the model stays unchanged, and so do all where no room is
+    each begins earlier. Clips that would get too long for the model stay unchanged, as do all where no room is
     known."""
     if trained is None or trained.room is None:
         return list(examples), [0.0] * len(examples)

@@ -27,8 +27,7 @@ missing unreadable empty not_finite silent truncated no_channel unknown_language
 no_member duplicate_id no_audio wrong_type wrong_shape wrong_range
 """
 BAD = tuple(_REASONS.split())
-"""Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
-no text)."""
+"""Drop reasons that mean a broken record, or one for another model, not an unwanted one (too long, no text)."""
 Language = str | None
 """Code of a language; None: of records that name none."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]

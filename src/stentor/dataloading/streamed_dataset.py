@@ -84,8 +84,7 @@ class StreamedDataset(TrainDataset):
             self._held_out.fill([*self._streams_ahead(), *self._mix_ahead()])
 
     def _languages_of_streams(self) -> list[dict[Language, float]]:
-        """Seconds of the languages of each stream; empty where not needed. Raises ConfigError for what a stream cannot
-        do."""
+        """Seconds of the languages of each stream; empty where not needed. Raises ConfigError."""
         data = self.data
         languages: list[dict[Language, float]] = []
         for number, source in enumerate(data.train):

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 class NLL(Loss):
-    """Negative log-probability of a frame's class. Takes logits or log-probabilities: normalising again changes
-    nothing."""
+    """Negative log-probability of a frame's class. Takes logits or log-probabilities, with the same result."""
 
     type: Literal["nll"] = "nll"
     per_frame: ClassVar[bool] = True

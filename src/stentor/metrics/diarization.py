@@ -240,8 +240,8 @@ def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) ->
 
 def relative_change(before: Sequence[DiarizedRecording], after: Sequence[DiarizedRecording]) -> Score | None:
     """Relative change of `der` between two systems on the same recordings in the same order: -0.25 is a quarter less.
-    The interval resamples recordings with both systems' errors together (paired bootstrap). None when `before` has no
-    errors."""
+    The interval resamples recordings with both systems' errors together (paired bootstrap). None if `before` has
+    none."""
     first, second = (np.array([e.wrong for e in errors(files)]) for files in (before, after))
     if not first.sum():
         return None

@@ -143,8 +143,8 @@ class Family(Choice):
     these names do. The modules import torch and are imported on first use. None: the family overrides the methods."""
 
     def recipe_name(self) -> str:
-        """The name in recipes: the type or, in a family of several pretrained models, the `model_type` of the built
-        one."""
+        """The name in recipes: the type or, for families of several pretrained models, the `model_type` of the
+        model."""
         return self.type
 
     def layout(self) -> Literal["padded", "packed"]:

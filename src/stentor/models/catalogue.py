@@ -43,8 +43,7 @@ class KnownModel:
     default: str = FULL
     """Recommended method of training: full or lora."""
     needs: str = ""
-    """The task whose records it needs, where that is not the task's own: `words` for models that write while they
-    listen."""
+    """The task whose records it needs, where that is not the task's own: `words` for streaming models."""
     recipe: str = ""
     """The name of its learning rate, where that is not the family."""
     lora: dict[str, Any] = field(default_factory=dict)

@@ -21,8 +21,7 @@ class AudioFolder(Source):
     path: StoragePath
     """The folder."""
     text_suffixes: list[str] = [".lab", ".txt"]
-    """Suffixes of the text files (UTF-8) next to recordings; the first one that exists is read. An empty list: no texts
-    are read."""
+    """Suffixes of the text files (UTF-8) next to recordings; the first one that exists is read. An empty list: none."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.audio.io import AUDIO_SUFFIXES

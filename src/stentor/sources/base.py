@@ -24,8 +24,7 @@ class Source(Choice):
     repeat: float = Field(1.0, gt=0)
     """Number of times that each record is seen in an epoch. 0.5: another random half in each epoch."""
     weight: float | None = Field(None, gt=0)
-    """Share of this source in an epoch, relative to the other weights. Null: by its size. Set it on all sources or
-    none."""
+    """Share of this source in an epoch, relative to the other weights; set it on all or none. Null: by size."""
     language: str | None = None
     """Language code, such as `en`, for records that name no language."""
     channel: int | None = Field(None, ge=0)

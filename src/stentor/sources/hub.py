@@ -318,8 +318,7 @@ class CutBuilder:
         return cut
 
     def _code(self, language: str | None) -> str | None:
-        """The code of a row's language. A row of a preset that names it in words ("French") is in the language of the
-        source."""
+        """The code of a row's language. A preset's row that names it in words ("French") has the source's."""
         code = self.languages.get(language, language)
         return code if not self.languages or code in self.languages.values() else self.language
 

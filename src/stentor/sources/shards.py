@@ -120,8 +120,7 @@ class Shards(Source):
         return languages
 
     def shards(self) -> list[TokenShard]:
-        """All shards, in the order of the lists; of a stream those that make up `max_hours`. Raises `DataError` without
-        any."""
+        """All shards, in the order of the lists; of a stream those for `max_hours`. Raises `DataError` without any."""
         if self._shards is None:
             shards = self._all_shards()
             if self.max_hours is not None and self.streaming and self.takes_hours:

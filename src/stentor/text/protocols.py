@@ -66,8 +66,7 @@ def minimax(text: str, language: str | None) -> str:
 
 
 def fleurs(text: str, language: str | None) -> str:
-    """`omnilingual`; every character is a word, and a space, but for those beside Chinese and Japanese characters, is
-    `|`."""
+    """`omnilingual`; every character is a word, and a space not next to Chinese or Japanese characters is `|`."""
     return " ".join(CJK_SPACE.sub("", omnilingual(text, language)).strip().replace(" ", "|"))
 
 

@@ -43,8 +43,7 @@ class _Node:
 
 
 class Bias(Protocol):
-    """Bonus added to the scores of the next token, after a state that stands for what was written; it begins at
-    `START`."""
+    """Bonus added to the scores of the next token, after a state that stands for the text so far, first `START`."""
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
         """Bonus of each token to the log-probabilities `like` [N, V] after these states, [N, V]; `greedy` where no

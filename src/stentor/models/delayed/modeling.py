@@ -80,8 +80,7 @@ class DelayedModel:
 
 
 class GridDecoder:
-    """A `DelayedModel` with its cache, after the tokens before the first written one were read; as `search` takes
-    it."""
+    """A `DelayedModel` with its cache, after reading the tokens before the first written one, for `search`."""
 
     def __init__(self, model: DelayedModel, start: Tensor, frames: Tensor, conditions: dict[str, Any]):
         self.model, self.frames, self.conditions = model, frames, conditions

@@ -22,8 +22,7 @@ median of 61 clips of LibriSpeech is 1.0)."""
 
 
 class Features(KaldiFeatures):
-    """Kaldi's features, with optional stacking and subsampling of frames, and a store that keeps them for later
-    epochs."""
+    """Kaldi's features, with optional stacking and subsampling of frames and a store for later epochs."""
 
     normalize: Literal["none", "mean", "meanvar", "global", "fixed"] = "global"
     """Normalisation over the frames of each clip. `mean`: zero mean of each bin. `meanvar`: zero mean and unit variance

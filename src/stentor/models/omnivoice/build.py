@@ -52,8 +52,7 @@ MOST_INSTRUCTS = 1000
 
 
 def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
-    """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
-    frozen."""
+    """Return a model ready to train, with bases, tokenizer, codec, `init`, adapters and frozen parameters."""
     check_terms(family.type, requirements, "codebook")
     before = export_folder(family.init) if family.init else None
     if family.source is not None:

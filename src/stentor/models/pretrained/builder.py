@@ -53,8 +53,7 @@ class PretrainedBuilder(ABC):
 
     @abstractmethod
     def new(self, family: Any, requirements: TaskRequirements) -> Bundle:
-        """The model of a section, without adapters and freezing. Raises ConfigError, also for loss terms that it has
-        not."""
+        """The model of a section, without adapters and freezing. Raises ConfigError, also for unknown loss terms."""
 
     def initialise(self, bundle: Bundle, folder: Path) -> dict[str, Tensor]:
         """Start from the weights of the export `init`, where `new` did not. Returns the adapters that continue."""

@@ -1,6 +1,5 @@
-"""Base of families whose models transformers has as one class with a processor, of several kinds: what differs between
-these is a class a kind, known by the `model_type` of transformers' config. Exports are what plain transformers or PEFT
-loads."""
+"""Base of families whose models are one class of transformers with a processor. Each kind of model has a class of its
+own, selected by the `model_type` of transformers' config. Exports load with plain transformers or PEFT."""
 
 from __future__ import annotations
 

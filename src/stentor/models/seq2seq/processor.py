@@ -1,5 +1,4 @@
-"""Examples to batches for encoder-decoder recognisers. Holds no torch module, so that it can be sent to loader
-workers."""
+"""Examples to batches for encoder-decoder recognisers. Holds no torch module, so that loader workers can get it."""
 
 from collections.abc import Sequence
 from functools import partial

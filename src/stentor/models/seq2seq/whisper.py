@@ -126,8 +126,7 @@ class Processor(Seq2SeqProcessor):
         return next((code for code, token in self.languages.items() if token in ids), None)
 
     def text_ids(self, text: str, language: str | None, translate: bool = False) -> list[int]:
-        """Whisper was trained on texts that begin with a space, where the language has spaces. Translations are into
-        English."""
+        """Whisper's training texts begin with a space, where the language has spaces. Translations are into English."""
         return self._ids(text, "en" if translate else self.code(language))
 
     def _ids(self, text: str, code: str | None) -> list[int]:

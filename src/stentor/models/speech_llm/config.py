@@ -27,7 +27,7 @@ class ProjectorSection(Section):
     """The projector from encoder frames to positions of the language model."""
 
     type: Literal["mlp", "conv"] = "mlp"
-    """`mlp`: neighbouring frames are stacked, then two linear layers. `conv`: a strided convolution, then two linear
+    """`mlp`: stacked neighbouring frames, then two linear layers. `conv`: a strided convolution, then two linear
     layers."""
     rate: float = Field(12.5, gt=0)
     """Positions per second that the language model reads. The encoder's frame rate must be a multiple of it."""

@@ -104,8 +104,8 @@ class TransducerModel(EncoderCache):
         **_: Any,
     ) -> list[GenerationOutput]:
         """Tokens with their times, by greedy decoding or beam search, at any temperature. With `num_answers` > 1 the
-        best `beams` answers are the `alternatives`, without times. `bias` favours phrases and takes `BIASED` beams at
-        least."""
+        best `beams` answers are the `alternatives`, without times. `bias` favours phrases with at least `BIASED`
+        beams."""
         beams = max(beams, BIASED) if bias else beams
         with torch.no_grad():
             states, frames = self.encode(**inputs)

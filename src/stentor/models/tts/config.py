@@ -44,8 +44,7 @@ class TTSGeneration(Section):
     top_p: float | None = Field(None, gt=0, le=1)
     """Sample only from the most likely codes whose probabilities add up to this value."""
     guidance: float | None = Field(None, ge=1)
-    """Classifier-free guidance, for models trained for it (Dia): how much more strongly the text is followed. 1:
-    off."""
+    """Classifier-free guidance, for models trained for it (Dia): how strongly the text is followed. 1: off."""
 
     flow_steps: int | None = Field(None, ge=1)
     """Number of steps from noise to the next frame, for models with continuous codes (Pocket TTS). More steps follow
@@ -53,8 +52,7 @@ class TTSGeneration(Section):
 
 
 class TTS(TransformersFamily):
-    """A pretrained speech synthesis model, trained in full or with LoRA: CSM, Dia and others. Its `model_type` selects
-    the kind."""
+    """A pretrained speech synthesis model (CSM, Dia and others), trained in full or with LoRA."""
 
     type: Literal["tts"] = "tts"
     codec: Codec | None = None

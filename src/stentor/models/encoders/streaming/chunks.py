@@ -25,8 +25,7 @@ TINY = 1e-3
 
 
 class Streaming(Section):
-    """Train an encoder to read audio chunk by chunk. Each frame attends to its own chunk and to the `reach` before
-    it."""
+    """Train an encoder to read audio chunk by chunk. A frame attends to its chunk and to the `reach` before it."""
 
     chunk: tuple[float, float] = (0.08, 2.56)
     """Shortest and longest chunk in seconds. Each clip's is drawn between them (uniformly in the logarithm)."""

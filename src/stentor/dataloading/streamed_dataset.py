@@ -131,7 +131,7 @@ class StreamedDataset(TrainDataset):
         else:
             self.say(
                 f"The training data has an index: {self.records:,} records, {self.hours:.2f} h. They are read in "
-                f"windows of {self.data.window} when their batches are needed; what is dropped of them is counted then."
+                f"windows of {self.data.window} when their batches are needed; dropped records are counted then."
             )
         if (world := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
             share = share_of(self.num_shards, world)

@@ -175,7 +175,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         """`_prompt_parts`, remembered where there is no context."""
         if context and "context" not in self.hints:
             if not self._warned:
-                log.warning("The prompt of a %s has no place for `context`: it is not used.", self.model_types[0])
+                log.warning("The prompt of a %s cannot include `context`: it is not used.", self.model_types[0])
             context, self._warned = None, True
         if context:
             return self._prompt_parts(language, context, translate)

@@ -187,7 +187,7 @@ def _learned(processor: Any, path: Path, version: tuple[int, int] | None) -> Lan
     if len(texts) < len(lines):
         log.warning(
             f"{path}: {len(lines) - len(texts):,} of {len(lines):,} lines have letters that the model cannot write; "
-            "the language model is made of the others. Write them as they are spoken."
+            "the language model is built from the others. Write them as they are spoken."
         )
     return LanguageModel(texts, 1.0, processor.eos_id)
 

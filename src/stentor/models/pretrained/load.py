@@ -157,7 +157,7 @@ def set_memory_options(bundle: Any, parts: Sequence[Any]) -> None:
     if family.gradient_checkpointing:
         for part in parts:
             if not part.supports_gradient_checkpointing:
-                log.warning("model.gradient_checkpointing: not in %s, which knows none.", type(part).__name__)
+                log.warning("model.gradient_checkpointing: %s does not support it.", type(part).__name__)
                 continue
             part.gradient_checkpointing_enable({"use_reentrant": False})
     layers = {name for part in parts for name in part._no_split_modules or ()}

@@ -105,7 +105,7 @@ def load_by_name(
     if missing:
         log.warning("model.init: %d weights are not in %s, newly initialised: %s", len(missing), folder, _some(missing))
     if unexpected:
-        log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
+        log.warning("model.init: %d weights of %s are not used here: %s", len(unexpected), folder, _some(unexpected))
     model.load_state_dict({n: t for n, t in weights.items() if n in state}, strict=False)
 
 

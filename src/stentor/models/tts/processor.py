@@ -217,7 +217,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
         """
         if instruct and not self.names_voice and not self._warned:
             self._warned = True
-            log.warning("The prompt of a %s has no place for an `instruct`: it is not used.", self.model_types[0])
+            log.warning("The prompt of a %s cannot include an `instruct`: it is not used.", self.model_types[0])
         assert frames is not None
         prompt = Prompt(self.prompt_ids(text, instruct), 2 * frames + round(self.frame_rate))
         if reference is not None:

@@ -22,9 +22,9 @@ def decode(
     log_probs: Tensor, frames: Tensor, blank: int, beams: int = 1, bias: Bias | None = None, num_answers: int = 1
 ) -> list[GenerationOutput]:
     """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the most
-    likely path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with `beams`
-    > 1 the prefix whose paths together are most likely (with `num_answers` > 1 the best `beams` are its
-    `alternatives`); `bias` favours phrases and takes `BIASED` beams at least."""
+    likely path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with more
+    `beams` the prefix whose paths together are most likely (with `num_answers` > 1 the best `beams` are its
+    `alternatives`); `bias` favours phrases and takes at least `BIASED` beams."""
     if beams == 1 and bias is None:
         values, path = log_probs.max(-1)
         rows = zip(path.tolist(), values.tolist(), frames.tolist())

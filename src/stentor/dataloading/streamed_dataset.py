@@ -126,7 +126,7 @@ class StreamedDataset(TrainDataset):
             self.say(
                 "The training data is a stream of unknown length: items are shuffled and batched in windows of "
                 f"{self.data.window}; a resumed run continues in the middle of sources that support it (`shards`), and "
-                "reads the metadata of others again up to its place, so their order must be the same as before."
+                "reads the metadata of others again up to its place, which requires the same order as before."
             )
         else:
             self.say(

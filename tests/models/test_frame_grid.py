@@ -240,7 +240,7 @@ def test_clips_have_delays_from_a_range(origins):
         assert ours.processor.learnt(example) == fixed.processor.learnt(example)
         total += summed(fixed.model, alone)
     assert summed(ours.model, batch) == pytest.approx(total, abs=1e-3)
-    with pytest.raises(ConfigError, match="not told its delay"):
+    with pytest.raises(ConfigError, match="this model has a fixed delay"):
         build(origins["kyutai_speech_to_text"], stream={"delay": [0.16, 2.4]})
     with pytest.raises(ValueError, match="older name"):
         build(realtime, stream={"delay": 0.16}, delay_seconds=0.16)

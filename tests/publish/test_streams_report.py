@@ -46,5 +46,5 @@ def test_the_page(run_folder):
     assert evil not in html and evil in page.text
     labels = [a["aria-label"] for a in page.all("div") if a.get("class") == "area"]
     charts = json.loads(html.split('id="charts">', 1)[1].split("</script>", 1)[0])
-    assert len(labels) == len(charts) and "10.0 % at 0.2 s" in labels[-1]
+    assert len(labels) == len(charts) and "10.0 % at 0.2 s" in labels[0]
     assert "nothing was recognised" in page.text and "100.00 %" in page.text

@@ -70,8 +70,8 @@ class ExampleSet:
 def example_sets(
     run: RunFolder, budget: SoundBudget, timed: Collection[str] = (), drawn: Collection[str] = ()
 ) -> list[ExampleSet]:
-    """What to show of each evaluation set: those with predictions first in the order of the results. Of sets whose word
-    times are shown (`timed`) only items with errors are, and nothing of those with timelines (`drawn`)."""
+    """What to show of each evaluation set: those with predictions first in the order of the results. Sets whose
+    word times are shown (`timed`) get fewer, sets with timelines (`drawn`) none."""
     scores = run.results.get("eval") or {}
     names = [n for n in (*scores, *(n for n in run.predictions if n not in scores)) if n not in drawn]
     sets: list[ExampleSet] = []
@@ -81,7 +81,7 @@ def example_sets(
         details = scores[name][metric].get("details") or {} if metric else {}
         rows = run.predictions.get(name, []) if len(sets) < SETS else []
         breakdown = (run.results.get("by") or {}).get(name, {})  # in a table with intervals
-        typical_items = 0 if name in timed else 6
+        typical_items = 2 if name in timed else 6  # their drawings show more
         normalizer = details.get("normalizer", "whisper_basic")
         worst, typical = choose(rows, normalizer, typical=typical_items) if rows else ([], [])
         part = budget.share(share)

@@ -72,6 +72,13 @@ class Chart:
     """Whether the lines are steps of one scale, and so are their colours."""
     unit: str = ""
     """Of x; empty: optimizer steps."""
+    group: str = ""
+    """The heading that the chart stands under."""
+
+    @property
+    def is_point(self) -> bool:
+        """Whether no line has more than one point: such a chart is a row of a table."""
+        return all(len(line.xs) <= 1 for line in self.lines)
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,8 @@ class ChartStyle:
     """The curves are steps of one scale."""
     unit: str = ""
     """Of x; empty: optimizer steps."""
+    group: str = ""
+    """See `Chart.group`."""
 
 
 PLAIN = ChartStyle()
@@ -161,6 +170,7 @@ def chart(
         log=log,
         ordered=style.ordered,
         unit=style.unit,
+        group=style.group,
     )
 
 

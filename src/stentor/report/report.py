@@ -9,7 +9,7 @@ from typing import Any
 
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.report.changes import changes, groups
-from stentor.report.curves import all_charts, evaluated
+from stentor.report.curves import all_charts, evaluated, grouped
 from stentor.report.examples import SETS, UNSURE, example_sets
 from stentor.report.figures import values
 from stentor.report.pages import page
@@ -53,7 +53,8 @@ def write_report(run_folder: Path) -> Path:
 
 def render(run: RunFolder) -> str:
     """The page."""
-    charts, streams = all_charts(run.metrics), stream_figures(run.streams)
+    curves, streams = grouped(all_charts(run.metrics)), stream_figures(run.streams)
+    charts = [*(s.chart for s in streams if s.chart), *(c for group in curves for c in group.charts)]
     budget = SoundBudget()
     timed, spoken, voiced = timed_sets(run, budget), spoken_sets(run, budget), voiced_sets(run, budget)
     sets = example_sets(run, budget, {t.name for t in timed}, {s.name for s in spoken} | {v.name for v in voiced})
@@ -65,8 +66,8 @@ def render(run: RunFolder) -> str:
         groups=groups(run.results),
         facts=facts(run),
         status=status(run),
-        charts=charts,
-        hover=[values(c) for c in [*charts, *(s.chart for s in streams if s.chart)]],
+        curves=curves,
+        hover=[values(c) for c in charts],
         streams=streams,
         data=data_view(run),
         sets=sets,

@@ -107,13 +107,14 @@ class ChartGroup:
     """Whether the group is closed at first."""
 
 
-def grouped(charts: Sequence[Chart]) -> list[ChartGroup]:
-    """Charts by their group. A chart with one point becomes a row of a table."""
+def grouped(charts: Sequence[Chart], sets: Sequence[str] = ()) -> list[ChartGroup]:
+    """Charts by their group. A chart with one point becomes a row of a table, whose columns begin with `sets`."""
     groups = []
     for name in (QUALITY, OPTIMISATION, THROUGHPUT):
         points = [c for c in charts if c.group == name and c.is_point]
         columns = {c.title: {_column(c, line): line.last for line in c.lines} for c in points}
-        head = list(dict.fromkeys(column for values in columns.values() for column in values))
+        found = dict.fromkeys(column for values in columns.values() for column in values)
+        head = [*(name for name in sets if name in found), *(name for name in found if name not in sets)]
         rows = [(title, [values.get(column, "") for column in head]) for title, values in columns.items()]
         drawn = [c for c in charts if c.group == name and not c.is_point]
         if drawn or rows:
@@ -137,10 +138,9 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
     for number, (metric, keys) in enumerate(deciding_first(metrics).items()):
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
-        unit = ", ms" if metric.endswith("_ms") else ""
         names = [evaluated(k)[0] for k in keys]
         shape = {"percent": is_rate(metric), "zero": is_rate(metric), "log": low > 0 and top / low > 8}
-        note = f"evaluation{unit}, ring: best"
+        note = "evaluation, ring: best"
         add(_title(metric), keys, names, note=note, marks=True, best=_better(metric), group=QUALITY, **shape)
         if number == 0:
             _training_loss(series, add)
@@ -231,4 +231,4 @@ def _title(metric: str) -> str:
     if metric.startswith("loss_"):
         return f"Loss, {metric.removeprefix('loss_')}"
     words = label(metric)
-    return words[0].upper() + words[1:]
+    return words[0].upper() + words[1:] + (", ms" if metric.endswith("_ms") else "")

@@ -98,7 +98,9 @@ def example_sets(
             groups=[
                 _group(k.removeprefix("by_"), v, metric)
                 for k, v in details.items()
-                if k.startswith("by_") and k.removeprefix("by_") not in breakdown
+                if k.startswith("by_")
+                and k.removeprefix("by_") not in breakdown
+                and any(row["value"] for row in v.values())
             ],
         )
         if rows or example_set.frequent or example_set.groups:

@@ -86,13 +86,17 @@ def read_run(folder: Path) -> RunFolder:
     )
 
 
+def calibration_sets(resolved: Mapping[str, Any]) -> list[str]:
+    """Evaluation sets that confidences were fitted on: their figures prove nothing."""
+    callbacks = [c for c in resolved.get("callbacks") or [] if c["type"] == "calibrate"]
+    return [c.get("set") or next(iter(resolved["data"]["eval"])) for c in callbacks]
+
+
 def in_order(scores: Mapping[str, Mapping[str, Any]], resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Scores of evaluation sets as they are shown: test sets first, the sets that calibrate confidences last, and in
     each set the deciding metric first."""
-    data = resolved.get("data") or {}
-    callbacks = [c for c in resolved.get("callbacks") or [] if c["type"] == "calibrate"]
-    fitted = [callback.get("set") or next(iter(data["eval"])) for callback in callbacks]
-    names = sorted(scores, key=lambda name: 2 * (name in fitted) - (name in (data.get("test") or {})))
+    last, tests = calibration_sets(resolved), (resolved.get("data") or {}).get("test") or {}
+    names = sorted(scores, key=lambda name: 2 * (name in last) - (name in tests))
     return {name: deciding_first(scores[name]) for name in names}
 
 

@@ -19,7 +19,7 @@ LOOP = (
     ("gpu_utilization", "GPU utilisation", "share of the time with a kernel running", True),
     ("mfu", "Model FLOPs utilisation", "share of the GPU's peak", True),
 )
-"""How the loop ran: key, title, note, whether it is a share."""
+"""Charts of the training loop: key, title, note, whether the value is a share."""
 
 
 QUALITY, OPTIMISATION, THROUGHPUT = "Quality", "Optimisation", "Throughput and memory"

@@ -39,7 +39,7 @@ REASONS = {
     "no_channel": "the file has fewer channels",
     "truncated": "much shorter than its header says",
 }
-"""What the drop reasons mean; others are shown by their name alone."""
+"""Meaning of the drop reasons; others are shown by their name alone."""
 
 
 def write_report(run_folder: Path) -> Path:
@@ -210,7 +210,7 @@ class Dropped:
 
 @dataclass
 class DataView:
-    """What was trained on and what was left out, then the same for evaluation sets that lost records."""
+    """Records that were used and dropped in training, then the same for evaluation sets that lost records."""
 
     used: int
     total: int
@@ -244,7 +244,7 @@ def data_view(run: RunFolder) -> DataView | None:
 
 
 def _shared(shared: int | None, of: int) -> str:
-    """How many of a set's texts, speakers, ... are in the training data as well."""
+    """Count of a set's texts, speakers, ... that are in the training data as well."""
     return "" if not of else "unknown" if shared is None else f"{shared:,} of {of:,}"
 
 
@@ -342,7 +342,7 @@ def timed_sets(run: RunFolder, budget: SoundBudget) -> list[WordTimes]:
 
 
 def spoken_sets(run: RunFolder, budget: SoundBudget) -> list[Timelines]:
-    """Who spoke when in each evaluation set of the task `diarize`."""
+    """Speaker timelines of each evaluation set of the task `diarize`."""
     names = [n for n, scores in (run.results.get("eval") or {}).items() if "der" in scores and run.predictions.get(n)]
     shown = min(SETS, len(names))
     return [

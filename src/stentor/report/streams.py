@@ -21,7 +21,7 @@ class StreamFigures:
     """None: no word was recognised."""
     head: list[str]
     rows: list[tuple[str, list[str]]]
-    """Whose they are, and the cells of `head`."""
+    """Name of the model and policy, and the cells of `head`."""
 
 
 def stream_figures(rows: Sequence[Row]) -> list[StreamFigures]:

@@ -77,8 +77,8 @@ class Chart:
 
     @property
     def is_point(self) -> bool:
-        """Whether no line has more than one point: such a chart is a row of a table."""
-        return all(len(line.xs) <= 1 for line in self.lines)
+        """Whether all values are at one x: such a chart is a row of a table."""
+        return len({x for line in self.lines for x in line.xs}) <= 1
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def write_rounds_report(folder: Path) -> Path:
 def render(folder: Path, results: dict[str, Any]) -> str:
     """The page."""
     rounds, budget = results["rounds"], SoundBudget(BUDGET)
-    charts = [_by_round(results), *_hours(rounds), *_sweep(results)]
+    charts = [c for c in (_by_round(results), *_hours(rounds), *_sweep(results)) if not c.is_point]
     return page(
         "rounds.html",
         name=folder.resolve().name,

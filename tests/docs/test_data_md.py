@@ -13,7 +13,9 @@ from stentor.sources.base import Source
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "data.md").read_text(encoding="utf-8")
 NAMES = ("data", "hub_data", "diarization_data", "large_data")
-EXAMPLES = [e for n in NAMES for e in re.findall(r"```yaml\n(.*?)```", (DOCS / f"{n}.md").read_text("utf-8"), re.DOTALL)]
+EXAMPLES = [
+    e for n in NAMES for e in re.findall(r"```yaml\n(.*?)```", (DOCS / f"{n}.md").read_text("utf-8"), re.DOTALL)
+]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))

@@ -33,8 +33,8 @@ REPEATS = 20
 WHOLE = ".whole"
 """File of a folder that was brought whole."""
 PINNED = 4
-"""Files that a process has asked for last and that nobody deletes: they may not have been opened yet. It holds a shared
-lock on each, which only the system's own locks offer, not the library filelock."""
+"""Files that a process has asked for last and that may not be deleted: they may not have been opened yet. It holds a
+shared lock on each, which only the system's own locks offer, not the library filelock."""
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()

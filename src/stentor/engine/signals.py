@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and SIGINT end a run in good order."""
+"""Signals: SIGTERM and SIGINT end a run cleanly."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from typing import Any
 from stentor.errors import Stopped
 
 LONG_VERBS = {"train", "improve", "quickstart"}
-"""Commands that go on where they were stopped."""
+"""Commands that resume."""
 
 
 def stop_at_once() -> None:
@@ -24,7 +24,7 @@ def stop_at_once() -> None:
         for other in (signal.SIGTERM, signal.SIGINT):
             signal.signal(other, lambda *_: os._exit(Stopped.exit_code))
         if os.getpid() == process:  # and not in a process forked for its work
-            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n")
+            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to resume.\n")
         raise SystemExit(Stopped.exit_code)
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -35,7 +35,7 @@ _PATIENCE = 1.0
 
 @dataclass(frozen=True)
 class Ending:
-    """How the command of a folder stands."""
+    """State of a folder's command."""
 
     alive: bool
     exit: int | None
@@ -98,7 +98,7 @@ def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
         if before is not None:  # how the last attempt ended is still how things stand
             write_bytes(folder / "ending.json", before)
         raise
-    # A child that nobody waits for stays in the process table.
+    # A child that is not waited for stays in the process table.
     threading.Thread(target=process.wait, daemon=True).start()
 
 
@@ -118,7 +118,7 @@ def alive(folder: Path) -> bool:
 
 
 def ending(folder: Path) -> Ending:
-    """How the command of a folder stands. Never raises."""
+    """State of a folder's command. Never raises."""
     running = alive(folder)  # before the files are read: what ended since is then told the next time, never half
     state = read_json(folder / "ending.json")
     code, started = state.get("exit"), state.get("started")

@@ -134,7 +134,7 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
 def processor() -> str:
     """Name of the processor's model."""
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()

@@ -22,7 +22,7 @@ from stentor.commands.doctor.finding import (
     numbers,
     python_process,
 )
-from stentor.engine.launch import usable_cores
+from stentor.data.system import usable_cores
 
 TORCH_PROBE = """
 import json, warnings
@@ -133,7 +133,7 @@ def _memory() -> int | None:
         return None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.exists() and (text := limit.read_text().strip()) != "max":
+    if limit.exists() and (text := limit.read_text("utf-8").strip()) != "max":
         total = min(total, int(text))
     return total
 

@@ -4,6 +4,7 @@ groups, positioned reads and flushing of folders; all other modules call this on
 import _thread
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,3 +137,20 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def link_folder(path: Path, target: Path) -> None:
+    """Make `path` a symbolic link to a folder, which is relative to its parent, or a copy of it where links need a
+    privilege (Windows) or the file system has none."""
+    part = path.with_name(f".{path.name}.tmp")
+    if part.is_dir() and not part.is_symlink():
+        shutil.rmtree(part)
+    part.unlink(missing_ok=True)
+    try:
+        if not POSIX:
+            raise OSError
+        part.symlink_to(target)
+    except OSError:
+        shutil.copytree(path.parent / target, part)
+        shutil.rmtree(path, ignore_errors=True)
+    part.replace(path)

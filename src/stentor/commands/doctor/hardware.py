@@ -88,7 +88,7 @@ def _gpu(report: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Find
         mend = "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org)."
         yield Finding("gpu", WARNING, about, mend)
     elif report["mps"]:
-        yield Finding("gpu", NOTE, "Apple GPU: used for transcribing (--device mps), not for training")
+        yield Finding("gpu", NOTE, "Apple GPU: used for transcribing, and for training with train.device=mps")
     else:
         yield Finding("gpu", NOTE, "none: training runs on the CPU, in fp32")
 

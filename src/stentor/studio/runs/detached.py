@@ -54,7 +54,7 @@ def exclusive(folder: Path, busy: str) -> Iterator[int]:
     """Hold a folder that exists alone: answers the lock, for `launch`. Raises ConfigError(`busy`) while its command
     lives, among threads and processes."""
     with disk_errors(folder):
-        handle = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         until = time.monotonic() + _PATIENCE
         while not lock(handle) or (not POSIX and _lives(folder)):
@@ -105,7 +105,7 @@ def alive(folder: Path) -> bool:
     if not POSIX:
         return _lives(folder)
     try:
-        handle = os.open(folder / "run.lock", os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(folder / "run.lock", os.O_RDONLY)
     except OSError:
         return False
     try:

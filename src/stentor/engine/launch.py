@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from stentor.data.system import CHILD, KILLED, STOP_SIGNALS, ask_to_stop, usable_cores
+from stentor.data.system import CHILD, KILLED, POSIX, STOP_SIGNALS, ask_to_stop, usable_cores
 from stentor.errors import ConfigError
 
 GRACE = 10.0
@@ -60,8 +60,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
                     env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                     stdout=quiet,
                     stderr=quiet,
-                    preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-                    **CHILD,
+                    **({"preexec_fn": _end_with_parent} if POSIX and sys.platform == "linux" else CHILD),
                 )
             )
         for number in handlers:

@@ -45,14 +45,15 @@ class Accelerate:
 def pretend(monkeypatch):
     """Pretends that there is one GPU of a kind, with bfloat16."""
 
-    def make(kind: str, **answers: object) -> None:
+    def make(kind: str, macos_14: bool = True) -> None:
         monkeypatch.setattr("accelerate.Accelerator", Accelerate)
         monkeypatch.setattr(Accelerate, "kind", kind, raising=False)
         for other in ("cuda", "mps", "xpu"):
             facts = {"is_available": other == kind, "device_count": int(other == kind), "is_bf16_supported": True}
-            for name, value in (facts | answers).items():
-                monkeypatch.setattr(getattr(torch, other), name, lambda value=value: value, raising=other != "mps")
-        monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: answers.get("macos", True))
+            for name, value in facts.items():
+                if (other, name) != ("mps", "is_bf16_supported"):  # which torch does not have
+                    monkeypatch.setattr(getattr(torch, other), name, lambda value=value: value)
+        monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: macos_14)
 
     return make
 
@@ -78,7 +79,7 @@ def test_a_gpu_that_is_not_here_is_refused(kind, pretend):
 
 
 def test_an_apple_gpu_takes_no_fp16_no_bf16_before_macos_14_and_one_process(pretend, monkeypatch):
-    pretend("mps", macos=False)
+    pretend("mps", macos_14=False)
     with pytest.raises(ConfigError, match="fp16 needs a GPU: use fp32 or bf16"):
         accelerator(Train(device="mps", precision="fp16"))
     with pytest.raises(ConfigError, match="bf16 needs macOS 14"):
@@ -91,7 +92,7 @@ def test_an_apple_gpu_takes_no_fp16_no_bf16_before_macos_14_and_one_process(pret
 def test_a_device_that_accelerate_does_not_choose_is_refused(pretend, monkeypatch):
     pretend("xpu")
     monkeypatch.setattr(Accelerate, "kind", "mps")
-    with pytest.raises(ConfigError, match="`train.device` is xpu, but Accelerate chooses mps"):
+    with pytest.raises(ConfigError, match=r"`train.device` is xpu, but Accelerate chooses mps"):
         accelerator(Train(device="xpu"))
 
 

@@ -154,7 +154,8 @@ def test_a_command_outlives_the_studio_and_is_stopped_and_killed(tmp_path):
         from stentor.studio.runs import detached
 
         folder = Path(sys.argv[1])
-        command = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print('up', flush=True)"
+        command = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); "
+        command += "print('up', flush=True)"
 
         def run(rest, end=None, **how):
             with detached.exclusive(folder, "busy") as lock:
@@ -202,7 +203,7 @@ def trained(corpus, tiny_text, tmp_path_factory) -> Path:
 def test_a_run_trains_and_transcribes(trained, corpus):
     assert (trained / "checkpoints" / "latest").read_text() == "step-000002\n"
     assert json.loads((trained / "results.json").read_text())["eval"]["dev"]
-    assert json.loads(stentor("transcribe", corpus / "dev0.wav", "--model", trained, "--format", "json"))["segments"]
+    assert json.loads(stentor("transcribe", trained, corpus / "dev0.wav", "--format", "json"))["segments"]
 
 
 @pytest.mark.long

@@ -16,57 +16,11 @@ import types
 
 MODULES = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"}
 SIGNALS = {"SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM", "SIG_DFL", "SIG_IGN"}
-OS = [
-    "fork",
-    "forkpty",
-    "getuid",
-    "geteuid",
-    "getgid",
-    "getegid",
-    "getpgid",
-    "getpgrp",
-    "setsid",
-    "setpgid",
-    "killpg",
-    "chown",
-    "fchown",
-    "lchown",
-    "pread",
-    "pwrite",
-    "preadv",
-    "posix_fadvise",
-    "posix_fallocate",
-    "memfd_create",
-    "statvfs",
-    "fstatvfs",
-    "sync",
-    "nice",
-    "getpriority",
-    "getloadavg",
-    "mkfifo",
-    "mknod",
-    "uname",
-    "sched_getaffinity",
-    "wait",
-    "waitid",
-    "wait3",
-    "wait4",
-    "WNOHANG",
-    "WNOWAIT",
-    "WEXITED",
-    "P_PID",
-    "P_PGID",
-    "O_CLOEXEC",
-    "O_DIRECTORY",
-    "O_NOFOLLOW",
-    "O_NONBLOCK",
-    "O_SYNC",
-    "sysconf",
-    "confstr",
-    "ttyname",
-    "fchmod",
-    "openpty",
-]
+PROCESSES = ("fork", "forkpty", "killpg", "setsid", "setpgid", "getpgid", "getpgrp", "wait", "waitid", "wait3", "wait4")
+USERS = ("getuid", "geteuid", "getgid", "getegid", "chown", "fchown", "lchown")
+FILES = ("pread", "pwrite", "preadv", "posix_fadvise", "posix_fallocate", "memfd_create", "statvfs", "sync", "mkfifo")
+FLAGS = ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_SYNC", "WNOHANG", "WNOWAIT", "WEXITED", "P_PID")
+SYSTEM = ("sched_getaffinity", "nice", "getpriority", "getloadavg", "uname", "sysconf", "fchmod", "openpty")
 
 
 class View(types.ModuleType):
@@ -142,7 +96,7 @@ def context(name=None):
 signals = enum.IntEnum("Signals", {s.name: s.value for s in signal.Signals if s.name in SIGNALS})
 VIEWS = {
     "sys": Sys("sys"),
-    "os": View(os, set(OS), open=opened, fsync=flushed, kill=killed, O_BINARY=0),
+    "os": View(os, {*PROCESSES, *USERS, *FILES, *FLAGS, *SYSTEM}, open=opened, fsync=flushed, kill=killed, O_BINARY=0),
     "signal": View(signal, {n for n in vars(signal) if n.startswith("SIG") and n not in SIGNALS}, Signals=signals),
     "subprocess": View(subprocess, set(), Popen=Popen),
     "multiprocessing": View(multiprocessing, set(), get_all_start_methods=lambda: ["spawn"], get_context=context),

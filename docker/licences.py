@@ -53,7 +53,9 @@ def licence_of(distribution: importlib.metadata.Distribution) -> str:
 
 def libraries_of(distribution: importlib.metadata.Distribution) -> Iterator[tuple[str, str]]:
     """The shared libraries of a package that are known here, with their licences; no extension modules of Python."""
-    names = {m[1] for file in distribution.files or () if (m := SHARED.search(str(file))) and "cpython" not in file.name}
+    names = {
+        m[1] for file in distribution.files or () if (m := SHARED.search(str(file))) and "cpython" not in file.name
+    }
     for name in sorted(names):
         for begin, licence in BUNDLED.items():
             if re.match(rf"{re.escape(begin)}(?![a-z])", name):
@@ -63,7 +65,9 @@ def libraries_of(distribution: importlib.metadata.Distribution) -> Iterator[tupl
 def licence_files(distribution: importlib.metadata.Distribution) -> list[str]:
     """Paths of the licence texts that a package installed."""
     pattern = re.compile(r"(?i)(?:^|/)(licen[cs]es?|copying|notice)[^/]*(/[^/]+)*$")
-    files = [file for file in distribution.files or () if pattern.search(str(file)) and file.suffix not in (".py", ".pyc")]
+    files = [
+        file for file in distribution.files or () if pattern.search(str(file)) and file.suffix not in (".py", ".pyc")
+    ]
     return [str(file.locate()) for file in files]
 
 

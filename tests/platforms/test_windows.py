@@ -203,7 +203,9 @@ def trained(corpus, tiny_text, tmp_path_factory) -> Path:
 def test_a_run_trains_and_transcribes(trained, corpus):
     assert (trained / "checkpoints" / "latest").read_text() == "step-000002\n"
     assert json.loads((trained / "results.json").read_text())["eval"]["dev"]
-    assert {"text", "segments"} <= json.loads(stentor("transcribe", trained, corpus / "dev0.wav", "--format", "json")).keys()
+    assert {"text", "segments"} <= json.loads(
+        stentor("transcribe", trained, corpus / "dev0.wav", "--format", "json")
+    ).keys()
 
 
 @pytest.mark.long

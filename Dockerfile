@@ -31,7 +31,7 @@ RUN pip install --constraint constraints.txt ".[$EXTRAS]" \
 FROM python:${PYTHON}-slim-bookworm
 
 COPY --from=build /opt/stentor /opt/stentor
-RUN useradd --create-home --uid 1000 stentor \
+RUN useradd --create-home --uid 1000 --user-group stentor \
     && install --directory --owner=1000 --group=1000 /models /runs /cache
 
 ENV PATH=/opt/stentor/bin:$PATH \

@@ -96,7 +96,7 @@ def launch(folder: Path, command: Sequence[str], handle: int, cwd: Path) -> None
         if before is not None:  # how the last attempt ended is still how things stand
             write_bytes(folder / "ending.json", before)
         raise
-    # A child that nobody waits for stays in the process table.
+    # A child that is not waited for stays in the process table.
     threading.Thread(target=process.wait, daemon=True).start()
 
 

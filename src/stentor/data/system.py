@@ -81,34 +81,21 @@ def stop_this_process() -> None:
         _thread.interrupt_main(signal.SIGTERM)
 
 
-def lock(file: IO[Any] | int, shared: bool = False, wait: bool = False) -> bool:
+def lock(file: IO[Any] | int, shared: bool = False, wait: bool = False, inherited: bool = True) -> bool:
     """Lock an open file until it is closed, against all other openings of it. Return whether the lock was obtained.
 
-    On POSIX, child processes that inherit the file hold the lock as well, and several openings can share it. Windows
-    has neither. Raises OSError where the file system has no locks.
+    On POSIX, several openings can share the lock, and child processes that inherit the file hold it as well unless it
+    is not to be `inherited`; then it belongs to this process. Windows has only locks of one process. Raises OSError where
+    the file system has no locks.
     """
     number = file if isinstance(file, int) else file.fileno()
     if fcntl is None:
         from filelock import lock_descriptor
 
         return lock_descriptor(number, blocking=wait)
+    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     try:
-        fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
-
-
-def lock_process(file: IO[Any], shared: bool = False) -> bool:
-    """Lock an open file for this process until the file is closed. Return whether the lock was obtained.
-
-    On POSIX it is a record lock, which child processes do not inherit; on Windows they inherit none. Raises OSError
-    where the file system has no locks.
-    """
-    if fcntl is None:
-        return lock(file)
-    try:
-        fcntl.lockf(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        (fcntl.flock if inherited else fcntl.lockf)(number, how)
     except (BlockingIOError, PermissionError):
         return False
     return True

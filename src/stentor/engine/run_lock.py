@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.storage import name_of, upload
-from stentor.data.system import lock_process, stop_this_process
+from stentor.data.system import lock, stop_this_process
 from stentor.errors import ConfigError, MissingData, StentorError
 
 LOCK = ".lock"
@@ -28,7 +28,7 @@ def run_locked(folder: Path) -> bool:
     """Whether some other process trains into a run folder."""
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("rb") as file:
         with contextlib.suppress(OSError):
-            return not lock_process(file, shared=True)
+            return not lock(file, shared=True, inherited=False)
     return False
 
 
@@ -43,7 +43,7 @@ def run_lock(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+", encoding="utf-8") as file:
         try:
-            if not lock_process(file):
+            if not lock(file, inherited=False):
                 file.seek(1)  # Windows refuses to read the first byte, which is locked
                 raise ConfigError(
                     f"{folder} is being trained already, by {file.read().strip() or 'another process'}: wait for it "

@@ -84,9 +84,9 @@ def stop_this_process() -> None:
 def lock(file: IO[Any] | int, shared: bool = False, wait: bool = False, inherited: bool = True) -> bool:
     """Lock an open file until it is closed, against all other openings of it. Return whether the lock was obtained.
 
-    On POSIX, several openings can share the lock, and child processes that inherit the file hold it as well unless it
-    is not to be `inherited`; then it belongs to this process. Windows has only locks of one process. Raises OSError where
-    the file system has no locks.
+    On POSIX, several openings can share the lock, and child processes that inherit the file hold it as well, unless
+    `inherited` is false: the lock then belongs to this process. On Windows a lock always belongs to one process and is
+    never shared. Raises OSError where the file system has no locks.
     """
     number = file if isinstance(file, int) else file.fileno()
     if fcntl is None:

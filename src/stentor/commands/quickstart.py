@@ -29,7 +29,8 @@ PROCESSES = 2
 def quickstart(options: QuickstartOptions) -> int:
     """Train the embedded config of a model, transcribe a fresh sample and say where everything is; the exit code.
     Raises ConfigError for a model that there is no config of."""
-    from stentor.engine.launch import launch, launched, usable_cores
+    from stentor.data.system import usable_cores
+    from stentor.engine.launch import launch, launched
 
     out, model = options.out, options.model
     if model not in CONFIGS:

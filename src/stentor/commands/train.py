@@ -305,7 +305,7 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     state.export(trainer, export, weights)
     results["export"] = check_run(trainer, folder, weights, trainer.setup.eval_sets)
     results[EXPORT_FILES] = {
-        str(p.relative_to(export)): checkpoint.hash_of(p)
+        p.relative_to(export).as_posix(): checkpoint.hash_of(p)
         for p in sorted(export.rglob("*"))
         # `evaluate --tune` changes the config; voices come and go.
         if p.is_file() and p.name != TRAINING_CONFIG and p.parent.name != VOICES

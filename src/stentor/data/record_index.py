@@ -27,6 +27,7 @@ from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, parse_object, raise_problems
 from stentor.data.storage import is_remote, upload
 from stentor.data.storage_cache import local_copy
+from stentor.data.system import open_to_read, read_at
 from stentor.errors import DataError, RecordError
 from stentor.text.languages import known_code
 
@@ -108,19 +109,19 @@ class RecordIndex:
         lines, rows_file = self._open()
         width, start = RECORD.itemsize, int(self.records.offset)  # type: ignore[attr-defined]
         # Not through the map: what is touched there brings megabytes around it into the process's memory.
-        read = b"".join(os.pread(rows_file, width, start + width * number) for number in numbers.tolist())
+        read = b"".join(read_at(rows_file, width, start + width * number) for number in numbers.tolist())
         rows = np.frombuffer(read, RECORD)
         places = list(zip(rows["offset"].tolist(), rows["size"].tolist()))
         for offset, size in places if sys.platform == "linux" else ():
             os.posix_fadvise(lines, offset, size, os.POSIX_FADV_WILLNEED)  # read by the disk side by side
         for offset, size in places:
-            yield self._cut(os.pread(lines, min(size, MAX_LINE), offset), offset, size)
+            yield self._cut(read_at(lines, min(size, MAX_LINE), offset), offset, size)
 
     def _open(self) -> tuple[int, int]:
         """Descriptors of the manifest and of the rows, which are read here and there."""
         if self._files is None:
             lines, rows = self._places
-            self._files = os.open(lines, os.O_RDONLY), os.open(rows, os.O_RDONLY)
+            self._files = open_to_read(lines), open_to_read(rows)
             for file in self._files if sys.platform == "linux" else ():
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return self._files

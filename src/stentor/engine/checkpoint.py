@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from stentor.data.system import sync
 from stentor.errors import DataError, StentorError
 from stentor.version import CHECKPOINT_FORMAT, VERSION_KEY, __version__, refuse_newer
 
@@ -60,15 +61,15 @@ def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]],
     with _writing(parent, step):
         hashes = dict(fill(folder))
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            if (name := str(path.relative_to(folder))) not in hashes:
+            if (name := path.relative_to(folder).as_posix()) not in hashes:
                 hashes[name] = sealed(path)
         meta = {"format": format, VERSION_KEY: __version__, "step": step, "files": dict(sorted(hashes.items()))}
         (folder / META).write_text(json.dumps(meta, indent=1))
-        _sync(folder / META)
+        sync(folder / META)
         if target.exists():
             shutil.rmtree(target)
         os.rename(folder, target)
-        _sync(parent)
+        sync(parent)
         point(parent, "latest", target)
     return target
 
@@ -187,7 +188,7 @@ def prune(parent: Path, keep: int | None, also: set[str]) -> None:
 
 def sealed(path: Path) -> str:
     """The hash of a file, after it was flushed to disk."""
-    _sync(path)
+    sync(path)
     return hash_of(path)
 
 
@@ -195,11 +196,3 @@ def hash_of(path: Path) -> str:
     """16 bytes of BLAKE2b over a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

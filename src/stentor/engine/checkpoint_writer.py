@@ -57,6 +57,8 @@ class CheckpointWriter:
         self._folder = self.parent / checkpoint.name_of(pending.step)
         self._copied.clear()
         event = torch.cuda.current_stream(self.device).record_event() if self.device.type == "cuda" else None
+        if event is None and self.device.type != "cpu":  # only CUDA is known to copy in a stream of another thread
+            _to_host(pending.shards, pin=False)
         self._thread = threading.Thread(target=self._write, args=(pending, event), name="checkpoint")
         self._thread.start()
 

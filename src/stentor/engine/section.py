@@ -110,9 +110,9 @@ class Train(Section):
     accumulate: int = Field(1, ge=1)
     """Batches per process and optimizer step; the loss is the same as for one big batch."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Autocast type. `auto`: bf16 on a GPU that has it, else fp32."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train. `auto`: on the GPU when there is one."""
+    """Autocast type. `auto`: bf16 on a GPU that has it, else fp32; on an Apple GPU fp32."""
+    device: Literal["auto", "cpu", "cuda", "mps", "xpu"] = "auto"
+    """Device to train on: NVIDIA or AMD (cuda), Apple (mps), Intel (xpu). `auto`: cuda if present, else the CPU."""
     shard: bool = False
     """Shard parameters, gradients and optimizer state over the processes (FSDP2) instead of copying them (DDP)."""
     compile: bool = False

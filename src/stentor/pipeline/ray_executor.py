@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.config.plugins import load_plugins
+from stentor.data.system import STOP_SIGNALS
 from stentor.errors import ConfigError, StentorError
 from stentor.pipeline.worker import Worker
 from stentor.version import __version__
@@ -80,7 +81,7 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     try:
         ray.init(address, **settings)

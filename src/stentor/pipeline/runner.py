@@ -18,6 +18,7 @@ from typing import Any, Self
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.record_table import Selection
+from stentor.data.system import STOP_SIGNALS
 from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
 from stentor.pipeline.journal import Journal
@@ -162,7 +163,7 @@ class Stop:
         self.signal: str | None = None
 
     def __enter__(self) -> Self:
-        self.handlers: dict[int, Any] = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
+        self.handlers: dict[int, Any] = {n: signal.signal(n, self._note) for n in STOP_SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:

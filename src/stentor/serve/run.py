@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.system import STOP_SIGNALS
 from stentor.errors import ConfigError, StentorError
 from stentor.version import __version__
 from stentor.web.origins import listen, shown
@@ -105,7 +106,7 @@ def serve_on_ray(options: ServeOptions, keys: Sequence[str]) -> None:
         raise ConfigError("With --ray the cluster places the models, and --port is a number of your own.")
     stop = threading.Event()
     with connected(options.ray or "auto"):
-        handlers = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {n: signal.signal(n, lambda *_: stop.set()) for n in STOP_SIGNALS}
         try:
             _deploy(options, keys)
             print(f"Serving at http://{shown(options.host)}:{options.port}/v1 on Ray (Ctrl-C stops it).", flush=True)

@@ -22,7 +22,7 @@ from stentor.commands.doctor.finding import (
     numbers,
     python_process,
 )
-from stentor.engine.launch import usable_cores
+from stentor.data.system import usable_cores
 
 TORCH_PROBE = """
 import json, warnings
@@ -88,7 +88,7 @@ def _gpu(report: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Find
         fix = "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org)."
         yield Finding("gpu", WARNING, about, fix)
     elif report["mps"]:
-        yield Finding("gpu", NOTE, "Apple GPU: used for transcribing (--device mps), not for training")
+        yield Finding("gpu", NOTE, "Apple GPU: used for transcribing, and for training with train.device=mps")
     else:
         yield Finding("gpu", NOTE, "none: training runs on the CPU, in fp32")
 
@@ -133,7 +133,7 @@ def _memory() -> int | None:
         return None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.exists() and (text := limit.read_text().strip()) != "max":
+    if limit.exists() and (text := limit.read_text("utf-8").strip()) != "max":
         total = min(total, int(text))
     return total
 

@@ -113,7 +113,7 @@ def _copy_facts(source: Path, to: Path) -> None:
 def _copy(model: str, source: Path, to: Path) -> str:
     with _written(to) as folder:  # of ONNX, which has no losses to compare, the bytes are enough
         shutil.copytree(source, folder, dirs_exist_ok=True)
-        files = [str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()]
+        files = [p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file()]
         _, other, failed = filecmp.cmpfiles(source, folder, files, shallow=False)
         if other or failed:
             raise Different(f"{(other + failed)[0]} is not what was copied")

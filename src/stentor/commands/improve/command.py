@@ -36,6 +36,7 @@ from stentor.data.batch import Prediction
 from stentor.data.cut import Cut
 from stentor.data.jsonl import open_text
 from stentor.data.storage import is_remote
+from stentor.data.system import link_folder
 from stentor.dataloading.mixing import DropCounter, read_pools
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger
@@ -316,10 +317,7 @@ class _Rounds:
         best = best_round(rounds)
         assert best is not None
         run = Path(f"round-{best.number}") / "run"
-        link = self.folder / ".export.tmp"
-        link.unlink(missing_ok=True)
-        link.symlink_to(run / "export")
-        link.replace(self.folder / "export")
+        link_folder(self.folder / "export", run / "export")
         results = json.loads((self.folder / run / "results.json").read_bytes())
         write_json(
             self.folder / "results.json",

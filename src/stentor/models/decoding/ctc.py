@@ -129,7 +129,7 @@ class _Beam:
         if self.bias is None:
             return self._nothing
         if state not in self._rows:
-            self._rows[state] = self.bias.rows([state], self.like)[0].double().cpu().numpy()
+            self._rows[state] = self.bias.rows([state], self.like)[0].cpu().double().numpy()
         return self._rows[state]
 
     def _child(self, parent: _Prefix, c: int) -> _Prefix:
@@ -144,7 +144,7 @@ class _Beam:
 def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> list[list[int]]:
     """The best prefixes of log-probabilities [T, V], the likeliest first."""
     beam = _Beam(blank, log_probs.shape[1], bias, log_probs[:1])
-    for frame in log_probs.double().cpu().numpy():
+    for frame in log_probs.cpu().double().numpy():
         beam.advance(frame, beams)
     return [prefix.classes() for prefix in beam.ranking()]
 

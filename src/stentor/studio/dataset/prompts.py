@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stentor.data.outliers import unspaced
+from stentor.data.system import NEW_GROUP
 from stentor.errors import ConfigError, DataError, StentorError, without_secrets
 from stentor.sources.base import Source
 from stentor.sources.hub_presets import PRESETS, Preset
@@ -243,7 +244,7 @@ def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     env = {**os.environ, **waits, "PYTHONSAFEPATH": "1"}
     try:
-        said = subprocess.run(command, timeout=limit, env=env, start_new_session=True, check=False, **pipes).stdout
+        said = subprocess.run(command, timeout=limit, env=env, check=False, **NEW_GROUP, **pipes).stdout
     except subprocess.TimeoutExpired as late:
         said = late.stdout or b""
     rows = [json.loads(line) for line in said[: said.rfind(b"\n") + 1].splitlines()]

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stentor.config.yaml_writer import edited
+from stentor.data.system import KILLED, KILLED_ON_WINDOWS
 from stentor.data.yaml_text import read_yaml
 from stentor.engine.run_lock import run_locked
 from stentor.errors import ConfigError, StentorError
@@ -206,12 +207,12 @@ def suggest_labels(projects: Projects, job: Job) -> int:
 def stop(job: Job) -> None:
     """Ask a run to save everything and stop (SIGTERM); `state` is `stopping` until it has. Nothing happens to a run
     that has ended. Raises StentorError when this user may not."""
-    detached.end(job.folder, signal.SIGTERM)
+    detached.end(job.folder)
 
 
 def kill(job: Job) -> None:
     """End a run at once (SIGKILL), losing what it did since its last checkpoint; for one that does not stop."""
-    detached.end(job.folder, signal.SIGKILL)
+    detached.end(job.folder, kill=True)
 
 
 def find(projects: Projects, name: str) -> Job:
@@ -327,14 +328,14 @@ def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
         return "finished" if kind == "finished" else "stopped" if kind == "stopped" or ending.stopping else "failed"
     if ending.exit == 0:
         return "finished"
-    by_request = ending.exit in (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM)
+    by_request = ending.exit in (-signal.SIGTERM, KILLED, 128 + signal.SIGTERM, KILLED_ON_WINDOWS)
     return "stopped" if ending.exit == STOPPED or (ending.stopping and by_request) else "failed"
 
 
 def _why(code: int | None, message: str) -> str:
     if code is None:
         return say("run_vanished")
-    if code == -signal.SIGKILL:
+    if code == KILLED:
         return say("run_out_of_memory")
     if code < 0:
         with contextlib.suppress(ValueError):

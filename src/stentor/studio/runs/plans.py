@@ -2,13 +2,13 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from stentor.data.system import NEW_GROUP, kill_group
 from stentor.engine.memory_estimate import gib
 from stentor.errors import StentorError, without_secrets
 from stentor.studio.files import disk_errors, write_bytes
@@ -45,7 +45,7 @@ def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[s
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=file,
-                start_new_session=True,
+                **NEW_GROUP,
             )
         try:
             code = process.wait(longest)
@@ -53,7 +53,7 @@ def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[s
             raise StentorError(say("plan_too_long", minutes=round(longest / 60) or 1)) from None
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                kill_group(process.pid)
                 process.wait()
         if code != 0:
             lines = log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_KEPT_LINES:]

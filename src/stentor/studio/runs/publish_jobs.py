@@ -226,7 +226,7 @@ def again(projects: Projects, publication: Publication) -> None:
 
 def stop(publication: Publication) -> None:
     """End the command; publishing again resumes from there."""
-    detached.end(publication.folder, signal.SIGTERM)
+    detached.end(publication.folder)
 
 
 def publications(projects: Projects) -> list[Publication]:

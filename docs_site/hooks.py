@@ -8,9 +8,11 @@ import logging
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import griffe
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -18,6 +20,7 @@ from mkdocs.structure.pages import Page
 
 from stentor.cli import build
 from stentor.config.reference import markdown
+from stentor.inference.declarations import declarations, default_of
 
 ROOT = Path(__file__).parents[1]
 GROUPS = {
@@ -41,6 +44,20 @@ GROUPS = {
 }
 """Headings of the API pages, by the package that defines the names below them."""
 log = logging.getLogger("mkdocs.hooks.stentor")
+
+
+class Declarations(griffe.Extension):
+    """Fields that are declared options: the help is part of the documentation, and the default is the value."""
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Called by mkdocstrings for each class."""
+        if not any(re.match(r"(Option|Flag)\(", str(a.value)) for a in cls.attributes.values()):
+            return
+        for field, declared in declarations(vars(importlib.import_module(cls.module.path))[cls.name]):
+            if (attribute := cls.members.get(field.name)) is not None and isinstance(attribute, griffe.Attribute):
+                more = attribute.docstring.value if attribute.docstring else ""
+                attribute.docstring = griffe.Docstring(f"{declared.help}\n\n{more}".strip(), parent=attribute)
+                attribute.value = repr(default_of(field))
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -69,24 +86,43 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
         kind = "tree" if path.is_dir() else "blob"
         return f"[{link[1]}]({config.repo_url.rstrip('/')}/{kind}/main/{link[2]})" if config.repo_url else link[1]
 
-    return re.sub(r"\[([^\]]*)\]\(\.\./([^)\s#]+)\)", outside, text)
+    text = re.sub(r"\[([^\]]*)\]\(\.\./([^)\s#]+)\)", outside, text)
+    code_in_tables = re.compile(r"^\|.*$", re.M)  # where GitHub wants a backslash before | and Python-Markdown shows it
+    return code_in_tables.sub(lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0]), text)
+
+
+class Tables:
+    """Stands in for click's formatter: what `--help` lists becomes tables."""
+
+    width = 10_000  # nothing is shortened
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @contextmanager
+    def section(self, heading: str) -> Iterator[None]:
+        self.heading = heading
+        yield
+
+    def write_dl(self, rows: list[tuple[str, str]]) -> None:
+        cells = [f"| `{name}` | {_plain(meaning)} |" for name, meaning in rows if name != "--help"]
+        if cells:
+            self.lines += [f"| {self.heading} | |", "|---|---|", *cells, ""]
 
 
 def commands() -> str:
     """The command reference: every verb with its options, as `--help` lists them."""
-    return "# Command reference\n\n" + "\n".join(_command(build(), "stentor", 2))
+    return "# Command reference\n\n" + "\n".join(_command(build(), "stentor"))
 
 
-def _command(command: Any, name: str, level: int) -> Iterator[str]:
+def _command(command: Any, name: str) -> Iterator[str]:
     context = typer.Context(command, info_name=name)
     usage = command.get_usage(context).removeprefix("Usage: ")
-    yield f"{'#' * level} `{name}`\n\n{_plain(command.help)}\n\n```text\n{usage}\n```\n"
-    records = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
-    yield "| option | meaning |\n|---|---|"
-    yield from (f"| `{option}` | {_plain(meaning)} |" for option, meaning in records if option != "--help")
-    yield ""
+    yield f"## `{name}`\n\n{_plain(command.help)}\n\n```text\n{usage}\n```\n"
+    command.format_options(context, tables := Tables())
+    yield from tables.lines
     for verb in getattr(command, "commands", {}).values():
-        yield from _command(verb, f"{name} {verb.name}", 2)
+        yield from _command(verb, f"{name} {verb.name}")
 
 
 def _plain(text: str) -> str:
@@ -102,9 +138,10 @@ def api(module: str) -> str:
     file = ROOT / "src" / (module.replace(".", "/") + (".py" if "." in module else "/__init__.py"))
     imports = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
     origins = {alias.name: f"{node.module}." for node in imports for alias in node.names}
+    inherited = module == "stentor"  # of bases that are not public
     groups: dict[str, list[str]] = {title: [] for title in GROUPS.values()}
     for name in sorted(importlib.import_module(module).__all__, key=str.lower):
         package = max((prefix for prefix in GROUPS if origins[name].startswith(prefix)), key=len)
-        groups[GROUPS[package]].append(f"::: {module}.{name}\n")
+        groups[GROUPS[package]].append(f"::: {module}.{name}\n    options: {{inherited_members: {inherited}}}\n")
     lines = [f"## {title}\n\n" + "\n".join(names) for title, names in groups.items() if names]
     return f"# `{module}`\n\n{inspect.getdoc(importlib.import_module(module))}\n\n" + "\n".join(lines)

@@ -87,8 +87,17 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
         return f"[{link[1]}]({config.repo_url.rstrip('/')}/{kind}/main/{link[2]})" if config.repo_url else link[1]
 
     text = re.sub(r"\[([^\]]*)\]\(\.\./([^)\s#]+)\)", outside, text)
-    code_in_tables = re.compile(r"^\|.*$", re.M)  # where GitHub wants a backslash before | and Python-Markdown shows it
-    return code_in_tables.sub(lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0]), text)
+    return FENCE_IN_LIST.sub(lambda fence: re.sub("^", "  ", fence[0], flags=re.M) + "\n", ROW.sub(_bare_pipes, text))
+
+
+FENCE_IN_LIST = re.compile(r"^( {2,3})```.*?^\1```$", re.M | re.S)
+"""GitHub wants an indent of two columns, Python-Markdown of four and an empty line behind."""
+ROW = re.compile(r"^\|.*$", re.M)
+
+
+def _bare_pipes(row: re.Match[str]) -> str:
+    """A row of a table. GitHub wants a backslash before each | in code; Python-Markdown shows it."""
+    return re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0])
 
 
 class Tables:

@@ -19,9 +19,11 @@ from stentor.config.reference import keys
 ROOT = Path(__file__).parents[2]
 GENERATED = {"keys.md", "commands.md", "api.md", "api-extend.md", "contributing.md", "changelog.md"}
 MISSING = [name for name in ("mkdocs", "material", "mkdocstrings_handlers") if find_spec(name) is None]
-needs_packages = pytest.mark.skipif(
-    bool(MISSING), reason="The site cannot be built: its packages are not installed. Install stentor[docs]."
-)
+REASON = "The site cannot be built: its packages are not installed. Install stentor[docs]."
+
+
+def needs_packages(test):
+    return pytest.mark.long(pytest.mark.skipif(bool(MISSING), reason=REASON)(test))
 
 
 def pages_in(nav: object) -> list[str]:

@@ -26,7 +26,6 @@ WORDS = {
     r"to the letter": "exactly",
     r"made-up answers?": "hallucination",
     r"(?:is|are|was|were|be|been) told": "is reported, is given",
-    r"of what is drawn": "random",
     r"who spoke when": "speaker diarization (this phrase only in brackets after it)",
 }
 FRAGMENTS = ("Of", "What", "Who", "Which", "How", "That", "Whose", "Why")

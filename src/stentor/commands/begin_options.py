@@ -26,6 +26,7 @@ class DoctorOptions:
 class QuickstartOptions:
     """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""
 
+    overrides: list[str] = Argument("Overrides, such as train.steps=1000.", [], metavar="[KEY=VALUE]...")
     out: Path = Option("Run folder to write.", Path("runs/quickstart"))
     model: str = Option("transducer, or speech_llm.", "transducer")
 

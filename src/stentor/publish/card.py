@@ -15,6 +15,7 @@ from stentor.errors import without_secrets
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.publish.usage import how_to_use, library
 from stentor.report.changes import changes, groups
+from stentor.report.run_folder import in_order
 
 PIPELINES = {
     "transcribe": ("automatic-speech-recognition", "Speech recognition"),
@@ -41,6 +42,7 @@ def write_card(
     from huggingface_hub import ModelCardData
 
     folder = Path(folder)
+    results = {**results, "eval": in_order(results["eval"], config)}
     task = config["task"]["type"]
     pipeline, title = PIPELINES.get(task, (None, task))
     data = ModelCardData(

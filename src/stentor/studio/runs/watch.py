@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stentor.data.yaml_text import read_yaml
-from stentor.metrics.format import MINOR, duration, figure, interval, label
+from stentor.metrics.format import MINOR, deciding_first, duration, figure, interval, label
 from stentor.report.curves import Series, charts_of, compared, evaluated
 from stentor.report.examples import UNSURE, ReportExample, example_of
 from stentor.report.pages import macro, source
@@ -238,7 +238,7 @@ def _facts(job: Job, now: RunStatus, followed: RunProgress) -> list[tuple[str, s
 def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[SetScore]:
     """The main metric of each evaluation set; from the run's curves while it has no results."""
     for name, scores in (results.get("eval") or {}).items():
-        if (metric := next((m for m in scores if m not in MINOR), None)) is not None:
+        if (metric := next((m for m in deciding_first(scores) if m not in MINOR), None)) is not None:
             before = (results.get("before") or {}).get(name, {}).get(metric)
             yield SetScore.of(name, metric, before, scores[metric])
     for key, (steps, values) in followed.numbers.values.items() if not results.get("eval") else ():

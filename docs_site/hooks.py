@@ -70,9 +70,11 @@ def on_config(config: MkDocsConfig) -> None:
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are not in docs/."""
     pages = {"keys": markdown(), "commands": commands(), "api": api("stentor"), "api-extend": api("stentor.extend")}
-    for name in ("CONTRIBUTING", "CHANGELOG"):
-        text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
-        pages[name.lower()] = re.sub(r"\]\((?!\w+:|#)(?:(docs/)?)", lambda m: "](" if m[1] else "](../", text)
+    for name, file in {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md", "index": "README.md"}.items():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        pages[name] = re.sub(r"\]\((?!\w+:|#)(docs/)?", lambda link: "](" if link[1] else "](../", text)
+    if files.get_file_from_path("index.md"):
+        del pages["index"]
     for name, text in pages.items():
         files.append(File.generated(config, f"{name}.md", content=text))
 

@@ -38,17 +38,14 @@ def spoken(text: str) -> np.ndarray:
     return np.pad(0.5 * audio / np.abs(audio).max(), RATE // 4)
 
 
-def prepare(folder: Path, run: Path) -> tuple[str, Path]:
-    """A studio with a data set of spoken commands; the name of the data set, and what the microphone hears."""
+def prepare(folder: Path, run: Path) -> list[str]:
+    """Make the run known to the studio and write what the microphone hears. Return the texts of the data set."""
     rng = random.Random(3)
     texts = [command(rng) for _ in range(CLIPS + HEARD)]
-    dataset = Projects(folder / "studio").create("kitchen", "en")
-    for text in texts[:CLIPS]:
-        dataset.add(spoken(text), RATE, text)
     write(folder / "microphone.wav", np.concatenate([np.pad(spoken(t), (0, RATE)) for t in texts[CLIPS:]]), RATE)
     (folder / "runs").mkdir()
     (folder / "runs" / "quickstart").symlink_to(run.resolve())
-    return dataset.name, folder / "microphone.wav"
+    return texts[:CLIPS]
 
 
 class Pictures:
@@ -80,7 +77,7 @@ class Pictures:
             record(self.page, number)
         button, row = "stentor-speak .row[data-number='4'] button.record", ".row[data-number='4'] .seconds"
         self.page.click(button)
-        self.page.wait(f"parseFloat(document.querySelector(\"{row}\").textContent) > 1", "the microphone hears")
+        self.page.wait(f'parseFloat(document.querySelector("{row}").textContent) > 1', "the microphone hears")
         self.page.js("document.querySelector('#steps').scrollIntoView({behavior: 'instant'})")
         self.page.shot(self.to / "speak.png")
         self.page.click(button)
@@ -93,12 +90,15 @@ class Pictures:
         self.page.tab.emulate_media(color_scheme="light")
         self.page.look(phone=False)
         self.page.tab.set_viewport_size(WINDOW)
-        self.page.reload()
 
-    def checking(self, dataset: str) -> None:
-        """Step 2: the recordings are divided."""
+    def checking(self, studio: Path, texts: list[str]) -> None:
+        """Step 2: a data set of spoken commands is divided."""
+        dataset = Projects(studio).create("kitchen", "en")
+        for text in texts:
+            dataset.add(spoken(text), RATE, text)
+        self.page.reload()
         self.page.wait("document.querySelector('#dataset input')?.value", "a data set is open")
-        self.page.choose("#dataset", dataset)
+        self.page.choose("#dataset", dataset.name)
         self.step("check")
         self.page.wait(f"document.querySelectorAll('stentor-check .row').length === {CLIPS}", "all are listed")
         self.page.click("#split")
@@ -141,12 +141,12 @@ def main(run: Path, to: Path) -> None:
     (to / "studio").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        dataset, microphone = prepare(folder, run)
+        texts = prepare(folder, run)
         hub, studio = Hub(), StudioProcess(folder / "studio")
         hub.user = "anna"
         try:
             studio.start(120, "--runs", str(folder / "runs"), **hub.environment(str(folder / "hub")))
-            with Browser(folder, microphone) as browser:
+            with Browser(folder, folder / "microphone.wav") as browser:
                 report = browser.open((run / "report.html").resolve().as_uri())
                 report.tab.set_viewport_size(REPORT)
                 report.tab.wait_for_load_state()
@@ -156,7 +156,7 @@ def main(run: Path, to: Path) -> None:
                 page.wait("document.querySelector('#create')", "the page is there")
                 pictures = Pictures(page, to / "studio")
                 pictures.recording()
-                pictures.checking(dataset)
+                pictures.checking(studio.folder, texts)
                 pictures.training()
                 pictures.trying()
                 pictures.publishing()

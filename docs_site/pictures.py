@@ -7,6 +7,7 @@ Everything is made here: the recordings are built-in voices, and the Hub is the 
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -27,8 +28,8 @@ from studio_steps import create, record  # noqa: E402
 
 RATE = 16000
 VOICE = "en-us+f3"
-REPORT, WINDOW = {"width": 880, "height": 1056}, {"width": 1000, "height": 860}
-CLIPS, HEARD = 24, 12
+REPORT, WINDOW, PHONE = ({"width": w, "height": h} for w, h in ((880, 1056), (1000, 860), (390, 844)))
+CLIPS, HEARD = 48, 12
 """Recordings of the data set, and sentences that the microphone hears."""
 
 
@@ -43,8 +44,7 @@ def prepare(folder: Path, run: Path) -> list[str]:
     rng = random.Random(3)
     texts = [command(rng) for _ in range(CLIPS + HEARD)]
     write(folder / "microphone.wav", np.concatenate([np.pad(spoken(t), (0, RATE)) for t in texts[CLIPS:]]), RATE)
-    (folder / "runs").mkdir()
-    (folder / "runs" / "quickstart").symlink_to(run.resolve())
+    shutil.copytree(run, folder / "runs" / "quickstart")
     return texts[:CLIPS]
 
 
@@ -71,7 +71,7 @@ class Pictures:
         self.page.still("#steps")
 
     def recording(self) -> None:
-        """Step 1: three phrases are recorded, the fourth is being recorded; then the same on a phone in the dark."""
+        """Step 1: three phrases are recorded, the fourth is being recorded; then the same in dark mode on a phone."""
         create(self.page, "my-voice")
         for number in (1, 2, 3):
             record(self.page, number)
@@ -82,14 +82,14 @@ class Pictures:
         self.page.shot(self.to / "speak.png")
         self.page.click(button)
         self.page.wait("document.querySelectorAll('.row[data-state=saved]').length === 4", "it is saved")
-        self.page.tab.emulate_media(color_scheme="dark")
-        self.page.reload()
-        self.page.look(phone=True)
-        self.page.wait("document.querySelectorAll('stentor-speak .row').length > 3", "the phrases are there")
-        self.take("phone", "stentor-speak")
-        self.page.tab.emulate_media(color_scheme="light")
-        self.page.look(phone=False)
-        self.page.tab.set_viewport_size(WINDOW)
+        context = self.page.browser.chromium.new_context(viewport=PHONE, device_scale_factor=2, color_scheme="dark")
+        tab = context.new_page()
+        tab.goto(self.page.tab.url)
+        tab.locator("stentor-speak .row").nth(4).wait_for()
+        tab.locator("stentor-speak").evaluate("(phrases) => phrases.scrollIntoView({behavior: 'instant'})")
+        tab.wait_for_timeout(1000)  # transitions
+        tab.screenshot(path=self.to / "phone.png")
+        context.close()
 
     def checking(self, studio: Path, texts: list[str]) -> None:
         """Step 2: a data set of spoken commands is divided."""

@@ -43,6 +43,7 @@ class Transcript(dict[str, Any]):
 
     @property
     def text(self) -> str:
+        """The whole text."""
         return self["text"]
 
     @property

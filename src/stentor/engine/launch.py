@@ -34,7 +34,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     """Run `stentor ARGUMENTS` as `processes` processes of one group; answers the exit code of the first that failed.
 
     Signals are passed to all of them. Only the first one writes to the terminal; what another one had to say is shown
-    when it failed and the first one did not. """
+    when it failed and the first one did not."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -52,7 +52,7 @@ class Joiner:
 
     With `pauses` (not where a duration was asked for) each is trimmed, and after it there is as much silence as its
     punctuation asks for; where a sentence continues, the silence around the cut is cross-faded. All pieces have the
-    level of the first one, which is `level`, an RMS, as far as its peak allows. """
+    level of the first one, which is `level`, an RMS, as far as its peak allows."""
 
     def __init__(self, rate: int, pauses: bool = True, level: float = LEVEL):
         self.rate, self.pauses, self.level = rate, pauses, level

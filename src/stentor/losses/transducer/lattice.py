@@ -124,7 +124,7 @@ class _PathSum(torch.autograd.Function):
     From the last diagonal to the first, the log-probability of what is yet to come at each node (beta); it makes the
     arcs of a node a distribution over the continuations of a path. From the first to the last, the probability that a
     path comes by (occupancy), multiplied along these. An arc's occupancy is its gradient. Both in float64, where there
-    is such: the numbers are few beside the logits, and beta of a long item has no digits to spare in float32. """
+    is such: the numbers are few beside the logits, and beta of a long item has no digits to spare in float32."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, lattice: Lattice, arcs: Sequence[Arc], emphasis: float) -> Tensor:

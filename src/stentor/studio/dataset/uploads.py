@@ -69,7 +69,7 @@ def add_uploads(
     come with times. A file that is refused is reported and the others are taken; what the data set has already from the
     same file is not taken again. `on_clip` is called with (clips done, of). Raises DataError for transcripts that
     cannot be read or matched (then nothing was taken), ConfigError for too many files, StentorError when the disk is
-    full. """
+    full."""
     if len(audio) > MOST_FILES:
         raise ConfigError(f"{len(audio)} files are too many for one upload: at most {MOST_FILES}.")
     if not audio:

@@ -76,7 +76,7 @@ def test_an_index_of_another_manifest_is_refused(manifest):
     with path.open("a") as file:
         file.write(json.dumps(records_of(31)[-1]) + "\n")
     with pytest.raises(
-        DataError, match=r"is not as it was when its index .* run `stentor prepare index .*train.jsonl`"
+        DataError, match=r"has changed since its index .* run `stentor prepare index .*train.jsonl`"
     ):
         source(path).index()
     build_index(path)

@@ -24,7 +24,7 @@ def test_signal_saves_and_exits_75(tiny, start, cli, tmp_path, number):
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
-    assert "Run the same command to go on" in err and "Traceback" not in err
+    assert "Run the same command to resume" in err and "Traceback" not in err
     [stopped] = events(folder, "stopped")
     latest = (folder / "checkpoints" / "latest").read_text().strip()
     assert latest == f"step-{stopped['step']:06d}"
@@ -101,7 +101,7 @@ def test_signal_after_training_exits_75(tiny, start, cli, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
-    assert "Training is done and saved: run the same command to go on" in err and "Traceback" not in err
+    assert "Training is done and saved: run the same command to resume" in err and "Traceback" not in err
     flag.unlink()
     cli("train", config, *settings)
     folder = tmp_path / "runs" / "run"

@@ -87,7 +87,7 @@ def test_when_all_checkpoints_are_damaged_nothing_is_trained(run, cli):
         os.truncate(weights, 100)
     for _ in range(2):
         done = cli("train", config, "train.steps=8", check=False)
-        assert done.returncode == 3 and "All checkpoints in" in done.stderr and "start anew at step 0" in done.stderr
+        assert done.returncode == 3 and "All checkpoints in" in done.stderr and "start again at step 0" in done.stderr
     assert len(events(folder, "started")) == 1
 
 

@@ -211,7 +211,7 @@ def test_the_page_shows_which_round_is_done_and_the_curves_of_its_training(proje
     (folder / "round-9-old" / "run" / "metrics.jsonl").touch()
     assert job.training == folder / "round-10" / "run" and "stentor-curves" in watch.curves([job])
     round_10 = {"time": 102.0, "event": "round", "round": 10}
-    assert seen(75, round_10) == "Stopped in round 10. Everything is saved: Resume continues from there."
+    assert seen(75, round_10) == "Stopped in round 10. Everything is saved; you can resume from there."
     assert seen(0, round_10, {"time": 103.0, "event": "finished", "step": 10}).startswith("Finished after round 10;")
     (folder / "run.yaml").write_text("improve: {rounds: 1}\n")
     assert seen(3, round_10, {"time": 103.0, "event": "failed"}) and state(job).state == "failed"

@@ -82,7 +82,8 @@ class Pictures:
         self.page.shot(self.to / "speak.png")
         self.page.click(button)
         self.page.wait("document.querySelectorAll('.row[data-state=saved]').length === 4", "it is saved")
-        context = self.page.browser.chromium.new_context(viewport=PHONE, device_scale_factor=2, color_scheme="dark")
+        browser, look = self.page.browser, {"viewport": PHONE, "device_scale_factor": 2, "color_scheme": "dark"}
+        context = browser.chromium.new_context(**look, storage_state=browser.person.storage_state())
         tab = context.new_page()
         tab.goto(self.page.tab.url)
         tab.locator("stentor-speak .row").nth(4).wait_for()
@@ -118,8 +119,9 @@ class Pictures:
         self.page.click("#try_from input[value=held_out]")
         self.page.still("#steps")
         self.page.click("#try")
-        self.page.wait("document.querySelector('#answers').innerText", "the answer is there")
-        self.take("try")
+        self.page.wait("document.querySelector('#answers h4, #answers p')", "the model works")
+        self.page.wait("!document.querySelector('#answers .waiting')", "the answer is there")
+        self.take("try", "#try_run")
         self.page.click("stentor-live .toggle")
         self.page.wait("document.querySelectorAll('stentor-live .line').length > 5", "lines are written")
         self.page.click("stentor-live summary")
@@ -133,6 +135,7 @@ class Pictures:
         self.page.still("#publish_to", 2)
         self.page.click("#publish_go")
         self.page.wait("document.querySelector('.stentor-publication[data-state=published] a')", "it is published")
+        self.page.wait("!document.querySelector('.toast-body')", "no message is in front of it")
         self.take("publish")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from stentor.audio.io import write
 from stentor.audio.synth import say
-from stentor.sources.phrases import command
+from stentor.sources.synth import Phrases
 from stentor.studio.projects import Projects
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,8 @@ from studio_process import StudioProcess  # noqa: E402
 from studio_steps import create, record  # noqa: E402
 
 RATE = 16000
-VOICE = "en-us+f3"
+VOICE = "en-us+steph"
+"""A speaker that the quickstart does not train on; neither are the texts."""
 REPORT, WINDOW, PHONE = ({"width": w, "height": h} for w, h in ((880, 1056), (1000, 860), (390, 844)))
 CLIPS, HEARD = 48, 12
 """Recordings of the data set, and sentences that the microphone hears."""
@@ -41,8 +42,8 @@ def spoken(text: str) -> np.ndarray:
 
 def prepare(folder: Path, run: Path) -> list[str]:
     """Make the run known to the studio and write what the microphone hears. Return the texts of the data set."""
-    rng = random.Random(3)
-    texts = [command(rng) for _ in range(CLIPS + HEARD)]
+    phrases, rng = Phrases(kind="commands", part="test"), random.Random(3)
+    texts = [phrases.text(rng) for _ in range(CLIPS + HEARD)]
     write(folder / "microphone.wav", np.concatenate([np.pad(spoken(t), (0, RATE)) for t in texts[CLIPS:]]), RATE)
     shutil.copytree(run, folder / "runs" / "quickstart")
     return texts[:CLIPS]
@@ -82,7 +83,8 @@ class Pictures:
         self.page.shot(self.to / "speak.png")
         self.page.click(button)
         self.page.wait("document.querySelectorAll('.row[data-state=saved]').length === 4", "it is saved")
-        context = self.page.browser.chromium.new_context(viewport=PHONE, device_scale_factor=2, color_scheme="dark")
+        browser, look = self.page.browser, {"viewport": PHONE, "device_scale_factor": 2, "color_scheme": "dark"}
+        context = browser.chromium.new_context(**look, storage_state=browser.person.storage_state())
         tab = context.new_page()
         tab.goto(self.page.tab.url)
         tab.locator("stentor-speak .row").nth(4).wait_for()
@@ -118,8 +120,9 @@ class Pictures:
         self.page.click("#try_from input[value=held_out]")
         self.page.still("#steps")
         self.page.click("#try")
-        self.page.wait("document.querySelector('#answers').innerText", "the answer is there")
-        self.take("try")
+        self.page.wait("document.querySelector('#answers h4, #answers p')", "the model works")
+        self.page.wait("!document.querySelector('#answers .waiting')", "the answer is there")
+        self.take("try", "#try_run")
         self.page.click("stentor-live .toggle")
         self.page.wait("document.querySelectorAll('stentor-live .line').length > 5", "lines are written")
         self.page.click("stentor-live summary")
@@ -133,6 +136,7 @@ class Pictures:
         self.page.still("#publish_to", 2)
         self.page.click("#publish_go")
         self.page.wait("document.querySelector('.stentor-publication[data-state=published] a')", "it is published")
+        self.page.wait("!document.querySelector('.toast-body')", "no message is in front of it")
         self.take("publish")
 
 

@@ -21,7 +21,7 @@ class DoctorOptions:
         return main(self.json)
 
 
-@verb("quickstart", "stentor.commands.quickstart:quickstart")
+@verb("quickstart", "stentor.commands.quickstart:quickstart", extra="voice")
 @dataclass(kw_only=True)
 class QuickstartOptions:
     """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""

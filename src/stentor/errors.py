@@ -34,7 +34,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "track": ("TensorBoard and Trackio", ("tensorboard", "trackio")),
     "wandb": ("Weights & Biases", ("wandb",)),
 }
-"""What each extra of the package is for, and the modules that it installs."""
+"""Purpose of each extra of the package, and the modules that it installs."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without room."""
 TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
@@ -79,7 +79,8 @@ def missing_extra(extra: str, what: str, *modules: str, instead: str = "") -> st
     missing = [module for module in modules or EXTRAS[extra][1] if not installed(module)]
     if not missing:
         return ""
-    names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
+    names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+    verb = "is" if len(missing) == 1 else "are"
     instead = f", or {instead}" if instead else ""
     return f"{what} needs {names}, which {verb} not installed: pip install 'stentor[{extra}]'{instead}."
 

@@ -28,7 +28,7 @@ SHORTEST = 1e-6
 WORST = 20
 """Files that are listed as the worst."""
 KINDS = ("missed", "false alarm", "confused")
-"""What can be wrong."""
+"""Kinds of errors."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class DiarizedRecording:
 
 @dataclass
 class Comparison:
-    """Who speaks between any two neighbouring boundaries, and what is wrong there."""
+    """Active speakers between neighbouring boundaries, and the errors there."""
 
     edges: np.ndarray
     """All times at which something begins or ends, float64 [E + 1]."""
@@ -81,11 +81,11 @@ class Comparison:
     pairs: dict[str, str]
     """Name in the reference by name in the answer, of those that are matched."""
     active: np.ndarray
-    """Who speaks in the reference, bool [R, E]."""
+    """Active speakers of the reference, bool [R, E]."""
     output_active: np.ndarray
-    """Who speaks in the answer, bool [K, E]."""
+    """Active speakers of the answer, bool [K, E]."""
     wrong: dict[str, np.ndarray]
-    """How many are missed, falsely raised and confused, int64 [E], 0 beyond the UEM."""
+    """Number of missed, falsely raised and confused speakers, int64 [E], 0 beyond the UEM."""
     scored: np.ndarray
     """bool [E]."""
 
@@ -158,7 +158,7 @@ def compare(
 
 
 def _covered(edges: np.ndarray, spans: Iterable[Sequence[float]]) -> np.ndarray:
-    """Which cells between the edges lie in one of the spans, whose ends are edges."""
+    """Mask of the cells between the edges that lie in one of the spans, whose ends are edges."""
     change = np.zeros(len(edges), np.int64)
     for start, end in spans:
         change[np.searchsorted(edges, start)] += 1

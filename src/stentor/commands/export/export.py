@@ -149,6 +149,7 @@ def _merge(model: str, source: Path, to: Path) -> str:
 
 def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -> str:
     """Write and check the graphs; returns what was compared."""
+    require("onnx", "An ONNX export")
     require("voice", "The check of an ONNX export")
     loaded = load(model, "cpu")
     loaded.for_transcription()

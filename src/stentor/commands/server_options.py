@@ -27,7 +27,9 @@ class ServeOptions:
     max_upload_mb: int = Option("Largest upload, in MiB.", 1024, min=1)
     max_minutes: float = Option("Longest recording.", 240.0, min=0.1)
     max_characters: int = Option("Longest text to speak.", 4096, min=1)
-    max_requests: int = Option("Requests that wait or run together; more are told to come later.", 256, min=1)
+    max_requests: int = Option(
+        "Requests that may wait or run at the same time; further ones are refused with 429.", 256, min=1
+    )
     max_requests_per_key: int | None = Option("The same for each key.", min=1)
     fifo: bool = Flag("Serve requests in the order in which they came, instead of in fair turns.")
     ray: str | None = Option(

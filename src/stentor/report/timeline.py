@@ -46,7 +46,7 @@ class TimelineRow:
     overlap: str
     """SVG path over the times when the reference has several speakers, in a box of `SIZE`."""
     unscored: list[Span]
-    """What lies outside of the UEM."""
+    """Regions outside of the UEM."""
     ticks: list[Tick]
 
 
@@ -58,13 +58,13 @@ class TimelineDrawing:
     seconds: float
     der: str
     parts: str
-    """What the error rate is made of."""
+    """Parts of the error rate."""
     speakers: str
     right: bool
     """Whether nothing is wrong."""
     lines: list[TimelineRow]
     partly: str
-    """What part of the recording is drawn; empty when it is all."""
+    """Part of the recording that is drawn; empty when all of it is."""
     sound: str = ""
     """A data: URL."""
 
@@ -85,7 +85,7 @@ class Timelines:
 def timelines(
     name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: SoundBudget, most: int = MOST
 ) -> Timelines:
-    """What to show of an evaluation set. `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows`
+    """Timelines of an evaluation set. `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows`
     the predictions of the task `diarize`. The recordings with most that is wrong come first."""
     items = [
         (row, compare(row["reference"]["segments"], row["output"]["segments"], row["reference"]["uem"], _seconds(row)))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.system import STOP_SIGNALS
 from stentor.errors import ConfigError, StentorError
 from stentor.version import __version__
 from stentor.web.origins import listen, shown
@@ -32,7 +33,7 @@ is on its way: its client reads that the server disconnected without a response.
 
 
 NAME = "stentor"
-"""Of the application in the cluster."""
+"""Name of the application in the cluster."""
 REPLICAS = 8
 """Most replicas, unless --max-replicas says otherwise."""
 BUSY = 16
@@ -101,7 +102,7 @@ def serve_on_ray(options: ServeOptions, keys: Sequence[str]) -> None:
         raise ConfigError("With --ray the cluster places the models, and --port is a number of your own.")
     stop = threading.Event()
     with connected(options.ray or "auto"):
-        handlers = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {n: signal.signal(n, lambda *_: stop.set()) for n in STOP_SIGNALS}
         try:
             _deploy(options, keys)
             print(f"Serving at http://{shown(options.host)}:{options.port}/v1 on Ray (Ctrl-C stops it).", flush=True)
@@ -139,7 +140,7 @@ def _deploy(options: ServeOptions, keys: Sequence[str]) -> None:
 
 
 def _builder(options: ServeOptions, keys: Sequence[str], on_gpu: bool) -> Callable[[], Any]:
-    """What makes the app in a replica; it is sent there as code, with the plug-ins."""
+    """Factory of the app in a replica; it is sent there as code, with the plug-ins."""
     plugins = {path.name: path.expanduser().read_text("utf-8") for path in map(Path, options.plugin)}
     version, device = __version__, "cuda" if on_gpu else "cpu"
 

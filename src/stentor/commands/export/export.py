@@ -27,7 +27,7 @@ from stentor.publish.onnx import add_usage
 
 FORMATS = ("hf", "onnx", "ct2")
 FACTS = ("training_config.json", "train_results.json", "eval_results.json", "README.md")
-"""What an export says of its training."""
+"""Facts of an export about its training."""
 
 
 def export_model(options: ExportOptions) -> None:
@@ -113,7 +113,7 @@ def _copy_facts(source: Path, to: Path) -> None:
 def _copy(model: str, source: Path, to: Path) -> str:
     with _written(to) as folder:  # of ONNX, which has no losses to compare, the bytes are enough
         shutil.copytree(source, folder, dirs_exist_ok=True)
-        files = [str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()]
+        files = [p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file()]
         _, other, failed = filecmp.cmpfiles(source, folder, files, shallow=False)
         if other or failed:
             raise Different(f"{(other + failed)[0]} is not what was copied")

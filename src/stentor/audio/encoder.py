@@ -1,6 +1,5 @@
 """Encoder: audio as the bytes of a file, for somebody who reads them while it is made."""
 
-import importlib.util
 import io
 from typing import Any
 
@@ -9,7 +8,7 @@ import soundfile
 
 from stentor.audio.resampler import Resampler
 from stentor.audio.writer import quantised, wav_header
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 PCM_RATE = 24000
 """Hz of bare samples, as OpenAI's interface has them: nothing in them says it."""
@@ -91,8 +90,7 @@ class _AAC:
     """AAC in ADTS, by FFmpeg."""
 
     def __init__(self, sink: _Sink, rate: int):
-        if importlib.util.find_spec("av") is None:
-            raise ConfigError("aac needs PyAV: pip install 'stentor[av]', or take mp3, opus, flac, wav or pcm.")
+        require("av", "The format aac", instead="take mp3, opus, flac, wav or pcm")
         import av
 
         self._container = av.open(sink, "w", format="adts")

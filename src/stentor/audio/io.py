@@ -4,7 +4,6 @@ libsndfile reads wav, flac, mp3, ogg, opus, SPHERE, aiff and more; FFmpeg (the o
 A file that cannot be trusted is refused with a reason, so that it is counted instead of trained on.
 """
 
-import importlib.util
 import io
 import os
 import re
@@ -17,7 +16,7 @@ import numpy as np
 
 from stentor.audio.channels import to_mono
 from stentor.audio.ffmpeg import ffmpeg_errors, is_text, open_av
-from stentor.errors import AudioError
+from stentor.errors import AudioError, installed
 
 SILENCE = 10 ** (-90 / 20)
 """A file whose samples are all below this (-90 dBFS, less than one step of 16 bits) is silent."""
@@ -330,7 +329,7 @@ def _opened(path: Path) -> Any:
     except soundfile.LibsndfileError as error:
         if error.code not in _FOREIGN:
             raise AudioError(f"{path} cannot be read: {_reason(error)}.", "unreadable") from None
-    if importlib.util.find_spec("av") is None:
+    if not installed("av"):
         raise AudioError(
             f"{path} is in a format that libsndfile does not read; if it is m4a, aac, webm or the like, "
             "`pip install 'stentor[av]'`.",

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 RATE = 16000
 """Sampling rate of `SynthesizedSpeech.audio` in Hz."""
@@ -165,9 +165,15 @@ def _hint(close: list[str]) -> str:
 
 @cache
 def _data() -> Path:
+    return Path(_loader().get_data_path())
+
+
+def _loader() -> Any:
+    """The package that brings espeak-ng. Raises ConfigError without it."""
+    require("voice", "The built-in voice")
     import espeakng_loader
 
-    return Path(espeakng_loader.get_data_path())
+    return espeakng_loader
 
 
 @cache
@@ -265,9 +271,7 @@ class _Library:
     """A freshly loaded espeak for one utterance; leaving the `with` block unloads it."""
 
     def __init__(self) -> None:
-        import espeakng_loader
-
-        self.path = espeakng_loader.get_library_path()
+        self.path = _loader().get_library_path()
         self.chunks: list[np.ndarray] = []
         self.events: list[_SynthEvent] = []
         self.callback = _Callback(self._take)  # kept here: C holds no reference

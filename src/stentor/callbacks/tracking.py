@@ -3,7 +3,6 @@ the run."""
 
 from __future__ import annotations
 
-import importlib.util
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import PrivateAttr
 
 from stentor.engine.callback import Callback
+from stentor.errors import missing_extra
 from stentor.section import Section
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ class Tracking(Callback):
         resumed = bool(self._run_id)
         self._run_id = self._run_id or uuid.uuid4().hex[:8]
         for name, make in self._makers(trainer, resumed).items():
-            if importlib.util.find_spec(name) is None:
-                trainer.say(f"{name} is not installed, so nothing is sent to it; to have it: pip install {name}")
+            extra = "wandb" if name == "wandb" else "track"
+            if missing := missing_extra(extra, f"Logging to {name}", name):
+                trainer.say(missing)
                 continue
             try:
                 tracker = make()

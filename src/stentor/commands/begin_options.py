@@ -22,7 +22,7 @@ class DoctorOptions:
         return main(self.json)
 
 
-@verb("quickstart", "stentor.commands.quickstart:quickstart")
+@verb("quickstart", "stentor.commands.quickstart:quickstart", extra="voice")
 @dataclass(kw_only=True)
 class QuickstartOptions:
     """Train a small recogniser on the built-in voice and score it on held-out voices: offline, on a CPU, in minutes."""

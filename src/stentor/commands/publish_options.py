@@ -53,7 +53,7 @@ class PublishDatasetOptions(LicensedOptions):
     flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 
 
-@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH)
+@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH, "studio")
 @dataclass(kw_only=True)
 class PublishDemoOptions(PublishOptions):
     """Publish a demo of a model as a Gradio Space."""

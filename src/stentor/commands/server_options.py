@@ -9,7 +9,7 @@ from stentor.inference.options import VAD
 from stentor.pipeline.options import DEVICE, MODEL_PLUGINS
 
 
-@verb("serve", "stentor.serve.run:serve")
+@verb("serve", "stentor.serve.run:serve", extra="serve")
 @dataclass(kw_only=True)
 class ServeOptions:
     """Serve models with OpenAI's audio API: transcriptions, speech, diarization and alignment."""
@@ -44,7 +44,7 @@ class ServeOptions:
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
 
 
-@verb("studio", "stentor.studio.serve:serve")
+@verb("studio", "stentor.studio.serve:serve", extra="studio")
 @dataclass(kw_only=True)
 class StudioOptions:
     """Open the studio: record, check, train, try and publish in the browser."""
@@ -61,7 +61,7 @@ class StudioOptions:
     publish: bool = Flag("Allow named users to publish with this machine's Hub login.")
 
 
-@verb("demo", "stentor.commands.demo:serve")
+@verb("demo", "stentor.commands.demo:serve", extra="studio")
 @dataclass(kw_only=True)
 class DemoOptions:
     """Try a model in the browser on this machine: the page that `stentor publish demo` puts on the Hub."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from stentor.errors import ConfigError, DataError, MissingData, StentorError, without_secrets
+from stentor.errors import ConfigError, DataError, MissingData, StentorError, require, without_secrets
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -26,8 +26,8 @@ LONGEST_WAIT = 26.0
 SAID_AFTER = 5
 """Failed attempts (of 3 seconds) after which the waiting is reported."""
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-PACKAGES = {"s3": "'stentor[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
-"""Package that fsspec needs for a kind of address."""
+KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "http": "web", "https": "web"}
+"""Extra of the package that fsspec needs for a kind of address."""
 Result = TypeVar("Result")
 
 
@@ -63,11 +63,12 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
     elif protocol in ("s3", "s3a"):
         options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # `retried` tries again
         options |= {} if writing else {"default_block_size": BLOCK}
+    if protocol in KINDS:
+        require(KINDS[protocol], name_of(path))
     try:
         system = fsspec.filesystem(protocol, **options)
     except ImportError as error:
-        fix = f"pip install {PACKAGES[protocol]}" if protocol in PACKAGES else error
-        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {fix}.") from None
+        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {error}.") from None
     if "default_block_size" in options:
         system.retries = 1  # a block is asked for again in smaller pieces; parts of uploads as they are
     return system

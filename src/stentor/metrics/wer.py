@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stentor.errors import ConfigError
+from stentor.errors import require
 from stentor.metrics.score import Score, by_unit, rate_interval, resampled
 from stentor.text.languages import language_code
 from stentor.text.normalize import characters, normalize, words
@@ -179,15 +179,9 @@ def score(
 
 
 def _kaldialign() -> Any:
-    try:
-        import kaldialign
+    require("evaluate", "The scoring open_asr", "kaldialign")
+    import kaldialign
 
-        kaldialign.batch_error_rate  # noqa: B018 - older releases know no compounds
-    except (ImportError, AttributeError):
-        raise ConfigError(
-            "The scoring open_asr counts errors with the package kaldialign 0.12 or newer: "
-            "pip install 'stentor[evaluate]'."
-        ) from None
     return kaldialign
 
 

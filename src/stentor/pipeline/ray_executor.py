@@ -6,7 +6,6 @@ of the groups; so a group that is done twice, because a node died, is written on
 
 import contextlib
 import heapq
-import importlib.util
 import os
 import signal
 import socket
@@ -21,7 +20,7 @@ from typing import Any
 
 from stentor.config.plugins import load_plugins
 from stentor.data.system import STOP_SIGNALS
-from stentor.errors import ConfigError, StentorError
+from stentor.errors import ConfigError, StentorError, require
 from stentor.pipeline.worker import Worker
 from stentor.version import __version__
 
@@ -73,8 +72,7 @@ class RayExecutor:
 def connected(address: str, cpus: int | None = None) -> Iterator[None]:
     """A connection to the cluster, for its block; `cpus` is the least of one that is started here. Raises
     ConfigError."""
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError("--ray needs Ray: pip install 'stentor[ray]'.")
+    require("ray", "--ray")
     if address != "auto":
         _check_address(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

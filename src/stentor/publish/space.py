@@ -16,11 +16,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.load import CONFIG, HUB_ID, TRAINING_CONFIG, find_export
 from stentor.publish.card import PIPELINES, base_models, languages, plain
 from stentor.publish.files import local_bases, read
@@ -107,8 +106,7 @@ def build_page(model: str | Path, to: Path, title: str | None = None, task: str 
     """Write the page of a demo that runs on this machine into the folder `to`, and answer its program; the model stays
     where it is. Limits are high, as there are no other users. Raises ConfigError as `build` does, and without
     Gradio."""
-    if find_spec("gradio") is None:
-        raise ConfigError("A demo needs gradio, which is not installed: pip install 'stentor[studio]'.")
+    require("studio", "A demo", "gradio")
     plan = _planned(model, title, task, 3600, 1000, 20_000, here=True)
     if plan.export is not None:
         plan.facts["model"] = str(plan.export.resolve())
@@ -210,10 +208,8 @@ def _space_ranges() -> dict[str, Any]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    try:
-        lines = requires("gradio") or []
-    except PackageNotFoundError:
-        raise ConfigError("A demo needs gradio, which is not installed: pip install 'stentor[studio]'.") from None
+    require("studio", "A demo", "gradio")
+    lines = requires("gradio") or []
     ranges: dict[str, Any] = {}
     for needed in map(Requirement, lines):
         if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in SPACE_EXTRAS):

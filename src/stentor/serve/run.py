@@ -3,7 +3,6 @@ do so on a cluster, which starts, balances and restarts them."""
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import re
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from stentor.commands.server_options import ServeOptions
     from stentor.serve.service import Service
 
-PACKAGES = ("fastapi", "uvicorn", "websockets", "python_multipart", "prometheus_client")
 MESSAGE = 21 * 2**20
 """Bytes of the largest message of a socket: 15 MiB of audio as base64, and what is around it."""
 DRAIN = 120.0
@@ -44,8 +42,6 @@ BUSY = 16
 
 def serve(options: ServeOptions) -> None:
     """Serve until a signal. Raises ConfigError for models that cannot be served, a missing key and a taken port."""
-    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise ConfigError(f"`stentor serve` needs {', '.join(missing)}: pip install 'stentor[serve]'.")
     from stentor.serve.app import build_app
     from stentor.serve.guard import read_keys
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 from pathlib import Path
@@ -26,15 +25,12 @@ if TYPE_CHECKING:
 def serve(options: StudioOptions) -> None:
     """Open the studio and stay until it is interrupted.
 
-    Raises ConfigError for a missing password, an address that is taken, a folder that cannot be used, and without
-    Gradio.
+    Raises ConfigError for a missing password, an address that is taken and a folder that cannot be used.
     """
     folder = options.folder
     words = passwords(options.host, options.password_env)
     if options.password_env is not None:  # runs inherit the environment, and need no password
         os.environ.pop(options.password_env, None)
-    if importlib.util.find_spec("gradio") is None:
-        raise ConfigError("The studio needs Gradio: pip install 'stentor[studio]'.")
     if is_remote(folder):
         raise ConfigError(f"--folder {name_of(folder)}: the studio keeps its data in a folder on this machine.")
     for option, paths in (("--models", options.models), ("--runs", options.runs)):

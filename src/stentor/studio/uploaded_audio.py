@@ -16,7 +16,7 @@ import numpy as np
 from stentor.audio import io
 from stentor.audio.ffmpeg import ffmpeg_errors, open_av
 from stentor.audio.io import probe
-from stentor.errors import AudioError
+from stentor.errors import AudioError, missing_extra
 from stentor.studio.dataset_folder import RATES
 from stentor.studio.files import disk_errors, name_from
 
@@ -108,10 +108,9 @@ def enterable(upload: Upload) -> Upload:
 def _convert(upload: Upload, to: Path) -> None:
     """The first stream of audio as a WAV file, block by block."""
     name, samples = shown(upload.name), 0
-    try:
-        import av
-    except ModuleNotFoundError:
-        raise AudioError(f"{name} needs FFmpeg to be read: pip install 'stentor[av]'.", "unreadable") from None
+    if missing := missing_extra("av", name):
+        raise AudioError(missing, "unreadable")
+    import av
     import soundfile
 
     with _called_by_its_name(upload), open_av(upload.path) as container, ffmpeg_errors(upload.path):

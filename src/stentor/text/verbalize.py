@@ -10,27 +10,12 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from stentor.errors import ConfigError
 from stentor.text.languages import language_code
 from stentor.text.number_reader import reader, spoken_words
 
 VERBATIM = re.compile(r"(\[[^\]]*\])")
 """Text that stays as it is: tags and phones in brackets, in Chinese also pinyin."""
 VERBATIM_CHINESE = re.compile(r"(\[[^\]]*\]|(?<![A-Za-z])[A-ZÜ]{0,4}[AEIOUÜ][A-ZÜ]{0,4}[1-5](?!\d))")
-
-
-def check_installed() -> None:
-    """Raises ConfigError that names the extra when a package is missing."""
-    try:
-        import babel  # noqa: F401
-        import py3langid  # noqa: F401
-        import unicode_rbnf  # noqa: F401
-        import wetext  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"Writing numbers in words needs the package {error.name}: `pip install 'stentor[speak]'`, or leave out "
-            "--normalize."
-        ) from None
 
 
 def normalize(text: str, language: str | None) -> str:

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from stentor.commands.doctor.finding import BROKEN, NOTE, OK, WARNING, Finding, installed, last_line, python_process
+from stentor.commands.doctor.finding import BROKEN, NOTE, OK, WARNING, Finding, last_line, python_process
+from stentor.errors import installed
 
 VOICE_PROBE = """
 from stentor.audio.synth import say

@@ -31,10 +31,6 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers + [0] * (4 - len(numbers)))
 
 
-def installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
 def version_of(name: str) -> str:
     try:
         return importlib.metadata.version(name)

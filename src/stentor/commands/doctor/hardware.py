@@ -11,18 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stentor.commands.doctor.finding import (
-    BROKEN,
-    NOTE,
-    OK,
-    WARNING,
-    Finding,
-    installed,
-    last_line,
-    numbers,
-    python_process,
-)
+from stentor.commands.doctor.finding import BROKEN, NOTE, OK, WARNING, Finding, last_line, numbers, python_process
 from stentor.data.system import usable_cores
+from stentor.errors import installed
 
 TORCH_PROBE = """
 import json, warnings

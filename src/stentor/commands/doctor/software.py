@@ -15,12 +15,12 @@ from stentor.commands.doctor.finding import (
     OK,
     WARNING,
     Finding,
-    installed,
     last_line,
     numbers,
     python_process,
     version_of,
 )
+from stentor.errors import EXTRAS, installed
 
 
 def python() -> Iterator[Finding]:
@@ -105,22 +105,17 @@ def transformers() -> Iterator[Finding]:
     )
 
 
-OPTIONAL = {
-    "tensorboard": ("curves in TensorBoard (callback `tracking`)", "tensorboard"),
-    "trackio": ("curves in Trackio (callback `tracking`)", "trackio"),
-    "wandb": ("curves in Weights & Biases (callback `tracking`)", "wandb"),
-    "onnxruntime": ("Silero voice activity detection, running ONNX exports", "'stentor[vad]'"),
-    "onnxscript": ("writing ONNX exports", "'stentor[onnx]'"),
-    "bitsandbytes": ("8-bit Adam (optim.type adamw8bit)", "bitsandbytes"),
-}
-
-
 def optional() -> Iterator[Finding]:
-    for name, (what, package) in OPTIONAL.items():
-        if installed(name):
-            yield Finding(name, OK, f"{version_of(name)}: {what}")
+    """The extras that are installed, and those that are not. Formats and the voice have checks of their own."""
+    for extra, (what, modules) in EXTRAS.items():
+        missing = [module for module in modules if not installed(module)]
+        if extra in ("av", "voice"):
+            continue
+        if missing:
+            found = f"{' and '.join(missing)} not installed: no {what}"
+            yield Finding(f"extra {extra}", NOTE, found, f"pip install 'stentor[{extra}]'")
         else:
-            yield Finding(name, NOTE, f"not installed: no {what}", f"pip install {package}")
+            yield Finding(f"extra {extra}", OK, what)
 
 
 def hub() -> Iterator[Finding]:

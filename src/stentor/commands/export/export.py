@@ -20,7 +20,7 @@ from stentor.commands.export.verify import (
     same_tensors,
 )
 from stentor.commands.train_options import ExportOptions
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.load import find_export, load
 from stentor.inference.speak.voice import VOICES
 from stentor.publish.onnx import add_usage
@@ -149,6 +149,8 @@ def _merge(model: str, source: Path, to: Path) -> str:
 
 def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -> str:
     """Write and check the graphs; returns what was compared."""
+    require("onnx", "An ONNX export")
+    require("voice", "The check of an ONNX export")
     loaded = load(model, "cpu")
     loaded.for_transcription()
     with _written(to) as folder:

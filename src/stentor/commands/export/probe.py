@@ -20,7 +20,7 @@ from stentor.data.cut import UnusableRecord, cut_from_record
 from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
-from stentor.errors import StentorError
+from stentor.errors import StentorError, installed
 from stentor.inference.model import Model
 from stentor.losses.base import Loss, expanded
 from stentor.metrics.format import figure, is_rate, label
@@ -239,14 +239,14 @@ class Probe:
 def make_probe(
     task: Task, bundle: Bundle, examples: list[Example], losses: Mapping[str, Loss], references: list[dict[str, Any]]
 ) -> Probe | None:
-    """Without examples, the built-in voice where answers are texts, and codec tokens at random where they are speech;
-    else None."""
+    """Without examples, the built-in voice (if it is installed) where answers are texts, and codec tokens at random
+    where they are speech; else None."""
     if examples:
         return Probe(task, examples, losses, references)
     probe = Probe(task, [])
     if probe.spoken:
         return Probe(task, random_examples(task, bundle, TEXTS), losses)
-    return Probe(task, built_in(bundle)) if probe.texts else None
+    return Probe(task, built_in(bundle)) if probe.texts and installed("espeakng_loader") else None
 
 
 def losses_of(model: Model) -> dict[str, Loss]:

@@ -32,7 +32,7 @@ from stentor.data.cut import (
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
-from stentor.errors import AudioError, ConfigError, DataError
+from stentor.errors import AudioError, ConfigError, DataError, require
 from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.align.engines import clip_of, engine_of, open_aligner
 from stentor.inference.recording import ArrayRecording, Recording
@@ -100,6 +100,7 @@ def _engine(options: WordsOptions) -> str:
     if options.to.suffix != ".jsonl":
         raise ConfigError(f"--to {options.to}: the manifest's name must end in .jsonl.")
     if options.engine == "voice":
+        require("voice", "--engine voice")
         if options.model is not None:
             raise ConfigError("--engine voice asks the built-in voice itself: leave out --model.")
         if options.max_wer is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.segments.base import Limit, Reject, Segment, Stage, loaded
 
 if TYPE_CHECKING:
@@ -53,13 +53,8 @@ class LanguageStage(Stage):
     def setup(self, device: str) -> None:
         self._device = device
         if self.model is None:
-            from importlib.util import find_spec
-
-            if find_spec("py3langid") is None:
-                raise ConfigError(
-                    "The language of a text is found by the package py3langid: `pip install 'stentor[speak]'`, or give "
-                    "the stage `language` a Whisper `model`, which hears the audio."
-                )
+            other = "give it a Whisper `model`, which hears the audio"
+            require("speak", "The stage `language`", "py3langid", instead=other)
         elif not loaded(self.model, device).bundle.capabilities.detects_language:
             raise ConfigError(
                 f"{self.model} knows no languages: the stage `language` needs a multilingual Whisper model."

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.speak.pieces import Synthesizer
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
 from stentor.inference.speak.utterance import Utterance, check, printed, spelled
@@ -20,7 +20,7 @@ from stentor.tasks.speak.generation import OF_TEXTS, Generation
 from stentor.tasks.speak.instruct import resolve
 from stentor.tasks.speak.task import Speak
 from stentor.text.languages import find, known_code, unknown_language
-from stentor.text.verbalize import check_installed, normalize
+from stentor.text.verbalize import normalize
 
 log = logging.getLogger("stentor")
 LONGEST_INSTRUCT = 500
@@ -71,7 +71,7 @@ class Speaker(Synthesizer):
         self.remark = remark or log.warning
         self.normalize = normalize
         if normalize:
-            check_installed()
+            require("speak", "Writing numbers in words", instead="leave out --normalize")
         self._transcribe = None
         if recognizer is not None:
             self._transcribe = transcriber(recognizer, str(next(bundle.model.parameters()).device))

@@ -126,7 +126,7 @@ def test_xcodec2_hears_what_kaldi_computes(folders):
 
 
 def test_refusals(folders, tmp_path):
-    with pytest.raises(ConfigError, match=r"codec\.codebooks: 20 are wanted and the mimi codec has 12"):
+    with pytest.raises(ConfigError, match=r"codec\.codebooks: 20 requested, but the mimi codec has 12"):
         opened(folders, "mimi", codebooks=20)
     with pytest.raises(ConfigError, match=r"no 6 kbit/s; it has 4\.8, 9\.6, 19\.2"):
         opened(folders, "encodec", bandwidth=6.0)

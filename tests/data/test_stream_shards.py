@@ -204,7 +204,7 @@ def test_a_stream_of_unknown_languages_is_not_balanced(parted, source, clips, da
     listed = source(clips(9, "l"))
     with pytest.raises(ConfigError, match=r"needs the hours of each language, and those of data.train.1, .* unknown"):
         dataset(data(listed, parted(), language_temperature=0.5))
-    with pytest.raises(ConfigError, match=r"data.train.0.max_hours: only of a stream of shards"):
+    with pytest.raises(ConfigError, match=r"data.train.0.max_hours: only a stream of shards"):
         dataset(data(parted(max_hours=1.0)))
 
 

@@ -42,7 +42,7 @@ def files(paths: list[str]) -> list[Path]:
     listed = subprocess.run(["git", "ls-files", *paths], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = [name for name in listed.splitlines() if name.endswith(TEXTS) and (ROOT / name).exists()]
     ours = [name for name in names if name.split("/")[0] in FOLDERS or "/" not in name]
-    return [ROOT / name for name in ours if "/studio/phrases/" not in name]
+    return [ROOT / name for name in ours if "/phrases" not in name]
 
 
 def forbidden(path: Path) -> Iterator[str]:

@@ -181,7 +181,7 @@ def test_granite_speech_translates_and_others_say_that_they_do_not(build):
     for name in ("fun_asr_nano", "qwen3_asr"):
         other = build(name)
         assert not other.family.translates()
-        with pytest.raises(ConfigError, match=f"{name} model writes down what is said: leave out `translate`"):
+        with pytest.raises(ConfigError, match=f"{name} model transcribes and does not translate: leave out"):
             other.processor.collate([item])
 
 
@@ -204,7 +204,7 @@ def test_a_language_that_the_prompt_cannot_name(build, name, language, sentence)
     batch = bundle.processor.collate(items)
     ((dropped, reason, message),) = batch.dropped
     assert (batch.ids, dropped, reason) == (["1"], "0", "unknown_language") and message.startswith(f"0: {sentence}")
-    assert message.endswith("eave the language out to have it found out.")
+    assert message.endswith("eave the language out to detect it.")
     with pytest.raises(DataError, match=re.escape(f"0: {sentence}")):
         bundle.processor.collate(items, labels=False)
     for spoken, refused in ((language, True), ("en", False), (None, False)):

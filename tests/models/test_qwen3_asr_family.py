@@ -176,7 +176,7 @@ def test_other_models_are_refused(tmp_path, bundle):
         build(None, **{"from": str(tmp_path)})
     config = {"model_type": "qwen3_asr", "architectures": ["Qwen3ASRForConditionalGeneration"]}
     (tmp_path / "config.json").write_text(json.dumps({**config, "thinker_config": parts}))
-    with pytest.raises(ConfigError, match="layout of the package qwen-asr: take the one whose name ends in -hf"):
+    with pytest.raises(ConfigError, match="layout of the package qwen-asr: use the one whose name ends in -hf"):
         build(None, **{"from": str(tmp_path)})
     bundle.processor.hf.tokenizer.save_pretrained(tmp_path / "bare")  # a tokenizer alone
     with pytest.raises(ConfigError, match=r"model\.tokenizer"):

@@ -148,7 +148,7 @@ def test_translations_are_asked_for_in_whispers_prompt(kind, tiny):
     asked = example(1, "eins", "de", extra={"translate": True})
     assert tiny.family.translates() == (kind == "whisper")
     if kind != "whisper":
-        with pytest.raises(ConfigError, match=r"task\.translate: this .* writes what is said, never a translation"):
+        with pytest.raises(ConfigError, match=r"task\.translate: this .* transcribes and does not translate"):
             tiny.processor.collate([asked])
         return
     vocabulary = tiny.processor.tokenizer.get_vocab()
@@ -168,7 +168,7 @@ def test_mistakes_are_told(kind, tmp_path):
         build(kind, config={**CONFIGS[kind], "vocab_size": 100})
     if kind != "whisper":
         for key, value in {"merges": 3, "timestamps": 0.1, "full_window": 0.5}.items():
-            with pytest.raises(ConfigError, match=f"model.{key}: {title} has nothing of the kind: leave it out"):
+            with pytest.raises(ConfigError, match=f"model.{key}: {title} does not have it: leave it out"):
                 build(kind, **{key: value})
         with pytest.raises(ConfigError, match="CTranslate2 runs no models"):
             family(kind).save_ct2(None, tmp_path, None)

@@ -179,7 +179,7 @@ def test_spec_augment_of_an_example_reaches_its_features_only():
 @pytest.mark.parametrize(
     "sections, message",
     [
-        ({"projector": {"rate": 13}}, r"50 frames a second, which is no multiple of 13"),
+        ({"projector": {"rate": 13}}, r"50 frames a second are not a multiple of 13"),
         ({"encoder": {"config": {"model_type": "whisper", "d_modle": 32}}}, r"no 'd_modle' \(did you mean 'd_model'"),
         ({"encoder": {"config": {"model_type": "whispr"}}}, r"transformers knows no 'whispr' \(did you mean 'whisper'"),
         ({"encoder": {"config": {"model_type": "bert"}}}, r"bert encoders are not supported"),

@@ -251,7 +251,7 @@ def test_languages_are_told_where_a_model_takes_them(checkpoints):
     prompts = bundle.processor.collate(items, labels=False).inputs["prompt_ids"].tolist()
     assert prompts == [processor.prompt_dictionary[name] for name in ("de", "en-GB", "auto")]
     bundle.processor.collate(examples(language="de-AT"))
-    with pytest.raises(DataError, match="knows no language xx"):
+    with pytest.raises(DataError, match="does not know the language xx"):
         bundle.processor.collate(examples(language="xx"), labels=False)
     assert "xx" in bundle.processor.unknown_language("xx") and bundle.processor.unknown_language("en") is None
     with torch.no_grad():

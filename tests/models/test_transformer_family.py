@@ -350,8 +350,8 @@ data: {{train: [{{type: text, texts: [one]}}]}}
 """
 DECODER = "kind: decoder\n  "
 WRONG = [
-    ("language", "kind: encoder", "4: 'model.kind': a model of the kind encoder cannot language: take decoder"),
-    ("transcribe", "kind: decoder", "4: 'model.kind': .* cannot transcribe: take encoder or encoder_decoder"),
+    ("language", "kind: encoder", "4: 'model.kind': a model of the kind encoder cannot language: use decoder"),
+    ("transcribe", "kind: decoder", "4: 'model.kind': .* cannot transcribe: use encoder or encoder_decoder"),
     ("transcribe", "shared: {d_model: 30}", r"4: 'model.shared.d_model': d_model \(30\) must be .* of heads \(4\)"),
     ("transcribe", "encoder: {heads: 3}", r"4: 'model.encoder.heads': d_model \(256\) must be a multiple"),
     ("transcribe", "encoder: {d_model: 20}", "4: 'model.encoder.d_model': rope needs heads of even size; .* is 5"),
@@ -363,7 +363,7 @@ WRONG = [
         "shared: {attention: linear, attention_dropout: 0.1}",
         "4: 'model.shared.attention_dropout': linear attention has no weights to drop",
     ),
-    ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder may only look back"),
+    ("language", DECODER + "shared: {attention: linear}", "5: 'model.shared.attention': a decoder must not look ahead"),
     ("language", DECODER + "decoder: {conv_kernel: 5}", "5: 'model.decoder.conv_kernel': only encoders have"),
     ("language", DECODER + "embedding: 8", "5: 'model.embedding': only a model of the kind encoder"),
     (
@@ -371,7 +371,7 @@ WRONG = [
         DECODER + "text: {type: words}",
         "5: 'model.text.type': only a model of the kind encoder writes whole",
     ),
-    ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone hears no audio"),
+    ("language", DECODER + "ssl: {from: x}", "5: 'model.ssl': a decoder alone reads no audio"),
     ("transcribe", "embeding: 8", r"4: unknown key 'model.embeding' \(did you mean 'embedding'\?\)"),
 ]
 
@@ -412,7 +412,7 @@ def test_an_export_that_does_not_fit_its_config_is_refused(tmp_path):
 
 
 def test_starting_from_an_export(tmp_path, caplog):
-    """Weights by name; a head for other classes and the parts that were not there start anew."""
+    """Weights by name; a head for other classes and the missing parts are initialised again."""
     before = build(seed=1)
     before.family.save(before, before.model.state_dict(), tmp_path)
     after = build(init=str(tmp_path), needs={"classes": 5})
@@ -421,7 +421,7 @@ def test_starting_from_an_export(tmp_path, caplog):
         assert name.startswith("frame_head") or torch.equal(tensor, before.model.state_dict()[name])
     recogniser = build("transcribe", init=str(tmp_path))
     assert torch.equal(recogniser.model.input.weight, before.model.input.weight)
-    assert "are initialised" in caplog.text and "frame_head" in caplog.text
+    assert "newly initialised" in caplog.text and "frame_head" in caplog.text
     with pytest.raises(ConfigError, match=r"model.init: input.weight is \[32, 80\] .* \[32, 40\] here"):
         build(init=str(tmp_path), features={**FEATURES, "stack": 2})
 

@@ -101,5 +101,5 @@ def test_other_models_know_no_speakers(tmp_path):
     tokenizer = tiny_qwen3_asr.write_processor(tmp_path)
     section = {"type": "audio_llm", "config": {"model_type": "qwen3_asr", **tiny_qwen3_asr.CONFIG}}
     family = Family.model_validate({**section, "tokenizer": str(tokenizer)})
-    with pytest.raises(ConfigError, match=r"qwen3_asr says not who speaks"):
+    with pytest.raises(ConfigError, match=r"qwen3_asr does not name speakers"):
         family.build(TaskRequirements("who_said_what", ("text",)))

@@ -56,7 +56,7 @@ def test_an_english_only_model_gets_neither_language_nor_task(english):
     assert "detect" not in batch.inputs and batch.counts == {"text": 18}
     assert [d[:2] for d in batch.dropped] == [("b", "unknown_language")] and "English only" in batch.dropped[0][2]
     ((_, reason, message),) = build().processor.collate([example(1, language="xx")]).dropped
-    assert reason == "unknown_language" and "this Whisper knows no language 'xx'" in message
+    assert reason == "unknown_language" and "this Whisper does not know the language 'xx'" in message
 
 
 def test_texts_begin_with_a_space_where_the_language_has_spaces(tiny):

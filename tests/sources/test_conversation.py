@@ -334,7 +334,7 @@ def test_turn_taking_is_estimated_from_an_rttm(tmp_path):
         ({"speaker_weights": [1.0]}, "one weight for each number"),
         ({"speakers": 0}, "greater than or equal to 1"),
         ({"speakers": []}, "at least 1 item"),
-        ({"seconds": None, "turns": [0, 0]}, "in fewer than 4 turns not all of 4 `speakers` are heard"),
+        ({"seconds": None, "turns": [0, 0]}, "in fewer than 4 turns not all of 4 `speakers` can speak"),
         ({"seconds": None, "turns": [2, 5], "speakers": [2, 3]}, "in fewer than 3 turns"),
         ({"noise": {"builtin": ["babble"]}}, "babble is made of one utterance"),
     ],

@@ -118,7 +118,7 @@ def test_dihard_with_its_uem(tmp_path):
 
 def test_corpora_without_a_recipe_are_told_what_to_do():
     for name in ("msdwild", "AVA-AVD"):
-        with pytest.raises(ConfigError, match=r"has no recipe for .*; its RTTM files load as they are: \{type: rttm"):
+        with pytest.raises(ConfigError, match=r"has no recipe for .*; load its RTTM files directly: \{type: rttm"):
             listed(f"name={name},from=x")
     for name, near in (("alimeeting", "ali_meeting"), ("aishell-4", "aishell4"), ("dihard", "dihard3")):
         with pytest.raises(ConfigError, match=f"did you mean .*{near}"):

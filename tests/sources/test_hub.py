@@ -225,7 +225,7 @@ def test_validation_part_has_its_own_speakers(tmp_path):
         assert set(speakers("validation", stream, seed=2)) != set(held)
     assert len(set(speakers("validation"))) == 6  # 0.3 of 20 speakers with three records each
     assert len(set(speakers("validation", held_out=1e-9))) == 1
-    with pytest.raises(DataError, match=r"no speaker falls into the .*; `held_out` above 0\.\d+ takes one"):
+    with pytest.raises(DataError, match=r"no speaker is in the .*; `held_out` above 0\.\d+ takes one"):
         speakers("validation", stream=True, held_out=1e-9)
 
 
@@ -308,7 +308,7 @@ def test_granary_by_language_with_quality_filters(tmp_path):
         ("has no subset 'x'; it has: clean, other", {"preset": "librispeech", "subset": "x"}),
         ("has no subsets", {"preset": "fleurs", "subset": "x", "language": "fr"}),
         (r"Granary \(fr_ytc\) holds .*`audio_folder`", {"preset": "granary", "subset": "ytc", "language": "fr"}),
-        (r"Granary \(mt_ytc\) holds transcripts alone", {"preset": "granary", "language": "mt"}),
+        (r"Granary \(mt_ytc\) holds only transcripts", {"preset": "granary", "language": "mt"}),
         ("`name`.*or `preset`", {}),
         ("slices are not supported", {"name": "a/b", "split": "train[:1%]"}),
     ],

@@ -67,7 +67,7 @@ def test_folders_patterns_and_uem(tmp_path):
     assert [(u.id, u.reason) for u in left] == [("c", "not_in_uem"), ("d", "no_segments")]
     assert "c.rttm:1: the recording 'c' has no line in the UEM" in left[0].message
     assert (
-        "all.uem:5: no RTTM line names the recording 'd'; if it holds no speech, set `empty: true`." in left[1].message
+        "all.uem:5: no RTTM line names the recording 'd'; if it has no speech, set `empty: true`." in left[1].message
     )
     with pytest.raises(DataError, match=r"'a' could be .*a.far.wav or .*a.near.wav; say which with a pattern such as"):
         listed(path=tmp_path / "rttm", audio=tmp_path / "audio")
@@ -139,7 +139,7 @@ def test_what_is_wrong_with_the_files(tmp_path):
     )
     rttm(two, ("a", 0.5, 1.0, "ann"))
     rttm(one, ("a", 2.0, 1.0, "ann"))
-    with pytest.raises(DataError, match=r"two.rttm:1: the recording 'a' stands in .*one.rttm already; keep one"):
+    with pytest.raises(DataError, match=r"two.rttm:1: the recording 'a' is already in .*one.rttm; keep one"):
         listed(path=tmp_path / "r", audio=tmp_path)
     for keys, message in [
         ({"path": tmp_path / "r" / "on.rttm"}, r"on.rttm does not exist \(did you mean .*one.rttm\?\)"),

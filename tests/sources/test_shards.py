@@ -144,10 +144,10 @@ def test_where_limit_and_language_work_as_everywhere(shards):
     [
         (
             "shard.tar",
-            r"no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  .*:1: sh",
+            r"not a list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong lines:\n  .*:1: sh",
         ),
         ("", "lists no shards"),
-        ("gone/a.tar gone/a.jsonl 5 1.0", "none of its 1 shards is there, such as .*gone/a.tar"),
+        ("gone/a.tar gone/a.jsonl 5 1.0", "none of its 1 shards exists, such as .*gone/a.tar"),
     ],
 )
 def test_a_list_of_nothing_is_refused(tmp_path, line, message):
@@ -162,7 +162,7 @@ def test_no_list_and_no_labels(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         list(read(tmp_path / "data.lst").cuts())
     write_tar(tmp_path / "a.tar", {})
-    with pytest.raises(DataError, match=r"a\.tar has no labels: a\.jsonl is expected beside it"):
+    with pytest.raises(DataError, match=r"a\.tar has no labels: a\.jsonl is expected next to it"):
         list(read(tmp_path).cuts())
 
 
@@ -407,10 +407,10 @@ def test_so_many_hours_are_whole_shards(shards):
 def test_hours_that_a_list_does_not_say_are_refused(shards):
     path = shards()
     for fields in ({"limit": 3}, {"skip": 1}, {"where": {"language": "sv"}}):
-        with pytest.raises(ConfigError, match=r"max_hours: .* not beside `where`"):
+        with pytest.raises(ConfigError, match=r"max_hours: .* not with `where`"):
             planned(read(path, stream=True, max_hours=0.001, **fields))
     path.write_text("".join(" ".join(line.split()[:3]) + "\n" for line in path.read_text().splitlines()))
-    with pytest.raises(ConfigError, match=r"max_hours: only of a stream of shards whose list has the seconds"):
+    with pytest.raises(ConfigError, match=r"max_hours: only a stream of shards whose list has the seconds"):
         planned(read(path, stream=True, max_hours=0.001))
 
 

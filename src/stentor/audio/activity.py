@@ -67,7 +67,7 @@ class EnergyDetector:
 
 
 class LiveEnergy:
-    """Speech of a recording while it comes, from the levels of the last 15 s."""
+    """Speech of a streamed recording, from the levels of the last 15 s."""
 
     def __init__(self, rate: int, margin: float = MARGIN, silence: float = SILENCE):
         from scipy.signal import butter
@@ -106,7 +106,7 @@ def speech_with_room(audio: np.ndarray, rate: int, room: float) -> tuple[np.ndar
     """`audio` float32 [samples] with `room` seconds around its speech, and the seconds that it now begins earlier
     (negative where its beginning was cut off).
 
-    A longer pause at an end is cut, a shorter one is filled up with silence. Audio without speech stays as it is.
+    A longer pause at an end is cut, a shorter one is filled up with silence. Audio without speech stays unchanged.
     """
     activity = EnergyDetector().activity([audio], rate)
     first, last = (

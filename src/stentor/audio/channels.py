@@ -40,9 +40,7 @@ def to_mono(samples: np.ndarray, name: str, channel: int | None = None) -> np.nd
     if name not in _warned:
         _warned.add(name)
         log.warning(
-            "%s: its channels cancel each other out (one is the other upside down), so channel %d is taken alone.",
-            name,
-            first,
+            "%s: its channels cancel each other out (opposite polarity), so only channel %d is used.", name, first
         )
     return np.ascontiguousarray(samples[:, first])
 

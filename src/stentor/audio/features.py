@@ -132,7 +132,7 @@ def _single_threads() -> ThreadPoolExecutor:
     """As many threads as torch uses, each computing alone: clips in parallel instead of operations in parallel.
 
     The operations are so short that torch's own threads mostly wait for one another: for 15 s clips on two cores they
-    save a tenth, and with another busy process beside them they take 50 times as long.
+    save a tenth, and with another busy process they take 50 times as long.
     """
     import torch
 

@@ -34,7 +34,7 @@ class KaldiFeatures(Section):
     frame_length: float = Field(0.025, gt=0)
     """Length of a frame in seconds."""
     frame_shift: float = Field(0.01, gt=0)
-    """From one frame to the next, in seconds."""
+    """Time from the start of one frame to the start of the next, in seconds."""
     sampling_rate: int = Field(16000, gt=0)
     """Rate of the audio in Hz."""
     preemph_coeff: float = Field(0.97, ge=0, le=1)
@@ -42,8 +42,7 @@ class KaldiFeatures(Section):
     window_type: Literal["povey", "hanning", "hamming"] = "povey"
     """Window of a frame. `povey` is Hann to the power of 0.85."""
     dither: float = Field(0.0, ge=0)
-    """Standard deviation of noise added to the audio: other noise in each epoch, the same in each evaluation and in
-    features that are stored."""
+    """Standard deviation of noise added to the audio. It differs in each epoch, except in evaluation and stores."""
     snip_edges: bool = False
     """Drop the frames at the ends that reach beyond the audio."""
     remove_dc_offset: bool = True
@@ -51,13 +50,14 @@ class KaldiFeatures(Section):
     low_freq: float = Field(20.0, ge=0)
     """Lower edge of the mel filters in Hz."""
     high_freq: float = -400.0
-    """Upper edge of the mel filters in Hz; zero or less counts down from half the sampling rate."""
+    """Upper edge of the mel filters in Hz. Zero or a negative value is an offset from half the sampling rate."""
     num_ceps: int = Field(13, ge=1)
     """Coefficients (mfcc)."""
     cepstral_lifter: int = Field(22, ge=0)
-    """Scaling of the higher coefficients (mfcc); 0 turns it off."""
+    """Strength of the scaling of higher coefficients (mfcc). 0 turns it off."""
     use_energy: bool = False
-    """The log energy of the frame as first value: before the mel bins, or in place of the first coefficient or bin."""
+    """Include the log energy of the frame as its first value: before the mel bins (fbank), or instead of the first
+    coefficient or bin (mfcc, spectrogram)."""
 
     @property
     def bins(self) -> int:

@@ -7,9 +7,9 @@ import numpy as np
 WINDOW = 0.032
 """Seconds of a frame of the spectrum, with half of it between two frames."""
 LOUDEST_SNR = 60.0
-"""Decibels; the limit of 16-bit recordings."""
+"""Highest signal-to-noise ratio in dB that a recording of 16 bits can show."""
 FLOOR_SHARE = 0.1
-"""Share of the frames in each band, the quietest ones, which hold its noise."""
+"""Share of the frames, in each band, that hold its noise: the quietest ones."""
 FLOOR_BIAS = -float(np.log1p(-FLOOR_SHARE))
 """Their level in Gaussian noise, whose power in a band is distributed exponentially, relative to its mean."""
 DEPTH = 65.0
@@ -29,9 +29,9 @@ def snr(audio: np.ndarray, rate: int) -> float:
 
     The lower one of two estimates. The noise of each band is a low quantile of its power over time (Stahl, Fischer and
     Bippus, "Quantile based noise estimation for spectral subtraction and Wiener filtering", ICASSP 2000): even while
-    somebody speaks each band has moments without speech; this is steady, and takes noise that comes and goes for
-    speech. The other looks at the samples alone: noise is Gaussian, speech is mostly quiet (WADA; Kim and Stern,
-    "Robust signal-to-noise ratio estimation based on waveform amplitude distribution analysis", Interspeech 2008)."""
+    someone speaks each band has moments without speech; this is steady, and takes noise that comes and goes for speech.
+    The other looks at the samples alone: noise is Gaussian, speech is mostly quiet (WADA; Kim and Stern, "Robust
+    signal-to-noise ratio estimation based on waveform amplitude distribution analysis", Interspeech 2008)."""
     return min(_quantile_snr(audio, rate), _wada_snr(audio))
 
 

@@ -1,5 +1,5 @@
 """Augmentation: random changes of training audio. Every change is drawn from the item's own generator, f(seed, epoch,
-cut id), so that an epoch repeats exactly whatever the number of workers and wherever a run was resumed.
+cut id), so that an epoch repeats exactly with any number of workers and after a resume at any step.
 
 `speed` changes durations and word times, so the batch plan draws it first (`speed_factor`); all else keeps the length.
 """
@@ -38,13 +38,13 @@ class Noise(Section):
     paths: list[StoragePath] = []
     """Folders with noise recordings, manifests of them, or single files."""
     builtin: list[Literal["white", "pink", "brown", "hum", "babble"]] = []
-    """Kinds that need no files. Babble is made of other stretches of the same utterance, played backwards."""
+    """Built-in kinds of noise. Babble is made from other parts of the same utterance, played backwards."""
     snr: Range = (5.0, 20.0)
     """Signal-to-noise ratio in dB."""
     p: Probability = 0.5
-    """Probability for an item."""
+    """Probability that an item gets it."""
     partial: Probability = 0.0
-    """Probability that the noise begins or ends inside the item instead of covering it."""
+    """Probability that the noise begins or ends inside the item instead of lasting through it."""
 
     @model_validator(mode="after")
     def _from_somewhere(self) -> Noise:
@@ -77,14 +77,13 @@ class Reverb(Section):
     paths: list[StoragePath] = []
     """Folders with impulse responses, manifests of them, or single files. Empty: simulated ones only."""
     simulated: bool = True
-    """Also draw exponentially decaying noise as impulse responses (with `paths`, half of the time)."""
+    """Also use exponentially decaying noise as impulse responses (with `paths`, for half of the items)."""
     rt60: Range = (0.1, 0.6)
     """Reverberation time of simulated rooms in seconds."""
     direct: tuple[Share, Share] = DIRECT
-    """Share of the energy that comes straight from the speaker in simulated rooms: less of it is a speaker farther away
-    from the microphone."""
+    """Share of the energy that is direct sound in simulated rooms. A lower share sounds like a speaker farther away."""
     p: Probability = 0.3
-    """Probability for an item."""
+    """Probability that an item gets it."""
 
     @model_validator(mode="after")
     def _from_somewhere(self) -> Reverb:
@@ -109,7 +108,7 @@ class Reverb(Section):
 
 
 class SpecAugment(Section):
-    """Stripes of the spectrogram are blanked (Park et al. 2019). Applied to features, by the task."""
+    """SpecAugment: blank stripes of the spectrogram (Park et al. 2019). The task applies it to the features."""
 
     time_masks: int = Field(2, ge=0)
     """Number of time stripes."""
@@ -120,7 +119,7 @@ class SpecAugment(Section):
     freq_width: int = Field(15, ge=1)
     """Widest frequency stripe in bins."""
     p: Probability = 1.0
-    """Probability for an item."""
+    """Probability that an item gets it."""
 
     def stripes(self, frames: int, bins: int, rng: np.random.Generator) -> list[tuple[int, int, int]]:
         """(axis, first, after last) of each stripe; axis 0 is time, 1 is frequency."""
@@ -147,26 +146,26 @@ class SpecAugment(Section):
 
 
 class Augment(Section):
-    """Random changes of training audio. Everything is off unless it is given."""
+    """Random changes of training audio. Each one is off unless its key is set."""
 
     speed: list[Positive] | None = Field(None, min_length=1)
-    """Playback speeds, one drawn for each item: `[0.9, 1.0, 1.1]`. Pitch and formants move along, as on a tape, so
-    each speed sounds like another speaker. Null: off."""
+    """Playback speeds, one drawn for each item: `[0.9, 1.0, 1.1]`. Pitch and formants change with the speed, as on a
+    tape, so each speed sounds like another speaker. Null: off."""
     voice: Range | None = None
-    """Shift pitch and formants by a drawn factor and keep the tempo, as if another vocal tract spoke: `[0.85, 1.2]`
-    covers grown-ups; helps with speakers unlike those in training. Null: off."""
+    """Range of the random factor by which pitch and formants are shifted, with the tempo kept, as if the speaker had
+    another vocal tract. `[0.85, 1.2]` covers adults. It helps with speakers unlike those in training. Null: off."""
     voice_p: Probability = 0.5
-    """Probability that `voice` is applied."""
+    """Probability that `voice` is applied to an item."""
     reverb: Reverb | None = None
-    """Rooms. Null: off."""
+    """Room reverberation. Null: off."""
     noise: Noise | None = None
     """Background noise. Null: off."""
     gain: Range | None = None
-    """Level change in dB, drawn evenly: `[-10, 6]`. Null: off."""
+    """Range of the level change in dB, drawn uniformly: `[-10, 6]`. Null: off."""
     band: Probability = 0.0
-    """Probability that an item is filtered like a telephone call (300 to 3400 Hz)."""
+    """Probability that an item is band-limited to 300 to 3400 Hz, like a telephone call."""
     spec_augment: SpecAugment | None = None
-    """Stripes blanked in the spectrogram. Null: off."""
+    """SpecAugment: stripes blanked in the spectrogram. Null: off."""
 
     def check(self) -> None:
         """Raise `DataError` when a file or folder is missing; called before training."""
@@ -179,7 +178,7 @@ class Augment(Section):
         return self.speed[int(rng.integers(len(self.speed)))] if self.speed else 1.0
 
     def keeps(self, speed: float = 1.0) -> bool:
-        """Whether it leaves the audio of an item at this speed as it is (`spec_augment` changes features only)."""
+        """Whether the audio of an item at this speed stays unchanged (`spec_augment` changes features only)."""
         return speed == 1.0 and not (self.voice or self.reverb or self.noise or self.gain or self.band)
 
     def apply(self, audio: np.ndarray, rng: np.random.Generator, speed: float = 1.0, rate: int = RATE) -> np.ndarray:

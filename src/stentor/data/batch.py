@@ -27,15 +27,14 @@ class Example:
 
 @dataclass
 class HypothesisSearch:
-    """Inputs from which the model writes hypotheses of a training batch, for sequence losses; a row for each of its
-    items."""
+    """Inputs to generate hypotheses of a training batch from, for sequence losses; a row for each item."""
 
     seeds: list[int]
-    """Seed of random hypotheses, f(seed, epoch, id)."""
+    """Seeds of random hypotheses, f(seed, epoch, id)."""
     references: list[str]
     languages: list[str | None]
     inputs: dict[str, torch.Tensor] = field(default_factory=dict)
-    """For models that write: inputs of generation that differ from those of training, prompts."""
+    """For models that write: inputs of generation that differ from those of training (prompts)."""
     shared: tuple[str, ...] = ()
     """Names of those that are the same."""
     limits: list[int] = field(default_factory=list)
@@ -43,7 +42,7 @@ class HypothesisSearch:
     examples: list[Example] = field(default_factory=list)
     """For models that speak: the items, without their audio."""
     facts: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Input of a sequence loss about each hypothesis besides its log-probability, once they are written."""
+    """Inputs of a sequence loss for each generated hypothesis, in addition to its log-probability."""
 
 
 @dataclass
@@ -56,7 +55,7 @@ class Batch:
     """Targets per loss term, by which the engine divides the summed losses, across micro-batches and ranks."""
     ids: list[str]
     usable: list[int] | None = None
-    """Positions of these among the examples: copies of a record have the same id. None: all, or unknown to a
+    """Positions of its items among the given examples: copies of a record have the same id. None: all, or unknown to a
     family without sequence losses."""
     seconds: float = 0.0
     """Seconds of audio."""
@@ -67,7 +66,7 @@ class Batch:
     dropped: list[tuple[str, str, str]] = field(default_factory=list)
     """Items that could not be used: (id, reason, message)."""
     search: HypothesisSearch | None = None
-    """For runs with a sequence loss."""
+    """Inputs of generation, in runs with a sequence loss."""
 
     def to(self, device: torch.device) -> Batch:
         return self._moved(lambda v: v.to(device, non_blocking=True))

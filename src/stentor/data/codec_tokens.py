@@ -1,4 +1,4 @@
-"""Codec tokens of records that come from token shards (see the `shards` source), in place of their audio."""
+"""Codec tokens of records that come from token shards (see the `shards` source), instead of their audio."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def load_codes(cut: Cut, codebooks: int | None = None, vocabulary: int | None = 
 
 def codes_at(location: Mapping[str, Any], name: str, vocabulary: int | None = None) -> np.ndarray:
     """The codec tokens in an .npy file inside of another file, `{"path", "offset", "size"}` in bytes, and `codebooks`
-    where it is known: [codebooks, frames], int16 or, of vocabularies beyond it, int32. `name` stands in errors. Raises
+    where it is known: [codebooks, frames], int16 or, of vocabularies beyond it, int32. `name` is used in errors. Raises
     `AudioError` as `load_codes`."""
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Conditions of a sample of speech: what a model that speaks is given beside the masked codec tokens.
+"""Conditions of a sample of speech: the inputs of a speech synthesis model in addition to the masked codec tokens.
 
 They are drawn as in OmniVoice's sample construction (k2-fsa/OmniVoice, arXiv 2604.00688), from the item's own
 randomness; the family builds the tensors.
@@ -26,12 +26,12 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The inputs of one sample beside its masked codec tokens."""
+    """The inputs of one sample in addition to its masked codec tokens."""
 
     unconditional: bool
     """The audio alone, without style, text or prompt: what classifier-free guidance guides away from."""
     prompt_frames_ratio: float
-    """The first int(frames * ratio) frames stay as they are and are not learned; see `prompt_frames`."""
+    """The first int(frames * ratio) frames stay unchanged and are not learned; see `prompt_frames`."""
     language: str | None  # None: not given
     instruct: str | None  # the voice in words. None: not given
     text: str
@@ -62,9 +62,10 @@ def draw(record: Spoken, ratios: Ratios, rng: np.random.Generator) -> Conditions
     a changed ratio changes nothing else.
 
     With the probability `drop_cond_ratio` the sample is unconditional. Otherwise the prompt's share is uniform in
-    `prompt_ratio_range`, language and instruct are given with their probabilities where the record has them, and where
-    an instruct is given the prompt is left out with the probability `only_instruct_ratio`: the voice is then designed
-    by words alone. A record whose beginning was made noisy is never unconditional and its prompt is that beginning."""
+    `prompt_ratio_range`, language and instruct are given with their probabilities where the record has them. With an
+    instruct, the prompt is left out with the probability `only_instruct_ratio`: the voice is then designed by words
+    alone. A record whose beginning was made noisy is never unconditional and its prompt is that beginning.
+    """
     dropped, prompt, with_language, with_instruct, alone, with_pinyin, mask = rng.random(7).tolist()
     noisy = record.clean_from is not None
     low, high = ratios.mask_ratio_range

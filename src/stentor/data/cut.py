@@ -1,9 +1,9 @@
 """Cuts and manifest records: conversion between the JSONL contract and lhotse cuts, and the fields of a cut.
 
-A cut is metadata: nothing here opens audio. Word times follow lhotse's convention: an alignment counts
-seconds from the start of the *recording*, so that cutting a cut shorter leaves it true; `words_of` gives seconds from
-the start of the cut. The recordings that `cut_from_record` makes say 16 kHz whatever the file holds: the file's own
-rate is known when it is read, and `load_audio` resamples it.
+A cut is metadata: nothing here opens audio. Word times follow lhotse's convention: an alignment counts seconds from the
+start of the *recording*, so that cutting a cut shorter leaves it true; `words_of` gives seconds from the start of the
+cut. The recordings that `cut_from_record` makes always say 16 kHz: the file's own rate is known when it is read, and
+`load_audio` resamples it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnusableRecord:
 
 
 def divided(records: Iterable[Any]) -> tuple[list[Any], list[UnusableRecord]]:
-    """Usable and unusable records, both in their order."""
+    """The usable and the unusable records, each in their order."""
     listed = list(records)
     unusable = [record for record in listed if isinstance(record, UnusableRecord)]
     return [record for record in listed if not isinstance(record, UnusableRecord)], unusable
@@ -113,7 +113,7 @@ def cut_with_recording(
     if segments and record.get("text") is not None:
         extra["text"] = record["text"]
     if record.get("segments") == []:
-        extra["segments"] = []  # no one speaks; without the key it is unknown who does
+        extra["segments"] = []  # no one speaks; without the key the speakers are unknown
     if extra.get("uem") is not None:
         extra["uem"] = [[start + a, start + b] for a, b in uem_field(extra["uem"], where)]
     cut = MonoCut(name, start, duration, channel=0, supervisions=[], recording=recording, custom=extra or None)
@@ -339,7 +339,7 @@ def uem_of(cut: Cut) -> list[list[float]] | None:
 
 
 def _scored(cut: Cut, at: float = 0.0) -> list[list[float]] | None:
-    """The UEM of a cut, or of the parts of a mixed cut: those that have none count whole when somebody speaks there."""
+    """The UEM of a cut, or of the parts of a mixed cut: those that have none count whole when someone speaks there."""
     from lhotse.cut import MixedCut, PaddingCut
 
     if isinstance(cut, PaddingCut):

@@ -24,7 +24,7 @@ class CachedFeatures(NamedTuple):
 class FeatureCache:
     """Base of processors that can store the features of a record.
 
-    In training the loader asks for the items whose audio stays as it is (see `Augment.keeps`). Their examples are made
+    In training the loader asks for the items whose audio stays unchanged (see `Augment.keeps`). Their examples are made
     without audio: `Task.example` is called with None for it, `Example.audio` stays None, and `extra["features"]` and
     `extra["samples"]` come from `CachedFeatures`.
     """

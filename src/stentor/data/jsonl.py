@@ -73,11 +73,11 @@ def each_line(
                     yield unusable(name, error.reason, str(error))
                     continue
                 problems[name] = str(error)
-                if len(problems) == MAX_PROBLEMS and not lines.zipped:  # its end tells whether it is damaged
+                if len(problems) == MAX_PROBLEMS and not lines.zipped:  # its end shows whether it is damaged
                     break
             else:
                 yield record
-    if unusable is not None and lines.damaged:  # these lines are damaged data, not a user's text
+    if unusable is not None and lines.damaged:  # these lines are damage, not records
         for name, message in problems.items():
             yield unusable(name, "unreadable", message)
     else:
@@ -90,7 +90,7 @@ def raise_problems(name: str, problems: list[str]) -> None:
     """Raise `DataError` that lists what is wrong with lines of a file, if anything is."""
     if problems:
         count = "1 line" if len(problems) == 1 else f"{len(problems)} lines"
-        more = " (perhaps more: reading stopped there)" if len(problems) == MAX_PROBLEMS else ""
+        more = " (there may be more: reading stopped there)" if len(problems) == MAX_PROBLEMS else ""
         raise DataError(f"{name} has {count} that cannot be used{more}:\n  " + "\n  ".join(problems))
 
 
@@ -134,7 +134,7 @@ class TextLines:
                 f"{where}: the gzip file is damaged; what comes after line {self.number - 1} is lost ({error})."
             ) from None
         if size > MAX_LINE:
-            raise RecordError(f"{where}: the line has {size:,} bytes; {MAX_LINE:,} are the most.")
+            raise RecordError(f"{where}: the line has {size:,} bytes; the maximum is {MAX_LINE:,}.")
         return line
 
     def numbered(self) -> Iterator[tuple[int, str | RecordError]]:
@@ -151,7 +151,7 @@ class TextLines:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextLines]:
-    """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` with how to fix it when there is none."""
+    """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` with advice when there is no such file."""
     if not is_remote(path):
         _check_readable(path)
     with open_read(path) as file:
@@ -202,11 +202,11 @@ def parse_object(line: str | RecordError, where: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not JSON ({error.msg} at column {error.colno}).") from None
     except UnicodeEncodeError:
-        raise RecordError(f"{where}: it holds one half of a surrogate pair (\\ud800 to \\udfff), no text.") from None
+        raise RecordError(f"{where}: it holds half of a surrogate pair (\\ud800 to \\udfff).") from None
     except ValueError:  # Python converts 4,300 digits at most
         raise RecordError(f"{where}: it holds a number of more than 4,300 digits.") from None
     except RecursionError:
-        raise RecordError(f"{where}: its lists or objects lie too deep in each other.") from None
+        raise RecordError(f"{where}: its lists or objects are nested too deeply.") from None
     if not isinstance(record, dict):
         raise DataError(f"{where}: each line must be a JSON object, got {line.strip()[:40]}.")
     return record
@@ -228,7 +228,7 @@ class FileIndex:
 
 
 def _names_in(folder: Path) -> set[str] | None:
-    """Names in a folder. None for web servers, which list nothing: files are there until read."""
+    """Names in a folder. None for web servers, which list nothing: files count as present until they are read."""
     if is_web(folder):
         return None
     try:

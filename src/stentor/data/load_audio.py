@@ -57,8 +57,8 @@ def load_audio(cut: Cut, rate: int = RATE) -> np.ndarray:
             return audio
     if has_codes(cut):
         raise AudioError(
-            f"{cut.recording.id} holds codec tokens and no audio; this model needs audio. Shards with audio files in "
-            "them, or any other source, would do.",
+            f"{cut.recording.id} holds codec tokens and no audio; this model needs audio. Use shards with audio files, "
+            "or another source.",
             "no_audio",
         )
     return load_with_lhotse(cut, rate)
@@ -97,8 +97,8 @@ def _load_described(
     duration: float | None,
     rate: int,
 ) -> np.ndarray | None:
-    """A piece of the audio in one file, or that which keys of a cut or a record tell how to have; None where they do
-    not. `sources`: other ones of the recording. `name` stands in errors."""
+    """A piece of the audio in one file, or of the audio that keys of a cut or a record describe; None where they do
+    not. `sources`: other sources for the recording. `name` is used in errors."""
     if path:
         with audio_file(path) as file:
             return read(file, rate=rate, start=start, duration=duration, channel=channel_of(keys))
@@ -165,8 +165,8 @@ def load_turn(cut: Cut, rate: int, echo: bool = False) -> np.ndarray:
 def turn_piece(
     dry: np.ndarray, turn: Mapping[str, Any], start: float, duration: float, rate: int, echo: bool
 ) -> np.ndarray:
-    """Audio of a turn, float32 [samples] as it was recorded, what a cut covers, at its speed, in its room and at its
-    level; see `load_turn`."""
+    """Audio of a turn, float32 [samples], over the span of a cut, at its speed, in its room and at its level; see
+    `load_turn`."""
     if (speed := turn.get("speed", 1.0)) != 1.0:
         dry = change_speed(dry, speed)
     first = round((start - turn["first"]) * rate)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 FAST_WORDS, SLOW_WORDS = 6.0, 0.5
-"""Words per second that are implausible in speech; the slow bound holds from `SLOW_FROM` seconds on."""
+"""Bounds on words per second, beyond those of any speaker; the slow bound holds from `SLOW_FROM` seconds on."""
 FAST_LETTERS, SLOW_LETTERS = 12.0, 0.5
 """The same in characters per second, for scripts that are written without spaces."""
 SLOW_FROM = 4.0
@@ -43,7 +43,7 @@ KINDS = {
         "Word times that do not fit",
         "Words end after the recording, overlap, or are not those of the text.",
     ),
-    "clipped": ("Clipped", f"More than {CLIPPED:.1%} of the samples stand at full scale."),
+    "clipped": ("Clipped", f"More than {CLIPPED:.1%} of the samples are at full scale."),
     "quiet": ("Very quiet", f"Even the loud parts stay below {QUIET:g} dBFS."),
     "silence": ("Mostly silence", f"More than {SILENCE:.0%} silent, or {EDGE:g} s of silence at the start or the end."),
     "narrow": ("Telephone bandwidth", "Nothing above 4.5 kHz although the file could hold it: it was upsampled."),
@@ -95,7 +95,7 @@ class CheckedRecord:
 
 
 def find_outliers(row: CheckedRecord, texts_expected: bool, outside: set[str]) -> Iterator[tuple[str, float, str]]:
-    """(kind, how bad, detail) of all that is wrong with one decoded record."""
+    """(kind, severity, detail) of each fault of one decoded record."""
     sound, text = row.sound, row.text or ""
     if row.rate:
         wide = unspaced(text)

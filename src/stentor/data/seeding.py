@@ -50,8 +50,8 @@ class Permutation:
         return values.astype(np.int64)
 
     def within(self, amounts: np.ndarray, most: float) -> tuple[int, float]:
-        """Count of numbers, in this order, whose amounts, [size], add up to at most `most`, and to what;
-        at least one."""
+        """Count of numbers, taken in this order, whose amounts, [size], add up to at most `most`, and their sum; at
+        least one."""
         count, total = 0, 0.0
         while count < self.size:
             block = np.arange(count, min(count + BLOCK, self.size))

@@ -1,4 +1,4 @@
-"""Spans: stretches of time as [start, end] in seconds, and segments, which say who speaks in them."""
+"""Spans: stretches of time as [start, end] in seconds, and segments, which also name the speaker."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

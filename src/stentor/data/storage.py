@@ -1,9 +1,9 @@
 """Storage: paths that are local files or addresses (`s3://`, `gs://`, `hf://`, `https://`), through fsspec.
 
 A local path is a plain `pathlib.Path`. An address is a `UPath`, which has the same interface (`/`, `.name`,
-`.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader
-(`open_read`), brought whole into the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that
-break are made again and continue where they were.
+`.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader (`open_read`),
+copied whole to the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that break are made
+again and continue where they were.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ Item = TypeVar("Item")
 
 
 def as_path(text: Any) -> Path:
-    """A local path as `pathlib.Path`, an address as `UPath` with the same interface. Nothing is asked of a server.
-    Raises ConfigError for an address of a kind that is not known."""
+    """A local path as `pathlib.Path`, an address as `UPath` with the same interface. No server is contacted. Raises
+    ConfigError for an unknown kind of address."""
     if isinstance(text, Path):
         return text
     if not is_remote(text):
@@ -103,7 +103,7 @@ class RemotePath:
         return file if "b" in mode else io.TextIOWrapper(file, encoding or "utf-8")
 
     def mkdir(self, *_: Any, **__: Any) -> None:
-        """Nothing: folders of object storage are there when they hold a file."""
+        """Do nothing: folders of object storage exist when they hold a file."""
 
     def unlink(self, missing_ok: bool = False) -> None:
         try:
@@ -121,7 +121,7 @@ def _class_of(protocol: str) -> Any:
 
     base = get_upath_class(protocol) if protocol in known_implementations else None
     if base is None:
-        raise ConfigError(f"{protocol}:// is no kind of address that is known: s3, gs, hf and https are.")
+        raise ConfigError(f"Addresses that begin with {protocol}:// are not supported, only s3, gs, hf and https.")
     address = type("Address", (RemotePath, base), {"__slots__": ()})
     register_implementation(protocol, address, clobber=True)  # paths made of it, such as its parent, are of it too
     return address
@@ -165,7 +165,7 @@ def files_below(path: Any) -> dict[str, dict[str, Any]]:
     """The files in the folder at an address and in its folders, by their names from there, with what `info` says of
     them. Raises NotFound where there are none."""
     if is_web(path):
-        raise ConfigError(f"{name_of(path)}: web servers list no folders; take s3://, gs:// or hf://, or a local copy.")
+        raise ConfigError(f"{name_of(path)}: web servers list no folders; use s3://, gs:// or hf://, or a local copy.")
     root = key_of(path).rstrip("/")
     system = filesystem(path)
     listing = retried(path, lambda: system.find(root, detail=True))

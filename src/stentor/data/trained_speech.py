@@ -1,7 +1,7 @@
-"""Trained speech: what the clips were like that a recogniser was trained on, so that it is given such clips afterwards.
+"""Trained speech: statistics of the clips that a recogniser was trained on, so that it gets similar clips in use.
 
-A model that heard 0.1 to 0.3 seconds of quiet around speech is lost where a clip begins with speech, and one that never
-heard a pause of a second inside a clip is lost after one.
+A model trained with 0.1 to 0.3 seconds of quiet around speech fails where a clip begins with speech, and one trained
+without pauses of a second inside a clip fails after one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 LEAST_ROOM, MOST_ROOM = 0.1, 0.5
-"""Seconds of room that a clip is given. Where training clips have less, clips are given as they are: at so small a room
-soft consonants would be cut off."""
+"""Seconds of room that a clip is given. Where training clips have less, clips are not changed: with so little room soft
+consonants would be cut off."""
 MOST_PAUSE = 2.0
 """Seconds of silence that a window holds at most, however long the pauses in training were."""
 LISTENED = 64
@@ -33,8 +33,7 @@ LISTENED = 64
 
 @dataclass
 class TrainedSpeech:
-    """Room, length and pauses of the training clips, all in seconds. None: unknown, as in exports of before it was
-    written down; clips are then given as they are."""
+    """Room, length and pauses of the training clips in seconds. None: unknown; clips are then not changed."""
 
     room: float | None = None
     """Quiet before and after the speech of a clip."""
@@ -75,7 +74,7 @@ class TrainedSpeech:
 
 
 class StreamedSpeech(TrainedSpeech):
-    """Pad of a model whose transcript of a file is that of a stream, where speech gets no silence around it."""
+    """Statistics for a model that transcribes files as streams, in which no silence is added around speech."""
 
     def __init__(self, trained: TrainedSpeech):
         super().__init__(None, trained.longest, trained.pause)
@@ -88,8 +87,8 @@ class StreamedSpeech(TrainedSpeech):
 def with_room(
     trained: TrainedSpeech | None, processor: Any, examples: Sequence[Example]
 ) -> tuple[list[Example], list[float]]:
-    """The examples with as much quiet around their speech as the model heard in training, and the seconds by which
-    each begins earlier. A clip that would get too long for the model stays as it is, and so do all where no room is
+    """The examples with as much quiet around their speech as in the model's training clips, and the seconds by which
+    each begins earlier. Clips that would get too long for the model stay unchanged, as do all where no room is
     known."""
     if trained is None or trained.room is None:
         return list(examples), [0.0] * len(examples)

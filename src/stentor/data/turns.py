@@ -1,4 +1,4 @@
-"""Turns: what each speaker of a record says, and when."""
+"""Turns: the text and times of each speaker of a record."""
 
 from __future__ import annotations
 

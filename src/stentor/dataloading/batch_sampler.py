@@ -1,7 +1,7 @@
 """Batch sampler: which records share a batch, from metadata alone, as a pure function of (seed, epoch).
 
 Batches are numbered globally and go to the ranks in turn, so resuming is "start at batch k", exact for any number of
-processes: a step takes batches k ... k + n - 1, whoever computes them.
+processes: a step takes batches k ... k + n - 1 from any of them.
 """
 
 import bisect
@@ -36,7 +36,7 @@ class Item:
         return self.cut.duration / self.speed
 
     def rng(self, seed: int, purpose: str) -> np.random.Generator:
-        """Randomness of this item, whatever rank, worker or batch it lands in."""
+        """Randomness of this item, the same in any rank, worker or batch."""
         return rng(seed, self.epoch, self.cut.id, self.copy, purpose)
 
 
@@ -53,7 +53,7 @@ class PlannedBatch:
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Batching of items, and their number (see the keys of `data:`)."""
+    """Layout and size of batches (see the keys of `data:`)."""
 
     layout: str
     """`padded` or `packed`."""

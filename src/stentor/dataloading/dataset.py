@@ -1,4 +1,4 @@
-"""Data sets of a run: those that are trained on, and the batches of those that are evaluated."""
+"""Data sets of a run: the training data, and the batches of evaluation sets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def train_dataset(
     say: Callable[[str], None],
     training_segments: Callable[[Cut], Iterable[Cut]] | None = None,
 ) -> TrainDataset:
-    """The training data of one stage: read during training when one of its sources is a stream or has an index,
-    listed otherwise."""
+    """The training data of one stage: read during training when one of its sources is a stream or has an index, listed
+    otherwise."""
     streamed = any(source.streaming or source.index() is not None for source in data.train)
     kind: type[TrainDataset] = StreamedDataset if streamed else ListedDataset
     return kind(data if training_segments is None else unlimited(data), seed, drop_reason, say, training_segments)
@@ -42,7 +42,7 @@ def eval_plan(
 ) -> tuple[BatchSampler, DropCounter]:
     """The batches of one evaluation set: each record once, in batches by length. Records are left out (and counted)
     only when they are broken, refused, or longer than the model or `data.max_seconds` takes, never for `batch_tokens`.
-    Of `unlimited` data the model hears windows.
+    From `unlimited` data the model gets windows.
     """
     dropped = DropCounter()
     if processor.max_seconds and math.isfinite(data.max_seconds):

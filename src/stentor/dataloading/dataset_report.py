@@ -1,4 +1,4 @@
-"""Data set report: how much data there is, of what, and which records are likely to be wrong.
+"""Data set report: amounts of data, and records that are likely to be wrong.
 
 `check` reads every transcript and decodes every file; its report is plain data (`DatasetReport.as_dict` is the JSON
 file), drawn as a page by stentor.report.check.
@@ -238,7 +238,7 @@ def _overlap(rows: Sequence[CheckedRecord], names: Sequence[str]) -> list[dict[s
 def outliers_by_kind(
     rows: Sequence[CheckedRecord], outside: set[str]
 ) -> dict[str, list[tuple[float, CheckedRecord, str]]]:
-    """(how bad, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `outside` are
+    """(severity, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `outside` are
     the characters that a model cannot write."""
     good = [r for r in rows if not r.sound.reason]
     texts_expected = any(r.text and r.text.strip() for r in good)

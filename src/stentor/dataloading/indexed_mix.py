@@ -65,7 +65,7 @@ class Group:
     language: Language
     order: Permutation
     factor: float = 1.0
-    """Repetitions of each record in an epoch."""
+    """Number of times that each record comes in an epoch."""
 
     def start(self, epoch: int) -> int:
         """Number of its items before an epoch."""
@@ -78,7 +78,7 @@ class ReadRecord:
 
     record: Cut | UnusableRecord
     copy: int
-    """Tells its repeats in the epoch apart."""
+    """Number of its repeat in the epoch."""
     is_new: bool
     """Whether it may never have come before."""
 
@@ -90,7 +90,7 @@ class IndexedMix:
         sources: each with its records.
         language_temperature: see the key of `data:`.
         seed: fixes the order together with the epoch.
-        seconds_beside: of each language in what is trained on beside these sources.
+        seconds_beside: of each language in the other training data.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class IndexedMix:
         return self._epoch[1:]
 
     def items(self, epoch: int, positions: np.ndarray) -> list[ReadRecord]:
-        """Records at positions, int64 [N], of an epoch."""
+        """The items at positions, int64 [N], of an epoch."""
         ends, order = self._order(epoch)
         places = order(positions)
         groups = np.searchsorted(ends, places, side="right")
@@ -154,7 +154,7 @@ class IndexedMix:
         return [items[place] for place in range(len(positions))]
 
     def read(self, epoch: int, positions: range, window: int) -> Iterator[ReadRecord]:
-        """Records at positions of an epoch, read `window` at a time."""
+        """The items at positions of an epoch, read `window` at a time."""
         for at in range(0, len(positions), window):
             yield from self.items(epoch, np.array(positions[at : at + window]))
 

@@ -1,4 +1,4 @@
-"""Item streams: the (cut, copy) pairs of a lane's epoch, with their place, from which another process reads on.
+"""Item streams: the (cut, copy) pairs of a lane's epoch, with their place, from which another process can continue.
 
 A place is plain data for JSON. A stream that is made with it gives exactly what comes after.
 """
@@ -58,7 +58,7 @@ class LaneItems(ItemStream):
     def _pairs(self) -> Iterator[Pair]:
         while self.number < self.passes:
             records, cursor = self.opened(self.number, self.cursor)
-            if self.cursor is None:  # only counting leads to the place
+            if self.cursor is None:  # the place can only be found by counting
                 records = islice(records, self.num_read, None)
             for record in records:
                 for cut in islice(self.usable(record, self.num_read + 1), self.num_cuts, None):

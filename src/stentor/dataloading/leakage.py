@@ -1,5 +1,5 @@
-"""Leakage: what an evaluation set shares with the training data. Its figures say nothing about new speakers or texts
-when it shares them."""
+"""Leakage: speakers, texts and recordings that an evaluation set shares with the training data. With shared ones, its
+figures say nothing about new speakers or texts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -27,12 +27,11 @@ missing unreadable empty not_finite silent truncated no_channel unknown_language
 no_member duplicate_id no_audio wrong_type wrong_shape wrong_range
 """
 BAD = tuple(_REASONS.split())
-"""Drop reasons that mean a broken record, or one for another model, as against one that is merely not wanted (too long,
-no text)."""
+"""Drop reasons that mean a broken record, or one for another model, not an unwanted one (too long, no text)."""
 Language = str | None
 """Code of a language; None: of records that name none."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]
-"""Check of a task or a model: (reason, message) for a record that it cannot use, None for one that it can use (see
+"""Function of a task or a model: (reason, message) for a record that it cannot use, None for one that it can (see
 `Task.drop_reason` and `Family.drop_reason`)."""
 
 
@@ -105,7 +104,7 @@ class Pool:
 
 
 def source_factors(sources: Sequence[tuple[int, float, float | None]]) -> list[float]:
-    """Repetitions of each record of the sources, given as (records, repeat, weight), in an epoch."""
+    """Number of times that each record of the sources, given as (records, repeat, weight), comes in an epoch."""
     weights = [weight for *_, weight in sources if weight is not None]
     if not weights:
         return [repeat for _, repeat, _ in sources]
@@ -114,7 +113,7 @@ def source_factors(sources: Sequence[tuple[int, float, float | None]]) -> list[f
 
 
 def language_gains(seconds: Mapping[Language, float], temperature: float | None) -> dict[Language, float]:
-    """Factor for the records of each language by `data.language_temperature`; 1 where it is off."""
+    """Repeat factor of the records of each language by `data.language_temperature`; 1 where it is off."""
     power = 0.0 if temperature is None else 1 - temperature
     most = max(seconds.values(), default=0.0)
     return {language: (most / amount) ** power for language, amount in seconds.items() if amount}
@@ -168,13 +167,13 @@ class ReplayMix:
         return sum(len(p.cuts) for p in self.pools)
 
     def counts(self, num_base: int) -> list[int]:
-        """Items of each pool beside so many base items; they add up to the rounded share of all."""
+        """Items of each pool for so many base items; they add up to the rounded share of all."""
         ends = np.rint(round(num_base * self.ratio) * np.concatenate([[0.0], np.cumsum(self.shares)]))
         return np.diff(ends).astype(int).tolist()
 
     def epoch(self, seed: int, epoch: int, num_base: int) -> Iterator[tuple[Cut, int]]:
-        """(cut, copy) pairs beside `num_base` items: each epoch takes the next ones of a shuffled ring of the records,
-        so that every record has come once before one comes again."""
+        """(cut, copy) pairs for `num_base` items: each epoch takes the next ones of a shuffled ring of the records, so
+        that every record has come once before one comes again."""
         for number, (pool, count) in enumerate(zip(self.pools, self.counts(num_base))):
             order = rng(seed, "replay", number).permutation(len(pool.cuts))
             for i in range(count):

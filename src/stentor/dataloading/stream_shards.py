@@ -70,7 +70,7 @@ class ShardedStream:
         self.samplers, self.lanes = list(samplers), lanes
         self.cost = self.samplers[0].cost
         self.window_starts: dict[int, list[WindowStart]] = {}
-        """Counts of each shard that this process came to: those since the last checkpoint, the latest last."""
+        """Window starts of each shard that this process read: those since the last checkpoint, the latest last."""
 
     def epoch(self, epoch: int) -> Iterator[list[Item]]:
         """The batches of one epoch of every shard, in turn until all have ended."""
@@ -90,7 +90,7 @@ class ShardedStream:
         self, rank: int, world: int, skip: int = 0, epoch: int = 0, batch_in_epoch: int = 0, index: int = 0
     ) -> Iterator[PlannedBatch]:
         """The batches of one rank: every `world`-th, from number `index + skip` on. `epoch` and `batch_in_epoch` are
-        those of batch `index` in its shard; where the other shards stand was given by `resume_at`. Raises `DataError`
+        those of batch `index` in its shard; the positions of the other shards were given by `go_on`. Raises `DataError`
         for one of several shards without any usable record, which would leave its turns empty."""
         num_shards = len(self.samplers)
         if num_shards == 1 and 0 not in self.window_starts:
@@ -157,7 +157,7 @@ class ShardedStream:
         for shard, (first, epoch, *rest) in starts:
             *fields, counts = rest or [None]  # older checkpoints have the starts of epochs alone
             if shard in self.window_starts and self.window_starts[shard][0].first >= first:
-                continue  # of a process that did not read the shard since it resumed
+                continue  # of a process that has not read the shard since it resumed
             self.window_starts[shard] = [WindowStart(first, epoch, *fields)]
             if counts is not None:
                 self.lanes.restore_counts(shard, counts)

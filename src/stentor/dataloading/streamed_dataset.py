@@ -1,4 +1,4 @@
-"""Training data set that is read during training: streams, sources with an index, and listed ones."""
+"""Training data set that is read during training: streams, sources with an index, and listed ones with them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class LaneCounts:
 
 
 class StreamedDataset(TrainDataset):
-    """Sources that are read during training, in lanes, each shuffled and batched in windows: streams, and the mix
-    of all others. Where there is no stream no record is in memory: each epoch is a permutation that needs no list.
+    """Sources that are read during training, in lanes, each shuffled and batched in windows: streams, and the mix of
+    all others. Where there is no stream no record is in memory: each epoch is a permutation that needs no list.
     """
 
     streams = True
@@ -84,8 +84,7 @@ class StreamedDataset(TrainDataset):
             self._held_out.fill([*self._streams_ahead(), *self._mix_ahead()])
 
     def _languages_of_streams(self) -> list[dict[Language, float]]:
-        """Seconds of each language in each stream; empty where they are not needed. Raises ConfigError for what a
-        stream cannot do."""
+        """Seconds of the languages of each stream; empty where not needed. Raises ConfigError."""
         data = self.data
         languages: list[dict[Language, float]] = []
         for number, source in enumerate(data.train):
@@ -93,8 +92,8 @@ class StreamedDataset(TrainDataset):
                 continue
             if source.max_hours is not None and not source.takes_hours:
                 raise ConfigError(
-                    f"data.train.{number}.max_hours: only of a stream of shards whose list has the seconds of each a "
-                    "part can be taken, and not beside `where`, `exclude`, `skip` or `limit`. Use `limit`, `weight` or "
+                    f"data.train.{number}.max_hours: only a stream of shards whose list has the seconds of each shard "
+                    "supports it, and not with `where`, `exclude`, `skip` or `limit`. Use `limit`, `weight` or "
                     "`repeat`."
                 )
             seconds = source.language_seconds() if data.language_temperature is not None else {}
@@ -126,13 +125,13 @@ class StreamedDataset(TrainDataset):
         if self.streamed:
             self.say(
                 "The training data is a stream of unknown length: items are shuffled and batched in windows of "
-                f"{self.data.window}; a resumed run continues where the source can begin in the middle (`shards`), and "
-                "reads the metadata of others again up to its place, which needs the same order as before."
+                f"{self.data.window}; a resumed run continues in the middle of sources that support it (`shards`), and "
+                "reads the metadata of others again up to its place, which requires the same order as before."
             )
         else:
             self.say(
                 f"The training data has an index: {self.records:,} records, {self.hours:.2f} h. They are read in "
-                f"windows of {self.data.window} when their batches are needed; what is dropped of them is counted then."
+                f"windows of {self.data.window} when their batches are needed; dropped records are counted then."
             )
         if (world := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
             share = share_of(self.num_shards, world)
@@ -227,7 +226,7 @@ class StreamedDataset(TrainDataset):
         return sum(counts.num_read.total() for counts in self._lane_counts.values())
 
     def _counted(self, shard: int) -> LaneCounts:
-        """Counts of a lane by this process, and by those whose checkpoint it resumes from."""
+        """Counts of a lane by this process, and before it by those from whose checkpoint it resumes."""
         if shard not in self._lane_counts:
             self._lane_counts[shard] = self._restored.pop(shard, LaneCounts())
             self.dropped.merge(self._lane_counts[shard].dropped)
@@ -242,8 +241,8 @@ class StreamedDataset(TrainDataset):
         self._restored[shard] = LaneCounts.from_plain(counts)
 
     def _sampling_weights(self) -> list[float]:
-        """Frequency of each stream, and of the mix: as `weight` says, else by size, so that all end about together;
-        all alike where a stream's size is unknown."""
+        """Weight of each stream, and of the mix, in the order: `weight`, else by size, so that all end at about the
+        same time; equal weights where a stream's size is unknown."""
         sizes = [source.expected() for source in self.streamed]
         if None in sizes or any(source.weight is not None for source in self.data.train):
             mixed = sum(source.weight or 1.0 for source, _ in self.mix.sources)
@@ -315,7 +314,7 @@ class StreamedDataset(TrainDataset):
                 self._add_too_long(dropped, item, cost)
 
     def collect(self, gather: Callable[[Any], list[Any]]) -> None:
-        newest = dict(self._restored)  # lanes that no process came to since
+        newest = dict(self._restored)  # lanes that no process has read since
         for lanes in gather(self._lane_counts):
             for shard, counts in lanes.items():
                 if shard not in newest or counts.num_read.total() > newest[shard].num_read.total():

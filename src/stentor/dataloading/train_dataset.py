@@ -31,18 +31,18 @@ Sampler = BatchSampler | ShardedStream
 
 @dataclass(eq=False)
 class TrainDataset(ABC):
-    """Training data: usable records, replayed records, and the dropped ones."""
+    """The training data: usable records, those that are replayed, and what was dropped."""
 
     data: Data
     seed: int
     """Fixes the order together with the epoch."""
     drop_reason: DropReason
-    """Requirements of the task."""
+    """`drop_reason` of the task."""
     say: Callable[[str], None]
     """Takes lines for the user."""
     training_segments: Callable[[Cut], Iterable[Cut]] | None
-    """Segments of the task in which a record is trained on; records may then be of any length. None: records are
-    trained on whole."""
+    """Function of the task that cuts a record into training segments; records may then have any length. None: records
+    are trained on whole."""
     streams: ClassVar[bool]
     """Whether the number of records is unknown until all were read."""
     num_shards: int = field(default=1, init=False)
@@ -96,7 +96,7 @@ class TrainDataset(ABC):
 
     @property
     def replayed(self) -> int:
-        """Replayed items in each epoch; 0 beside a stream, whose length is unknown."""
+        """Replayed items in each epoch; 0 with a stream, whose length is unknown."""
         return 0
 
     @property

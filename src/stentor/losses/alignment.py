@@ -18,7 +18,7 @@ WORDS_PER_SECOND = 4.0
 class Alignment(Loss):
     """Cross entropy of each word's start and end over the audio's frames, with supervised attention and order.
 
-    Supervised attention as in VoxLM and CrisperWhisper (arXiv 2408.16589), with a cross entropy in place of their
+    Supervised attention as in VoxLM and CrisperWhisper (arXiv 2408.16589), with a cross entropy instead of their
     cosine. The attention is scored in both directions: where each word lies, and which word (or silence) each frame
     belongs to.
     """
@@ -29,10 +29,9 @@ class Alignment(Loss):
     attention: float = Field(0.5, ge=0)
     """Weight of the attention to each word's frames, for the head that has one."""
     monotonicity: float = Field(0.1, ge=0)
-    """Weight of the order of neighbouring words: seconds by which a word is expected before the one that precedes
-    it."""
+    """Weight of the penalty for words out of order: the seconds by which a word is expected before its predecessor."""
     blur: float = Field(0.02, ge=0)
-    """Seconds to either side of a boundary that its target is spread over, falling linearly."""
+    """Seconds on each side of a boundary over which its target is spread, falling linearly."""
 
     def sum(
         self,

@@ -38,11 +38,11 @@ class RNNTLoss(Loss):
 
     type: Literal["rnnt"] = "rnnt"
     rows: int = Field(8192, ge=1)
-    """Pairs of a frame and a token whose scores over the vocabulary are in memory at a time. Fewer take less memory, as
-    exact; a batch with no more pairs than that is computed once instead of twice."""
+    """Number of (frame, token) pairs whose scores over the vocabulary are in memory at a time. A lower number needs
+    less memory and gives the same result. A batch with no more pairs than this is computed once instead of twice."""
     fastemit: float = Field(0.0, ge=0)
-    """Extra weight of tokens over blanks in the gradient, for a model that answers early (FastEmit, arXiv
-    2010.11148, where 0.001 to 0.01 were good). The loss itself stays as it is."""
+    """FastEmit strength (arXiv 2010.11148, where 0.001 to 0.01 worked well): how much more the gradient favours tokens
+    over blanks, so that the model answers earlier. The loss value does not change. 0: off."""
 
     def sum(
         self,
@@ -80,13 +80,13 @@ class TDTLoss(Loss):
 
     type: Literal["tdt"] = "tdt"
     rows: int = Field(8192, ge=1)
-    """Pairs of a frame and a token whose scores over the vocabulary are in memory at a time. Fewer take less memory, as
-    exact; a batch with no more pairs than that is computed once instead of twice."""
+    """Number of (frame, token) pairs whose scores over the vocabulary are in memory at a time. A lower number needs
+    less memory and gives the same result. A batch with no more pairs than this is computed once instead of twice."""
     sigma: float = Field(0.0, ge=0)
-    """Amount subtracted from the log-probability of each token and blank, so that few steps are better than many:
-    models learn to take long durations. Parakeet was trained with 0.02."""
+    """Penalty subtracted from the log-probability of each token and blank, so that models learn to prefer few long
+    durations to many short ones. Parakeet was trained with 0.02."""
     omega: float = Field(0.0, ge=0, le=1)
-    """Share of the plain RNN-T loss of the same tokens, without durations, in the loss: (1 - omega) TDT + omega RNN-T.
+    """Share of the plain RNN-T loss (the same tokens without durations) in the total: (1 - omega) TDT + omega RNN-T.
     NeMo draws one of the two for each batch, with this probability; Parakeet was trained with 0.1."""
 
     def sum(

@@ -24,25 +24,25 @@ class Loss(Choice):
     """One term of `losses:`."""
 
     weight: float = Field(1.0, ge=0)
-    """Factor of this term in the total loss."""
+    """Weight of this term in the total loss."""
     required: ClassVar[tuple[str, ...]] = ("sum",)
     default_type: ClassVar[str | None] = None
     per_token: ClassVar[bool] = False
     """True when a target's loss is the negative log-probability of one token: exp of the mean is then a perplexity."""
     scores: ClassVar[str] = "logits"
-    """Output of a model that labels frames that is scored: `logits`, `embeddings` or `hidden`."""
+    """The output that is scored, of a model that labels frames: `logits`, `embeddings` or `hidden`."""
     per_frame: ClassVar[bool] = False
-    """Divisor for a model that labels frames: True when one target is one frame (frames that are not -100), False
-    when it is one entry of the targets (entries that are not -100)."""
+    """The count that the sum is divided by, for a model that labels frames. True: frames that are not -100. False:
+    entries of the targets that are not -100."""
 
     reads: ClassVar[str | None] = None
-    """Under which key a model's forward returns the arguments of `sum`. None: under the name of the term."""
+    """The key under which a model's forward returns the arguments of `sum`. None: the name of the term."""
     evaluated: ClassVar[bool] = True
     """Whether evaluation measures the term too."""
 
     def incompatible_with(self, task: Any, family: Any) -> tuple[str, str] | None:
-        """Reason why a task with a model of this family's settings cannot be trained with this term, as (key of the
-        section, sentence). None when it can."""
+        """Return the reason why a task with a model of this family's settings cannot be trained with this term, as (key
+        of the section, sentence). None when it can."""
         return None
 
     def terms(self, name: str, codebooks: int | None) -> dict[str, Loss]:
@@ -52,7 +52,7 @@ class Loss(Choice):
         return {name: self}
 
     def unregularised(self) -> Loss:
-        """This term without what is for training only, such as label smoothing: what evaluation measures."""
+        """Return the term that evaluation measures, without parts for training only, such as label smoothing."""
         smooths = "label_smoothing" in type(self).model_fields
         return self.model_copy(update={"label_smoothing": 0.0}) if smooths else self
 
@@ -62,8 +62,7 @@ class Loss(Choice):
         raise NotImplementedError
 
     def checked_sum(self, outputs: Mapping[str, Mapping[str, Any]], key: str) -> torch.Tensor:
-        """`sum` of what the model returned under `key`. Raises ConfigError when the model returned nothing for it, or
-        `sum` takes something else or returns no scalar."""
+        """`sum` of the model's outputs under `key`. Raises ConfigError without outputs, or when `sum` does not fit."""
         import torch
 
         if key not in outputs:

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 class NLL(Loss):
-    """Negative log-probability of a frame's class. Logits and log-probabilities serve alike: normalising again changes
-    nothing."""
+    """Negative log-probability of a frame's class. Takes logits or log-probabilities, with the same result."""
 
     type: Literal["nll"] = "nll"
     per_frame: ClassVar[bool] = True
@@ -34,7 +33,7 @@ class KLDivergence(Loss):
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, C] against distributions `targets` float [B, T, C] (frames with a -100 are
-        left out), or against classes int64 [B, T], of which it is the cross entropy."""
+        left out), or against classes int64 [B, T], for which it is the cross entropy."""
         import torch
         from torch.nn import functional as F
 
@@ -44,7 +43,7 @@ class KLDivergence(Loss):
         if targets.shape != logits.shape:
             raise ConfigError(
                 f"losses: `kl_div` compares distributions over the model's {logits.shape[-1]} outputs, but these "
-                f"labels have {targets.shape[-1]}. Give the task other labels, or take a loss that fits them."
+                f"labels have {targets.shape[-1]}. Give the task other labels, or use a loss that fits them."
             )
         valid = (targets != -100).all(-1, keepdim=True)
         log_probs = logits.float().masked_fill(~valid, 0).log_softmax(-1)
@@ -58,7 +57,7 @@ def flatten_frames(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor,
     if targets.dim() != logits.dim() - 1:
         raise ConfigError(
             f"losses: `{loss.type}` needs one class per frame, but these labels are {targets.shape[-1]} numbers per "
-            "frame, of which several may be on. Take `bce_with_logits`, `pit_bce` or `powerset`, or give the task "
+            "frame, of which several may be on. Use `bce_with_logits`, `pit_bce` or `powerset`, or give the task "
             "other labels."
         )
     left_out = (targets == -100).unsqueeze(-1)

@@ -21,14 +21,14 @@ class Codebook(Loss):
     """Negative log-probability of the masked codec tokens, weighted by codebook: the first carry most of the sound.
 
     The engine divides the sum of each codebook by the number of masked cells of that codebook over all micro-batches
-    and processes, so that every masked cell of a codebook counts the same, whatever batch it is in. The terms are named
-    after the codebooks: `codes_0`, `codes_1`, ...
+    and processes, so that every masked cell of a codebook counts the same in any batch. The terms are named after the
+    codebooks: `codes_0`, `codes_1`, ...
     """
 
     type: Literal["codebook"] = "codebook"
     weights: list[float] | None = Field(None, min_length=1)
-    """Weight of each codebook; they are scaled to add up to 1. Null: OmniVoice's `[8, 8, 6, 6, 4, 4, 2, 2]`, stretched
-    to the number of codebooks (`[8, 6, 4, 2]` for four)."""
+    """Weight of each codebook. The weights are scaled to add up to 1. Null: OmniVoice's `[8, 8, 6, 6, 4, 4, 2, 2]`,
+    stretched to the number of codebooks (`[8, 6, 4, 2]` for four)."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the target's probability that is spread evenly over a codebook's entries, in training."""
 

@@ -22,7 +22,8 @@ ENUMERATED = 6
 
 
 class PermutationInvariantBCE(BinaryCrossEntropy):
-    """Binary cross entropy of each speaker's activity, for the order of speakers that fits an item best.
+    """Permutation-invariant binary cross entropy of each speaker's activity: the order of speakers that fits an item
+    best counts.
 
     Fujita et al. 2019, "End-to-end neural speaker diarization with permutation-free objectives".
     """
@@ -62,15 +63,15 @@ class ArrivalBCE(BinaryCrossEntropy):
 
 
 class PowersetLoss(Loss):
-    """Cross entropy over sets of speakers, for the order of speakers that fits an item best.
+    """Powerset loss: cross entropy over sets of speakers, for the order of speakers that fits an item best.
 
     Plaquet and Bredin 2023, "Powerset multi-class cross entropy loss for neural speaker diarization".
     """
 
     type: Literal["powerset"] = "powerset"
     permutation: Literal["hard", "loss"] = "hard"
-    """Criterion for the order of speakers: the frames in which the most likely set is right, as in the paper, or
-    the cross entropy itself."""
+    """Criterion for the order of speakers. `hard`: the number of frames in which the most likely set is right, as in
+    the paper. `loss`: the cross entropy."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the target's probability that is spread evenly over the sets."""
 
@@ -79,7 +80,7 @@ class PowersetLoss(Loss):
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, classes] over the sets of `powerset_table` against the speakers' activity,
         `targets` [B, T, S] of 0 and 1 (frames with a -100 are left out). Where more speak at once than a set can hold,
-        the set of those who come first in `targets` is meant."""
+        those that come first in `targets` count."""
         from torch.nn import functional as F
 
         table, class_of_bits = (t.to(logits.device) for t in powerset_lookup(targets.shape[-1], logits.shape[-1]))
@@ -161,7 +162,7 @@ def powerset_table(speakers: int, at_once: int) -> np.ndarray:
 @lru_cache
 def powerset_lookup(speakers: int, classes: int) -> tuple[Tensor, Tensor]:
     """(`powerset_table` bool [classes, speakers], class of each activity `as_bits` int64 [2^speakers]). An activity of
-    more speakers than any class holds gets the class of its first ones. Raises ConfigError when so many classes are no
+    more speakers than any class holds gets the class of its first ones. Raises ConfigError for classes that are not a
     powerset of so many speakers."""
     import torch
 

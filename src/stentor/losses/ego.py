@@ -1,4 +1,4 @@
-"""Ego loss: cross entropy of the activity around each speaker as the target."""
+"""Ego loss: cross entropy of the speech activity around each speaker as the target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CLASSES = 5
-"""The target alone, the target and others, one other, several others, no one."""
+"""The target alone, the target and others, one other, several others, no speaker."""
 
 
 class EgoLoss(Loss):

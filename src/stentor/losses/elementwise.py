@@ -84,12 +84,12 @@ class Huber(Regression):
 
 
 class BinaryCrossEntropy(Elementwise):
-    """Base of losses that ask of each output whether it is on."""
+    """Base of losses for outputs that are on or off."""
 
     pos_weight: float = Field(1.0, gt=0)
-    """Weight of the targets that are 1: above 1, less speech is missed and more is raised falsely."""
+    """Weight of the targets that are 1. Above 1, there is less missed speech and more false alarms."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Label smoothing of targets 0 and 1 towards one half: with 0.1 they are 0.05 and 0.95."""
+    """Label smoothing: how far targets of 0 and 1 are moved towards one half. With 0.1 they are 0.05 and 0.95."""
 
     def entries(self, outputs: Tensor, targets: Tensor) -> Tensor:
         from torch.nn import functional as F
@@ -138,7 +138,7 @@ def masked_pair(loss: Loss, logits: Tensor, targets: Tensor) -> tuple[Tensor, Te
         kind = "one class per frame" if targets.dim() == logits.dim() - 1 else f"{targets.shape[-1]} numbers per frame"
         raise ConfigError(
             f"losses: `{loss.type}` compares each of the model's {logits.shape[-1]} outputs with its own target, but "
-            f"these labels are {kind}. Give the task other labels, or take a loss that fits them."
+            f"these labels are {kind}. Give the task other labels, or use a loss that fits them."
         )
     valid = targets != -100
     return logits.float().masked_fill(~valid, 0), targets.float().masked_fill(~valid, 0), valid

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Focal(Loss):
-    """Cross entropy in which what the model is sure of weighs less (Lin et al. 2017, arXiv 1708.02002).
+    """Focal loss: cross entropy in which confident answers weigh less (Lin et al. 2017, arXiv 1708.02002).
 
     Binary for labels with one number per output, over classes for labels with one class per frame.
     """
 
     type: Literal["focal"] = "focal"
     gamma: float = Field(2.0, ge=0)
-    """Focusing exponent: the loss of an output of probability p is multiplied by (1 - p)^gamma."""
+    """Focusing parameter: the loss of an answer with probability p is multiplied by (1 - p)^gamma."""
     alpha: float | None = Field(None, gt=0, lt=1)
-    """Weight of the targets that are 1, the others have 1 - alpha; over classes, class 0 has 1 - alpha and the others
-    alpha. null weighs all alike, with 1."""
+    """Weight of targets that are 1; targets that are 0 have 1 - alpha. With classes, class 0 has 1 - alpha and the
+    others alpha. Null: all weights are 1."""
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
         """A float32 scalar: `logits` [B, T, C] against `targets` float [B, T, C] of 0 to 1 or classes int64 [B, T];

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 class Contrastive(Loss):
     """Supervised contrastive loss of speaker embeddings (Khosla et al. 2020, arXiv 2004.11362, `L_out`).
 
-    Each embedding is contrasted with all others of the batch, so that unlike other losses it depends on what shares a
-    batch: several small batches are not one large one.
+    Each embedding is compared with all others of the batch. Unlike other losses it therefore depends on how items are
+    batched: several small batches are not equal to one large one.
     """
 
     type: Literal["contrastive"] = "contrastive"
     temperature: float = Field(0.1, gt=0)
-    """Divides the cosines: smaller values look harder at the nearest embeddings."""
+    """Temperature that the cosines are divided by. Lower values give more weight to the nearest embeddings."""
 
     scores: ClassVar[str] = "embeddings"
 
@@ -52,7 +52,7 @@ def anchors(labels: Tensor) -> int:
 
 
 class NormRegularisation(Loss):
-    """Mean square of a frame's hidden state, summed over frames: keeps activations small."""
+    """Mean square of each frame's hidden state, summed over frames. It keeps activations small."""
 
     type: Literal["norm_reg"] = "norm_reg"
     scores: ClassVar[str] = "hidden"

@@ -1,4 +1,4 @@
-"""Sequence losses: terms over whole texts that the model itself wrote for a clip, its hypotheses."""
+"""Sequence losses: terms over whole texts that the model itself generates for a clip, its hypotheses."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EPSILON = 1e-4
-"""Constant that is added to a standard deviation before division."""
+"""Constant added to a standard deviation before dividing by it."""
 
 
 class SequenceLoss(Loss):
-    """Base of sequence losses. Their hypotheses are written without a gradient before the forward pass of a
-    micro-batch (`Task.add_hypotheses`), which then says how likely each is. One target is one clip."""
+    """Base of sequence losses. Their hypotheses are generated without a gradient before the forward pass of a
+    micro-batch (`Task.add_hypotheses`), which then computes the probability of each. One target is one clip."""
 
     hypotheses: int = Field(4, ge=2)
-    """Texts that are written for each clip in each step."""
+    """Number of hypotheses generated for each clip in each step."""
     units: Literal["words", "characters"] = "words"
-    """Unit of the errors, after the task's normalizer."""
+    """Unit in which errors are counted, after the task's normalizer."""
     reads: ClassVar[str | None] = "hypotheses"
     evaluated: ClassVar[bool] = False
     search: ClassVar[Literal["best", "sampled"]]
-    """Hypotheses: the best of a beam search, or texts sampled from the model."""
+    """Kind of hypotheses: the most likely ones of a beam search, or texts sampled from the model."""
     temperature: float
 
     @property
@@ -50,14 +50,14 @@ class MWER(SequenceLoss):
     """Expected number of errors over the best hypotheses of a beam search (minimum word error rate, Prabhavalkar et al.
     2018, arXiv 1712.01818; for transducers Weng et al. 2020, arXiv 1911.11928), summed over clips.
 
-    The probabilities p of the hypotheses are made to add up to 1, and the mean of their errors W is the baseline:
-    sum_n p_n (W_n - mean W). It is used beside the model's ordinary loss, on a model that was trained with that.
+    The probabilities p of the hypotheses are made to add up to 1, and the mean of their errors W is the baseline: sum_n
+    p_n (W_n - mean W). Use it together with the model's ordinary loss, on a model that was trained with that loss.
     """
 
     type: Literal["mwer"] = "mwer"
     temperature: float = Field(1.0, gt=0)
-    """By what log-probabilities are divided before they are made to add up to 1. Above 1, less likely hypotheses count
-    more."""
+    """Temperature that log-probabilities are divided by before they are normalised. Above 1, less likely hypotheses
+    count more."""
     search: ClassVar[Literal["best", "sampled"]] = "best"
 
     def sum(self, log_probs: Tensor, errors: Tensor, clips: Tensor, **_: Any) -> Tensor:
@@ -82,15 +82,15 @@ class PolicyGradient(SequenceLoss):
 
     type: Literal["policy_gradient"] = "policy_gradient"
     hypotheses: int = Field(8, ge=2)
-    """Texts (or utterances) that are drawn for each clip in each step: a group."""
+    """Number of texts (or utterances) sampled for each clip in each step: a group."""
     temperature: float = Field(1.0, gt=0)
-    """Temperature at which they are drawn, and at which their probabilities are taken."""
+    """Temperature of sampling, and of the probabilities in the loss."""
     normalize: bool = True
     """Divide advantages by the standard deviation of the group's rewards. False: clips with little to gain count
     less (Dr. GRPO)."""
     kl: float = Field(0.0, ge=0)
-    """Weight of log p - log p_start that is subtracted from a reward, where p_start is the model without its adapters:
-    it then stays near what it was. Needs `model.lora`."""
+    """Weight of the penalty log p - log p_start subtracted from a reward, where p_start is the model without its
+    adapters. It keeps the model close to its starting point. Needs `model.lora`. 0: off."""
     search: ClassVar[Literal["best", "sampled"]] = "sampled"
 
     def incompatible_with(self, task: Any, family: Any) -> tuple[str, str] | None:

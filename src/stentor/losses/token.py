@@ -1,4 +1,4 @@
-"""Cross entropy of the next token, or of the class of each frame; and what a model computes as its loss itself."""
+"""Cross entropy of the next token, or of the class of each frame, and the loss that a model computes itself."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 EDGE = 1e-4
 """Least distance of a probability from 0 and 1 before its logit is taken."""
 PRIOR = 1.0
-"""Strength of the pull towards the first sign as it is, in observations about; a few words calibrate nothing."""
+"""Strength of the prior at the first sign itself, in observations, so that a few words change little."""
 
 
 def confidence(signs: Sequence[float], calibration: Sequence[float]) -> float:
@@ -27,9 +27,9 @@ def logit(probability: float) -> float:
 
 
 def fit(signs: Sequence[Sequence[float]], right: Sequence[bool], counts: Sequence[float] | None = None) -> list[float]:
-    """The calibration (see `confidence`) that makes what was right most likely, by Newton's method. `signs` [N, S] in
-    [0, 1], `right` [N], `counts` [N]: how often each was observed (None: once). A Gaussian prior at the first sign as
-    it is keeps the map finite where everything was right."""
+    """Fit the calibration (see `confidence`) by maximum likelihood, with Newton's method. `signs` [N, S] in [0, 1],
+    `right` [N], `counts` [N]: how often each was observed (None: once). A Gaussian prior at the unchanged first sign
+    keeps the map finite where everything was right."""
     x = np.array([[*map(logit, row), 1.0] for row in signs], np.float64)
     y = np.asarray(right, np.float64)
     n = np.ones(len(x)) if counts is None else np.asarray(counts, np.float64)

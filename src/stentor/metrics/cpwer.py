@@ -1,7 +1,7 @@
 """Word error rates of speaker-attributed transcripts: cpWER and tcpWER.
 
 cpWER (Watanabe et al. 2020, CHiME-6) joins what each speaker says, in order of time, and takes the assignment of
-speakers with the fewest word errors: it counts wrong words and wrong speakers alike. tcpWER (von Neumann et al. 2023,
+speakers with the fewest word errors: it counts both wrong words and wrong speakers. tcpWER (von Neumann et al. 2023,
 MeetEval) pairs words only where their times are at most a collar apart. Both are corpus-level: all errors over all
 reference words. Errors and totals are those of the package meeteval; where several alignments have equally few errors,
 the one with the fewest substitutions is counted.
@@ -46,10 +46,10 @@ class Attributed:
 def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelling: str | None = None) -> Score:
     """Concatenated minimum-permutation word error rate, after `normalizer` as for the plain word error rate.
 
-    Details: `substitutions`, `deletions`, `insertions`; speakers of the reference (`scored_speakers`), and how many
-    more of them (`missed_speakers`) or fewer (`false_alarm_speakers`) there are than in the transcript. `low` and
-    `high` come from a bootstrap over recordings. A reference without words adds its insertions to the errors and
-    nothing to the total. Raises DataError when a reference has no text or no speakers.
+    Details: `substitutions`, `deletions`, `insertions`; speakers of the reference (`scored_speakers`), those that the
+    transcript lacks (`missed_speakers`) and those that it has in excess (`false_alarm_speakers`). `low` and `high` come
+    from a bootstrap over recordings. A reference without words adds its insertions to the errors and nothing to the
+    total. Raises DataError when a reference has no text or no speakers.
     """
     return _score(files, _errors, normalizer, spelling, {})
 
@@ -114,7 +114,7 @@ def _score(
 
 
 def _assigned(reference: list[Any], hypothesis: list[Any], measure: Measure) -> tuple[int, int, int]:
-    """The counts of `measure` with each speaker's counterpart, so that they are fewest; who has none counts whole."""
+    """The lowest counts of `measure` over assignments of speakers. Unassigned speakers count in full."""
     from scipy.optimize import linear_sum_assignment
 
     most = max(len(reference), len(hypothesis))
@@ -152,7 +152,7 @@ def _timed_errors(reference: Stream, hypothesis: Stream, collar: float) -> tuple
 def _streams(
     file: Attributed, segments: Sequence[Mapping[str, Any]], normalizer: str, spelling: str | None
 ) -> dict[str, Stream]:
-    """The words of each speaker after the normaliser; who says none is left out."""
+    """The words of each speaker after the normaliser. Speakers without words are left out."""
     streams: dict[str, Stream] = {}
     for segment in sorted(segments, key=lambda s: s["start"]):
         if missing := next((key for key in ("speaker", "text") if segment.get(key) is None), None):

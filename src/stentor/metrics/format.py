@@ -27,7 +27,7 @@ MINOR = frozenset(
         *(f"{name}_{tolerance}ms" for name in ("within", "word_f1") for tolerance in (20, 100, 200)),
     }
 )
-"""Metrics that say nearly the same as another one: left out where there is little room."""
+"""Metrics that are nearly the same as another one: left out where space is limited."""
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -37,7 +37,7 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def label(metric: str) -> str:
-    """A metric's name for people: `WER`, `CTC WER`, `mean boundary error`, `word F1, 50 ms collar`."""
+    """Display name of a metric: `WER`, `CTC WER`, `mean boundary error`, `word F1, 50 ms collar`."""
     if parts := re.fullmatch(r"word_(time|start|end)_(mean|median)_ms", metric):
         return f"{parts[2]} {'boundary' if parts[1] == 'time' else parts[1]} error"
     if parts := re.fullmatch(r"within_(\d+)ms", metric):
@@ -92,7 +92,7 @@ def interval(metric: str, score: Mapping[str, Any]) -> str:
 
 
 def der_parts(score: Mapping[str, Any]) -> str:
-    """Components of a diarization error rate, and how it is scored; empty for other scores."""
+    """Parts of a diarization error rate, and how it is scored; empty for other scores."""
     details = score.get("details") or {}
     if "miss_rate" not in details:
         return ""
@@ -105,7 +105,7 @@ def der_parts(score: Mapping[str, Any]) -> str:
 
 
 def loss_parts(score: Mapping[str, Any]) -> str:
-    """Records and targets that an evaluation loss is the mean of; empty for other scores."""
+    """Unit over which a loss is averaged in an evaluation set; empty for other scores."""
     details = score.get("details") or {}
     targets = details.get("targets")
     return f"{details['items']:,} records, {sum(targets.values()):,} targets" if targets else ""

@@ -1,11 +1,11 @@
-"""Scores: a metric's value with the counts and the interval that it is made of.
+"""Scores: a metric's value with its counts and interval.
 
-Intervals draw speakers or recordings with replacement. Recordings of one speaker go well or badly together, so an
-interval over recordings says how sure a figure is for these speakers, not for others. Where enough speakers are known,
-they are drawn whole (cluster bootstrap; Liu and Peng 2020, arXiv:1912.09508). Simulated with 20 to 60 recordings a
-speaker whose error rates differ by 30 to 50 %, a "95 %" interval over speakers holds the true rate in 78 to 84 % of
-cases with 5 speakers, in 85 to 90 % with 8 and in 89 to 93 % from 15 on, one over recordings in 31 to 75 %. Two
-speakers, drawn whole, say nothing (45 to 49 %).
+Intervals draw speakers or recordings with replacement. Errors of one speaker's recordings are correlated, so an
+interval over recordings describes these speakers, not others. Where enough speakers are known, they are drawn whole
+(cluster bootstrap; Liu and Peng 2020, arXiv:1912.09508). Simulated with 20 to 60 recordings a speaker whose error rates
+differ by 30 to 50 %, a "95 %" interval over speakers holds the true rate in 78 to 84 % of cases with 5 speakers, in 85
+to 90 % with 8 and in 89 to 93 % from 15 on, one over recordings in 31 to 75 %. Two speakers, drawn whole, say nothing
+(45 to 49 %).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FEWEST_SPEAKERS = 5
 
 @dataclass
 class Score:
-    """A metric with what it is made of; `low` and `high` are a 95 % interval, see `rate_interval`."""
+    """A metric with its counts; `low` and `high` are a 95 % interval, see `rate_interval`."""
 
     value: float
     """NaN when there was nothing to measure."""
@@ -37,7 +37,7 @@ class Score:
     high: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
     resampled: Literal["speakers", "recordings"] | None = None
-    """Units that the interval resamples, see `units_of`; None where they are unknown."""
+    """Units that the interval resamples, see `units_of`; None where not given."""
     units: int | None = None
     """Number of these units."""
 
@@ -94,7 +94,7 @@ def rate_interval(
     Without a single error in n trials the rate is at most 3 / n, and without anything right at least 1 - 3 / n (Hanley
     and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?"). `errors` and `totals` are [items];
     `trials`: n, the sum of `totals` unless these are not counted but measured. `insertions`: how many of the errors are
-    beside the `totals`, and do not say that anything in these is wrong.
+    with the `totals`, and do not say that anything in these is wrong.
     """
     import numpy as np
 

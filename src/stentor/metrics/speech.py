@@ -1,8 +1,8 @@
 """Metrics of synthetic speech from the outputs of evaluators: intelligibility, voice similarity, quality, speed.
 
 Everything is measured in the same way on synthetic speech, on real audio that went through the codec, and on the real
-audio itself: what a recogniser gets wrong there is no fault of the model, and its errors behind the codec are the best
-that a model of these codes can reach.
+audio itself: a recogniser's errors there are not the model's, and its errors after the codec are the best that a model
+of these codes can reach.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stentor.text.normalize import plain_text, words
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
 COLUMNS = (SYNTHETIC, CODEC, REAL)
-"""Columns: the model's speech, the real audio decoded from its codes, the real audio."""
+"""Kinds of audio that are measured: the model's speech, the real audio decoded from its codes, the real audio."""
 REFERENCE = "reference"
 """The recording that the voice was cloned from, with which the voices of all of these are compared."""
 SHRINK = 0.3
@@ -135,9 +135,9 @@ class VoiceSpace:
 
     @classmethod
     def of(cls, vectors: np.ndarray, speakers: Sequence[str | None], relative: bool) -> VoiceSpace:
-        """From embeddings [N, E] of real audio. Where they are `relative`, a vector means something only beside others:
-        they are centred and divided by their scatter within speakers (WCCN: Hatch, Kajarekar and Stolcke 2006), whose
-        correlations are shrunk towards none."""
+        """From embeddings [N, E] of real audio. Where they are `relative`, a vector means something only in relation to
+        others: they are centred and divided by their scatter within speakers (WCCN: Hatch, Kajarekar and Stolcke 2006),
+        whose correlations are shrunk towards none."""
         size = vectors.shape[1]
         centre, spread = np.zeros(size), np.eye(size)
         names = sorted({s for s in speakers if s is not None})
@@ -173,8 +173,8 @@ def similarity(
     references: Sequence[int | None],
     relative: bool = False,
 ) -> dict[str, Score]:
-    """Scores of each column: `similarity`, the mean cosine with the reference's voice, and `voice_accuracy`, the share
-    whose most similar speaker of the set is the right one.
+    """For each column, `similarity`, the mean cosine with the reference's voice, and `voice_accuracy`, the share whose
+    most similar speaker of the set is the right one.
 
     `vectors` maps a column to one embedding [E] per item, None where there is none. Of the column `base` (the real
     audio, or what stands for it) come the references, one item's number per item, and the speakers' centroids. An
@@ -235,7 +235,7 @@ def _halves(embeddings: Sequence[np.ndarray | None], speakers: Sequence[str | No
 def _shift(
     column: Sequence[np.ndarray | None], base: Sequence[np.ndarray | None], chosen: Sequence[bool]
 ) -> np.ndarray:
-    """Mean distance of a column from the base over the chosen items (over all where there are none): [E]."""
+    """Mean difference of a column from the base over the chosen items (over all where there are none): [E]."""
     pairs = [(a, b, use) for a, b, use in zip(column, base, chosen) if a is not None and b is not None]
     pairs = [pair for pair in pairs if pair[2]] or pairs
     return np.mean([a.astype(np.float64) - b for a, b, _ in pairs], axis=0) if pairs else np.zeros(1)

@@ -1,4 +1,4 @@
-"""Latency of streams: how long after a word was said it was known, and how often one was taken back."""
+"""Latency of streams: the time from a word to its final text, and the number of words that were taken back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ Words = Sequence[Mapping[str, Any]]
 
 @dataclass
 class StreamedRecording:
-    """A recording as it was heard: its events (see `stentor.inference.stream.base`), each with `done`, the second at
-    which it would have been there on this machine, if the audio had come as it was spoken."""
+    """A streamed recording: its events (see `stentor.inference.stream.base`), each with `done`, the second at which it
+    would have been there on this machine, if the audio had come as it was spoken."""
 
     words: Words
-    """Reference words, with `start` and `end` in seconds."""
+    """Spoken words, with `start` and `end` in seconds."""
     events: Sequence[Mapping[str, Any]]
     seconds: float
     computed: float
@@ -80,7 +80,7 @@ def stream_scores(recordings: Sequence[StreamedRecording]) -> dict[str, Score]:
 
 
 def _since(readings: Sequence[tuple[float, float, list[str]]], k: int) -> float:
-    """When word `k` could be read as it stays."""
+    """Time from which word `k` could be read in its final form."""
     last = readings[-1][2][k]
     since = readings[-1][0]
     for time, _, words in reversed(readings):
@@ -91,7 +91,7 @@ def _since(readings: Sequence[tuple[float, float, list[str]]], k: int) -> float:
 
 
 def _taken_back(readings: Sequence[list[str]]) -> int:
-    """Words that were replaced or removed; a last word that was only continued does not count."""
+    """Words that were replaced or removed later; a last word that only became longer does not count."""
     count = 0
     for before, after in pairwise(readings):
         for k, word in enumerate(before):

@@ -1,4 +1,4 @@
-"""Word matching: the words of a transcript that a reference has too, and how far apart the two put them in time."""
+"""Word matching: the words that a transcript and a reference share, and the differences between their times."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -38,12 +38,12 @@ def score(
 
     * `word_time_mean_ms`, `word_time_median_ms`, `word_start_...`, `word_end_...`: absolute errors of boundaries of
       matched words. `aas_ms`, the accumulated average shift over all slots, is the mean by its usual name.
-    * `within_{20,50,100,200}ms`: share of those boundaries at most so far off.
+    * `within_{20,50,100,200}ms`: share of those boundaries with at most this error.
     * `word_f1_{20,50,100,200}ms`: a hypothesis word is right when it is matched and both its boundaries lie within the
       collar. Right words of both sides over all words of both sides, which is 2PR/(P+R). A hypothesis word without
       times is wrong; reference words without times cannot be judged and are left out, with what they are matched to.
     * `words_matched`: share of reference words that the hypothesis has.
-    * `ece`: expected calibration error of `confidence`, a word being right when it is matched, whatever its times.
+    * `ece`: expected calibration error of `confidence`, where a word is right when it is matched, at any time.
 
     `low` and `high` are percentiles of a bootstrap over items with a fixed seed. Where nothing can be measured (no
     match, no confidence) `value` is NaN, which `Score.as_dict` gives as None, without an interval.
@@ -195,12 +195,12 @@ def _calibration(items: Sequence[Matches]) -> Score:
 
 
 def _ece(table: np.ndarray) -> float:
-    """Expected calibration error of [bins, 3]: words, summed confidence, correct words."""
+    """Expected calibration error of [bins, 3]: words, summed confidence, right words."""
     return float(abs(table[:, 1] - table[:, 2]).sum() / table[:, 0].sum())
 
 
 def _resamples(items: int) -> Iterator[np.ndarray]:
-    """Number of draws of each item, int64 [items]; the same resamples every time."""
+    """Number of times that each item is drawn, int64 [items]; the same resamples every time."""
     rng = np.random.default_rng(0)
     for _ in range(RESAMPLES):
         yield np.bincount(rng.integers(items, size=items), minlength=items)

@@ -1,4 +1,4 @@
-"""Model families: each builds a model and the processor that feeds it.
+"""Model families: each builds a model and its processor.
 
 To add a family: one file here with a `Family` subclass that overrides `build`, `save`, `save_merged` and `load`, or a
 folder whose build.py and export.py hold these functions (see `Family.implementation`). The model's `forward(**inputs)`
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 ONNX_CONFIG = "onnx_config.json"
 """Sizes, names and versions of an ONNX export (`Family.save_onnx`)."""
 ONNX_INLINE = 1 << 30
-"""Bytes of weights up to which a graph is one file; larger ones get NAME.onnx.data beside it, as it must above 2 GB."""
+"""Bytes of weights up to which a graph is one file; larger ones have NAME.onnx.data, as they must above 2 GB."""
 
 
 @dataclass
 class TaskRequirements:
-    """Requirements of a task for the family that serves it."""
+    """Requirements of a task to the family that serves it."""
 
     task: str
     """The task's type name, for messages."""
@@ -60,10 +60,10 @@ class TaskRequirements:
 
 class RandomFeatures:
     """A module whose own buffers are a random draw, such as the features of linear attention. The callback `redraw`
-    draws them again; no average is taken over different draws."""
+    draws them again; weights are not averaged over different draws."""
 
     fixed: bool = False
-    """Whether the first draw stays."""
+    """Whether the first draw is kept."""
 
     def redraw(self, generator: torch.Generator) -> None:
         """Draw the buffers again, in place, from a generator on the CPU."""
@@ -72,10 +72,10 @@ class RandomFeatures:
 
 @dataclass
 class Origin:
-    """Where the weights of a model come from, as building or loading it found out."""
+    """Origin of the weights of a model, found by building or loading it."""
 
     from_base: set[str] = field(default_factory=set)
-    """Names of tensors that still are as the bases have them."""
+    """Names of tensors that are unchanged from the bases."""
     commit: str | None = None
     """Commit of the base on the Hub, where a model has one base."""
 
@@ -106,12 +106,12 @@ class Bundle:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of the model; a model that is no `Recognizer` is a plain one."""
+        """Capabilities of the model; a model that is no `Recognizer` has the defaults."""
         return self.model.capabilities if isinstance(self.model, Recognizer) else Capabilities()
 
     @property
     def traits(self) -> Processor:
-        """The processor, whose declarations tell what it can do; of one that is no `Processor`, the defaults."""
+        """The processor, whose declarations say what it can do. For one that is no `Processor`, the defaults."""
         return self.processor if isinstance(self.processor, Processor) else Processor()
 
     def parts(self) -> dict[str, torch.nn.Module]:
@@ -123,7 +123,7 @@ class Family(Choice):
     """One entry under `model:`."""
 
     init: str | None = None
-    """Start from the weights of this Stentor export (a folder). Null: start from scratch, or from the bases."""
+    """Stentor export (a folder) to start from. Null: start from scratch, or from the pretrained base."""
 
     wrap_layers: ClassVar[tuple[str, ...]] = ()
     """Class names of the layers that FSDP2 shards one by one, where they are not those of pretrained parts. Empty: the
@@ -135,17 +135,16 @@ class Family(Choice):
     layouts: ClassVar[tuple[str, ...]] = ("padded",)
     """Batch layouts that the model's forward understands: padded, packed."""
     hypotheses: ClassVar[tuple[str, ...]] = ()
-    """Kinds of hypotheses that a model can write in training for the sequence losses: `best`, the best texts of a beam
-    search, and `sampled`, answers drawn at random. Its forward takes `hypotheses`, see
-    `stentor.models.decoding.rescoring`."""
+    """Hypotheses that a model can generate in training for the sequence losses: `best`, the best texts of a beam
+    search, and `sampled`, random samples. Its forward takes `hypotheses`, see `stentor.models.decoding.rescoring`."""
     implementation: ClassVar[str | None] = None
     """Package whose module `build` has `build(family, requirements)` and whose module `export` has `save`,
     `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of
     these names do. The modules import torch and are imported on first use. None: the family overrides the methods."""
 
     def recipe_name(self) -> str:
-        """Name of recipes for models of these settings: the type or, in a family of several pretrained
-        models, the `model_type` of the built one."""
+        """The name in recipes: the type or, for families of several pretrained models, the `model_type` of the
+        model."""
         return self.type
 
     def layout(self) -> Literal["padded", "packed"]:
@@ -163,13 +162,13 @@ class Family(Choice):
         return task.losses()
 
     def incompatible_with(self, task: ServedTask) -> tuple[str, str] | None:
-        """Reason why a model of these settings cannot serve a task that the family serves, as (key of the section,
-        sentence). None when it can."""
+        """Return the reason why a model of these settings cannot serve a task that the family serves, as (key of the
+        section, sentence). None when it can."""
         return None
 
     def decoding_options(self) -> frozenset[str]:
-        """Options of one transcription call for a model of these settings: `beams`, `temperature`, and hints that
-        `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`); `hotwords`:
+        """Options of a transcription call that a model of these settings supports: `beams`, `temperature`, and hints
+        that `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`); `hotwords`:
         the model's `generate` takes a `bias` (`stentor.models.decoding.bias`)."""
         return frozenset({"beams", "temperature"})
 
@@ -183,8 +182,8 @@ class Family(Choice):
         return False
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """Reason why this model cannot use a record, as (reason, sentence), from its metadata alone: a language that
-        it does not know or, in `training`, letters that it cannot write. None when it can."""
+        """Return the reason why this model cannot use a record, as (reason, sentence), from its metadata alone: a
+        language that it does not know or, in `training`, letters that it cannot write. None when it can."""
         return None
 
     @classmethod
@@ -194,7 +193,7 @@ class Family(Choice):
         return importlib.import_module(f"{cls.implementation}.{name}")
 
     def build(self, requirements: TaskRequirements) -> Bundle:
-        """A model ready to train, with freezing and adapters applied. Raises ConfigError with how to fix it."""
+        """A model ready to train, with freezing and adapters applied. Raises ConfigError that says how to fix it."""
         return self._module("build").build(self, requirements)  # type: ignore[no-any-return]
 
     def exported_tensor_names(self, bundle: Bundle) -> set[str]:
@@ -206,9 +205,9 @@ class Family(Choice):
         """Write an export: config.json, model.safetensors and/or adapter files, processor files.
 
         `state` maps the names of `exported_tensor_names` to CPU tensors (the unsharded, possibly averaged weights).
-        Frozen weights that came from elsewhere are not among them; config.json says where they came from.
-        For checkpoints it is called in a thread beside the training: look at names, shapes and settings of
-        `bundle.model`, and leave its weights and `state_dict()` alone.
+        Frozen weights that came from elsewhere are not among them; config.json says where they came from. For
+        checkpoints it is called in a thread during training: look at names, shapes and settings of `bundle.model`, and
+        leave its weights and `state_dict()` alone.
         """
         self._module("export").save(bundle, state, folder)
 

@@ -1,6 +1,6 @@
-"""Model catalogue: the checkpoints that are known, and the sections of a run file that train each (catalogue.yaml).
+"""Model catalogue: known checkpoints, and the sections of a run file that train each of them (catalogue.yaml).
 
-`stentor models`, the table of docs/finetune.md and the list of the studio are this one.
+`stentor models`, the table of docs/finetune.md and the list of the studio are made from it.
 """
 
 import copy
@@ -17,7 +17,7 @@ FULL, LORA = "full", "lora"
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A checkpoint of the Hub, or a model that begins from nothing."""
+    """A checkpoint of the Hub, or a model that is trained from scratch."""
 
     name: str
     """A short name, the key of catalogue.yaml."""
@@ -25,7 +25,7 @@ class KnownModel:
     run: dict[str, Any]
     """Sections of a run file, without data."""
     id: str | None = None
-    """On the Hub. None: it begins from nothing, or puts one pretrained part among new ones."""
+    """Id on the Hub. None: it is trained from scratch, or has one pretrained part among new ones."""
     parameters: float = 0.0
     """Parameters of the whole model; 0 where they depend on the data."""
     adapters: float = 0.0
@@ -33,27 +33,26 @@ class KnownModel:
     frozen: float = 0.0
     """Parameters that `run` freezes."""
     download: float | None = None
-    """Gigabytes that have to be fetched once. None: it begins from nothing."""
+    """Gigabytes to download once. None: it is trained from scratch."""
     languages: tuple[str, ...] | int | None = None
-    """Codes, in what they are listed; how many, where a card says no more. None: any that there is data of."""
+    """Language codes, or their number where the model card gives no list. None: any language that there is data for."""
     licence: str | None = None
-    """Licence of the weights, as an SPDX name where there is one. None: unknown, or there are no weights."""
+    """Licence of the weights, as an SPDX name where there is one. None: not known, or trained from scratch."""
     can: tuple[str, ...] = ()
-    """Abilities besides plain text: `words` (times), `speakers`, `streaming`, `translation`."""
+    """Abilities beyond plain text: `words` (times), `speakers`, `streaming`, `translation`."""
     default: str = FULL
-    """The way of training that is proposed: full or lora."""
+    """Recommended method of training: full or lora."""
     needs: str = ""
-    """The task whose records it needs, where that is not the task's own: `words` for models that write while they
-    listen."""
+    """The task whose records it needs, where that is not the task's own: `words` for streaming models."""
     recipe: str = ""
-    """Key of its learning rate, where that is not the family."""
+    """The name of its learning rate, where that is not the family."""
     lora: dict[str, Any] = field(default_factory=dict)
     """Put over `run` for low-rank adapters."""
     full: dict[str, Any] = field(default_factory=dict)
     replaced: dict[str, Any] = field(default_factory=dict)
     """Put over the section `model` where another model of this family takes its place."""
     methods: tuple[str, ...] = (FULL,)
-    """Training methods."""
+    """Methods of training."""
 
     @property
     def family(self) -> str:
@@ -61,7 +60,7 @@ class KnownModel:
 
     @property
     def label(self) -> str:
-        """Name for people: the Hub id, or else the short name."""
+        """Display name: the Hub id, or else the short name."""
         return self.id or self.name
 
     def sections(self, method: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Base of processors whose models speak codec tokens: text to ids, audio to codes, and what of both cannot be used."""
+"""Base of the processors of models of codec tokens: text to ids, audio to codes, and checks of both."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
         text = text_of(cut) or ""
         if not self.knows(text):
             return "not_in_alphabet", (
-                f"{cut.id}: the tokenizer knows no character of {text[:40]!r}; take a language model whose tokenizer "
+                f"{cut.id}: the tokenizer knows no character of {text[:40]!r}; use a language model whose tokenizer "
                 "does, or train on texts that have them."
             )
         if self.codec is None and not has_codes(cut):
@@ -119,8 +119,7 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
         return example.extra["codes"]  # type: ignore[no-any-return]
 
     def encoded(self, examples: Sequence[Example]) -> tuple[Encoded, Dropped]:
-        """The examples with their codes, and as in `Batch.dropped` those whose codes are not the model's, or cannot be
-        made."""
+        """The examples with their codes, and, as in `Batch.dropped`, those without codes that fit the model."""
         encoded: Encoded = []
         dropped: Dropped = []
         for example in examples:
@@ -193,8 +192,7 @@ def check_terms(family: str, requirements: TaskRequirements, loss: str) -> None:
 
 
 def check_codec(codec: AudioCodec | None, codebooks: int, entries: int | None, key: str, smaller: bool = False) -> None:
-    """Raises ConfigError for a codec that does not make the codes of a model; with `smaller` one of fewer entries
-    does."""
+    """Raises ConfigError for a codec that does not make the codes of a model; `smaller` allows fewer entries."""
     if codec is None:
         return
     fewer = smaller and codec.vocabulary is not None and entries is not None and codec.vocabulary < entries

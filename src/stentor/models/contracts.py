@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GenerationOutput(NamedTuple):
-    """Output of a model for one item of a batch. Plug-ins may return plain pairs of the first two fields."""
+    """Output of generation for one item of a batch. Plug-ins may return plain pairs of the first two fields."""
 
     ids: list[int]
     """Tokens, without the end token."""
@@ -45,7 +45,7 @@ class GenerationOutput(NamedTuple):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Capabilities of a model that writes text. The defaults are those of a plain recognizer."""
+    """Abilities of a model that writes text beyond writing it. The defaults are those of a plain recognizer."""
 
     times_tokens: bool = False
     """Outputs have `spans`: words have times without a task of their own."""
@@ -60,10 +60,10 @@ class Capabilities:
     language_marker: int | None = None
     """Token before which an answer names its language. None: there is none."""
     aligns: Literal["words", "tokens"] | None = None
-    """Method for aligning known texts: `words` by `align(**inputs)` with an `aligner`, `tokens` by
-    `align_tokens(inputs, ids)`. None: not at all."""
+    """Forced alignment of known texts: `words` by `align(**inputs)` with an `aligner`, `tokens` by
+    `align_tokens(inputs, ids)`. None: not supported."""
     writes_along: bool = False
-    """It writes a delay after each word while a recording comes (`audio_opener`)."""
+    """It transcribes during a recording, a delay after each word (`audio_opener`)."""
 
 
 class Recognizer:
@@ -71,13 +71,13 @@ class Recognizer:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of this model."""
+        """Abilities of this model."""
         return Capabilities()
 
     def generate(
         self, inputs: dict[str, torch.Tensor], max_new_tokens: Any, eos_ids: Any, **options: Any
     ) -> list[GenerationOutput]:
-        """Outputs for each item of `Processor.collate(labels=False)`.
+        """Generate an output for each item of `Processor.collate(labels=False)`.
 
         `max_new_tokens`: a limit for each item. `options`: `beams`, `temperature`, `generators` (one for each item,
         for sampling), `num_answers` (> 1: several `alternatives`, see `decoding.search.answer`) and, where
@@ -86,8 +86,8 @@ class Recognizer:
         raise NotImplementedError
 
     def confidence_map(self) -> list[float] | None:
-        """The logistic map [3] to confidences of words (see `stentor.metrics.calibration`). None: probabilities as
-        they are."""
+        """The logistic map [3] to confidences of words (see `stentor.metrics.calibration`). None: unchanged
+        probabilities."""
         return None
 
 
@@ -104,7 +104,7 @@ class FrameOutput:
 
 
 class ServedTask(Protocol):
-    """Task settings that a family may read."""
+    """The part of a task that the family serving it may use."""
 
     type: str
 
@@ -141,13 +141,13 @@ class Processor:
 
     # Of models that write text
     ctc: Any = None
-    """Alphabet of a CTC head, with `decode(classes per frame)`. None: there is no head beside what the model writes."""
+    """Alphabet of a CTC head, with `decode(classes per frame)`. None: the model has no auxiliary CTC head."""
     writes_classes: ClassVar[bool] = False
     """Whether the text is written by CTC classes: `spell_classes(classes)` is their text."""
     trained_speech: TrainedSpeech | None = None
-    """Clips that the model was trained on, where others are to be given alike."""
+    """Statistics of the clips that the model was trained on, where other clips must be prepared in the same way."""
     streaming: Any = None
-    """Chunked encoding of clips (`encoders.streaming.chunks`). None: as a whole."""
+    """Chunks of a streaming model (`encoders.streaming.chunks`). None: clips are read as a whole."""
     turns: ClassVar[bool] = False
     """Whether answers say who speaks."""
 
@@ -155,7 +155,7 @@ class Processor:
     codec: Any = None
     """The `AudioCodec`. None: there is none."""
     codec_missing: str | None = None
-    """Reason why there is no codec where there should be one."""
+    """Reason why the codec is missing, where there should be one."""
     letters: str | None = None
     """Letters and digits of the training texts. None: not known."""
     instructs: list[str] | None = None

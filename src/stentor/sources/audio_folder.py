@@ -1,4 +1,4 @@
-"""`audio_folder`: the audio files in a folder, with the texts that lie beside them."""
+"""`audio_folder`: the audio files in a folder, with the texts that lie next to them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from stentor.sources.base import Source
 
 
 class AudioFolder(Source):
-    """Recordings in a folder and its folders, in any format, each a record that is named after its path. The text file
-    beside one, `a.lab` or `a.txt` of `a.wav` as the Montreal Forced Aligner has them, is the text of the record."""
+    """Recordings in a folder and its subfolders, in any format. Each is a record, named after its path. A text file
+    next to a recording (`a.lab` or `a.txt` for `a.wav`, as for the Montreal Forced Aligner) is its text."""
 
     type: Literal["audio_folder"] = "audio_folder"
     path: StoragePath
     """The folder."""
     text_suffixes: list[str] = [".lab", ".txt"]
-    """Suffixes of the text files (UTF-8) that lie beside recordings; of several the first one counts. An empty list:
-    no texts are read."""
+    """Suffixes of the text files (UTF-8) next to recordings; the first one that exists is read. An empty list: none."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         from stentor.audio.io import AUDIO_SUFFIXES
@@ -50,7 +49,7 @@ class AudioFolder(Source):
 
 
 def _text(path: Path) -> str:
-    """Content of a text file, as one line. Raises DataError."""
+    """The text of a text file, as one line. Raises DataError."""
     try:
         return " ".join(str(read_whole(path), "utf-8-sig").split())
     except UnicodeDecodeError as error:

@@ -15,42 +15,40 @@ if TYPE_CHECKING:
 
 
 YIELDS = "yield lhotse cuts (`stentor.data.cut.cut_from_record` makes one from a record)"
-"""Interface of `records`."""
+"""Requirement on `records`, for messages."""
 
 
 class Source(Choice):
     """One entry of `data.train` or one set of `data.eval`."""
 
     repeat: float = Field(1.0, gt=0)
-    """Repetitions of each record in an epoch; 0.5 means another random half in each epoch."""
+    """Number of times that each record is seen in an epoch. 0.5: another random half in each epoch."""
     weight: float | None = Field(None, gt=0)
-    """Share of this source in an epoch, relative to the other sources' weights. Null: as large as it is. Set it on
-    all training sources or on none."""
+    """Share of this source in an epoch, relative to the other weights; set it on all or none. Null: by size."""
     language: str | None = None
-    """Language of records that name none, as a code such as `en`."""
+    """Language code, such as `en`, for records that name no language."""
     channel: int | None = Field(None, ge=0)
-    """Channel, from 0, of recordings that name none (key `channel`), such as one side of a telephone call. Null: the
-    mean of all."""
+    """Channel (from 0) of records without a key `channel`, such as one side of a call. Null: the mean of all."""
     where: dict[str, Any] = {}
     """Keep only records whose field has this value, or one of these values: `{speaker: [anna, ben]}`. A whole number
     matches the text that writes it, too."""
     exclude: dict[str, Any] = {}
     """Leave out records whose field has this value, or one of these values."""
     skip: int = Field(0, ge=0)
-    """Leave out the first so many records, such as those that another source takes by its `limit`."""
+    """Number of records to leave out at the start, such as those that another source takes with `limit`."""
     limit: int | None = Field(None, ge=1)
-    """Keep only the first so many records (after those of `skip`). Null: all."""
+    """Most records to keep, from the start (after those of `skip`). Null: all."""
     max_hours: float | None = Field(None, gt=0)
-    """Take a random part of so many hours, always the same one. Null: all. Only where the source is one of `train`,
-    `replay`, `eval`, `test` or `unlabelled` itself, or what segments and labels are made of. Of streams only `shards`
-    can, whose list has their seconds: whole shards, in random order, as long as they fit."""
+    """Hours of a random subset to use, always the same one. Null: all. Only for an entry of `train`, `replay`, `eval`,
+    `test` or `unlabelled` itself, or for data that segments and labels are made from. Of streams only `shards` supports
+    it, if its list has their seconds: whole shards, in random order, as long as they fit."""
 
     required: ClassVar[tuple[str, ...]] = ("records",)
     streaming: ClassVar[bool] = False
     """True when the number of records is unknown until they were all read."""
 
     _unmatched: dict[tuple[str, str], list[Any]] | None = None
-    """Values of (`where` or `exclude`, field) that no record has had so far. None: the records were not all read."""
+    """By (`where` or `exclude`, field), values that no record has had so far. None: records were not all read."""
 
     def records(self) -> Iterator["Cut"]:
         """All cuts of the source, lazily, in a fixed order. Subclasses implement this.
@@ -67,7 +65,7 @@ class Source(Choice):
         return self
 
     def num_shards(self, most: int) -> int:
-        """For a stream: the number of shards, a divisor of `most`, it can be cut so that each reads no other's data."""
+        """For a stream: number of separate shards, a divisor of `most`, into which it can be cut."""
         return 1
 
     def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> "Source":
@@ -77,8 +75,8 @@ class Source(Choice):
         return self
 
     def cursor(self) -> Any:
-        """For a `lane` whose `cuts` are read: the position of its next record, as plain data for JSON. None: only
-        reading from the front leads there."""
+        """For a `lane` whose `cuts` are read: position of its next record, as plain data for JSON. None: it can only be
+        reached by reading from the front."""
         return None
 
     def index(self) -> "RecordIndex | None":
@@ -91,7 +89,7 @@ class Source(Choice):
         return bool(self.where or self.exclude or self.skip or self.limit is not None)
 
     def expected(self) -> int | None:
-        """For a stream: its approximate number of records. None: unknown."""
+        """For a stream: about how many records it has. None: unknown."""
         return None
 
     def language_seconds(self) -> dict[str | None, float] | None:
@@ -100,12 +98,12 @@ class Source(Choice):
 
     @property
     def takes_hours(self) -> bool:
-        """For a stream: whether it applies `max_hours` itself."""
+        """For a stream: whether it gives the part that `max_hours` asks for by itself."""
         return False
 
     def contents(self) -> str:
-        """For a stream: facts that its order depends on besides its settings, so that a run does not resume with
-        another one, such as the names of its files."""
+        """For a stream: facts that its order depends on besides its settings, such as the names of its files, so that a
+        run does not resume with another order."""
         return ""
 
     def set_defaults(self, cut: "Cut") -> None:
@@ -188,7 +186,7 @@ earlier, so a tenth is what its records may be ahead."""
 
 
 def divisible_shards(parts: int, most: int) -> int:
-    """Into how many shards a source of so many parts (files, row groups) goes: a divisor of `most`, with equal numbers
-    of parts in all of them, or nearly so."""
+    """Number of shards for a source of so many parts (files, row groups): a divisor of `most`, with equal numbers of
+    parts in all of them, or nearly so."""
     fits = (n for n in range(most, 0, -1) if most % n == 0 and (parts % n == 0 or parts >= UNEVEN * n))
     return next(fits, 1)

@@ -7,8 +7,8 @@ from global generators (we need a pure function of the seed and the number of th
 gives each speaker a fixed share of utterances in random order instead of taking turns, places whole utterances with
 their silence (labels must be speech), makes meetings of any length, and copies a cut at each mix (0.1 s each).
 
-A conversation is metadata and takes about a millisecond to make. With `fresh` it is made when its turn to be trained on
-comes: none is in memory, and none comes twice.
+A conversation is metadata and takes about a millisecond to make. With `fresh` it is made when training needs it: none
+is kept in memory, and none comes twice.
 """
 
 from __future__ import annotations
@@ -56,25 +56,24 @@ class Conversation(Source):
 
     type: Literal["conversation"] = "conversation"
     source: TightSource
-    """Where the utterances come from: any source whose records are single recordings with a `speaker`."""
+    """Source of the utterances: any source whose records are single recordings with a `speaker`."""
     count: int = Field(1000, ge=1)
     """Number of conversations."""
     fresh: bool = False
-    """Make other conversations in each epoch of training, a function of `train.seed` and the epoch, in place of the
-    same `count`: a model cannot learn them by heart. Training reads them as a stream (set `train.steps`)."""
+    """Make new conversations in each epoch of training, from `train.seed` and the epoch, instead of the same `count`
+    ones, so that a model cannot memorise them. Training reads them as a stream (set `train.steps`)."""
     speeds: list[Speed] | None = Field(None, min_length=1)
-    """Play the utterances at these speeds, such as `[0.85, 0.92, 1.0, 1.08, 1.17]`: pitch and formants move along, and
-    each speaker at each speed counts as another one (Yamamoto et al. 2019, "speaker augmentation"), named
-    `NAME@SPEED`. For sources with few speakers. Null: as they are."""
+    """Speaker augmentation (Yamamoto et al. 2019), for sources with few speakers: play the utterances at these speeds,
+    such as `[0.85, 0.92, 1.0, 1.08, 1.17]`. Pitch and formants change with the speed, and each speaker at each speed
+    counts as another one, named `NAME@SPEED`. Null: unchanged."""
     speakers: Count | Annotated[list[Count], Field(min_length=1)] = [2, 3, 4]
-    """Number of speakers in a conversation, or the numbers to draw from."""
+    """Number of speakers in a conversation, or a list of numbers to draw from."""
     speaker_weights: list[Weight] | None = None
-    """Relative frequency of each number of `speakers`. Null: equal."""
+    """Relative frequency of each number in `speakers`. Null: equal."""
     seconds: float | Range | None = 20.0
-    """Length of a conversation, or a range to draw it from; longer speech is cut off there. Null: as `turns`
-    say."""
+    """Length of a conversation in seconds, or a range to draw it from. Longer speech is cut off. Null: see `turns`."""
     turns: IntRange | None = None
-    """Fewest and most turns of a conversation, with `seconds: null`: each speaker has one at least."""
+    """Fewest and most turns of a conversation, with `seconds: null`. Each speaker has at least one."""
     turn: Range = (0.5, 10.0)
     """Seconds of speech in one turn; longer utterances are cut at their pauses, shorter ones left out."""
     statistics: TurnStatistics | StoragePath = TurnStatistics()
@@ -84,22 +83,21 @@ class Conversation(Source):
     level_change: Range = (-3.0, 3.0)
     """Change of a speaker's level from turn to turn in dB."""
     reverb: Reverb | None = None
-    """Rooms: one impulse response for each speaker of a conversation. Null: dry."""
+    """Room reverberation: one impulse response for each speaker of a conversation. Null: none."""
     noise: Noise | None = Noise(builtin=["white", "pink"], snr=(10.0, 30.0), p=1.0)
-    """Background noise at a signal-to-noise ratio to the speakers' mean level. Null: none."""
+    """Background noise; its signal-to-noise ratio is relative to the speakers' mean level. Null: none."""
     split: float = Field(0.5, ge=0)
-    """Seconds of a pause within a turn that end a segment: shorter ones are labelled as speech."""
+    """Seconds of a pause within a turn that ends a segment. Shorter pauses are labelled as speech."""
     cache: Path | None = None
-    """File that keeps where utterances without word times hold speech, so that the next run need not listen to them
-    again. Null: each run listens."""
+    """File that stores the speech activity of utterances without word times for later runs. Null: not stored."""
     seed: int = 0
-    """Draws everything. Training and test sources differ by their utterances, not by the seed."""
+    """Random seed. Training and test sources differ by their utterances, not by the seed."""
 
     _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    """Seed and epoch of a lane."""
+    """For a lane: seed and epoch."""
     _pools: list[Any] = PrivateAttr(default_factory=list)
-    """For `fresh` sources: the utterance pool once it is made; lanes, which are copies, share the list."""
+    """With `fresh`, the utterance pool once it is made; lanes, which are copies, share the list."""
 
     @model_validator(mode="after")
     def _fits(self) -> Conversation:
@@ -107,7 +105,9 @@ class Conversation(Source):
             why = "a conversation ends after `seconds` or after `turns`: give one, and null for the other"
             raise ConfigConflict("turns", why)
         if self.turns is not None and self.turns[0] < (most := max(self._numbers())):
-            why = f"in fewer than {most} turns not all of {most} `speakers` are heard: give more, or fewer speakers"
+            why = (
+                f"in fewer than {most} turns not all of {most} `speakers` can speak: give more turns, or fewer speakers"
+            )
             raise ConfigConflict("turns", why)
         if self.speaker_weights is not None and len(self.speaker_weights) != len(self._numbers()):
             raise ConfigConflict("speaker_weights", f"needs one weight for each number of `speakers` {self._numbers()}")
@@ -227,7 +227,7 @@ class Scene:
         return begin < self.seconds - LEAST
 
     def _late(self, floor: float, unheard: set[str]) -> bool:
-        """Whether those who have said nothing yet must speak now, for all to be heard."""
+        """Whether speakers without a turn must speak now, so that each has one."""
         if not unheard or self.turns is not None:
             return bool(unheard)
         assert self.seconds is not None
@@ -239,7 +239,7 @@ class Scene:
         return self.rng.choice([other for other in self.speakers if other != speaker])
 
     def _begin(self, speaker: str, floor: float, last_begin: float, same: bool) -> float:
-        """Start of the next turn: no speaker overlaps with himself, and at most two turns run at once."""
+        """Start of the next turn: no speaker overlaps with themselves, and at most two turns run at once."""
         begin = floor + self.sampler.shift(same, self.rng)
         others = sorted(end for who, end in self.ends.items() if who != speaker)
         earliest = [self.ends[speaker] + APART, last_begin + LEAST, *others[:-1]]
@@ -254,7 +254,7 @@ class Scene:
         return self._place(speaker, turn, begin)
 
     def _backchannel(self, speaker: str, begin: float, end: float) -> None:
-        """A word or two of somebody who is silent, within the turn."""
+        """A word or two of someone who is silent, within the turn."""
         silent = [s for s in self.speakers if s != speaker and self.ends[s] < begin]
         if not silent or end - begin < 2.0:
             return

@@ -33,7 +33,7 @@ NO_RECIPE |= {"ramc": "MagicData-RAMC", "dihard2": "DIHARD II"}
 
 
 class Corpus(Source):
-    """A known corpus by its name in lhotse, such as `librispeech`, `ljspeech`, `commonvoice`, `ami` or `tedlium`."""
+    """A public corpus by its name in lhotse, such as `librispeech`, `ljspeech`, `commonvoice`, `ami` or `tedlium`."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
@@ -41,16 +41,16 @@ class Corpus(Source):
     name: str
     """Name of the lhotse recipe."""
     from_: StoragePath | None = Field(None, alias="from")
-    """Folder of the corpus as it was unpacked. Null with `download`: a folder `download` inside `to`."""
+    """Folder of the unpacked corpus. Null with `download`: a folder `download` inside `to`."""
     to: Path | None = None
-    """Folder that keeps what was prepared, so that the next run starts at once. Null: prepare each time."""
+    """Folder that keeps the prepared manifests, so that the next run starts at once. Null: prepare each time."""
     split: str | None = None
     """Part of the corpus, such as `train-clean-100` or `en/train`. Null where there is only one."""
     utterances: bool = True
-    """One record for each transcribed utterance. False: whole recordings with segments, for diarization; each has the
-    id of its recording."""
+    """One record for each transcribed utterance. False: one record for each whole recording, with segments, for
+    diarization; its id is that of the recording."""
     download: bool = False
-    """Download what is missing. Read the corpus's licence first."""
+    """Download missing files. Read the corpus's licence first."""
     options: dict[str, Any] = {}
     """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`."""
 
@@ -140,7 +140,7 @@ class Corpus(Source):
         return self.name == "librispeech" and part.is_dir() and not by_lhotse
 
     def _arguments(self, prepare: Callable[..., Any], folder: Path) -> dict[str, Any]:
-        """Arguments of the recipe: `from` as its corpus folder, `options`, and its other needs."""
+        """Arguments of the recipe: `from` as its corpus folder, `options`, and its other parameters."""
         parameters = inspect.signature(prepare).parameters
         if unknown := sorted(set(self.options) - set(parameters)):
             known = ", ".join(p for p in parameters if p not in ("corpus_dir", "output_dir"))
@@ -198,10 +198,10 @@ def recipe(verb: str, name: str) -> Callable[..., Any]:
         return function
     known = names()
     if verb == "download" and name in known:
-        raise ConfigError(f"lhotse cannot download {name}: get it from its makers and give its folder as `from`.")
+        raise ConfigError(f"lhotse cannot download {name}: get it from its publishers and give its folder as `from`.")
     if title := NO_RECIPE.get("".join(c for c in name.lower() if c.isalnum())):
         raise ConfigError(
-            f"lhotse has no recipe for {title}; its RTTM files load as they are: "
+            f"lhotse has no recipe for {title}; load its RTTM files directly: "
             "{type: rttm, path: RTTM, audio: FOLDER}."
         )
     near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 3, 0.6)

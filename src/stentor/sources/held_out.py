@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 class HeldOut(Source):
-    """Under `data.eval` or `data.test` only: speakers drawn from all of `data.train`, whose records are scored and
-    never trained on. With one speaker or none named, records are drawn. `eval: {dev: held_out}` is enough."""
+    """Held-out speakers: speakers drawn from all of `data.train`, whose records are scored and never trained on. Only
+    under `data.eval` or `data.test`. With one speaker or none, records are drawn. Short form: `eval: {dev:
+    held_out}`."""
 
     type: Literal["held_out"] = "held_out"
     share: float = Field(0.05, gt=0, lt=1)
     """Share of the training records, by whole speakers; of a stream, the share of the speakers."""
     most: int = Field(1000, ge=1)
-    """No more records than this, so that scoring large data stays short. Of a stream, so many are read from its front
-    and held in memory."""
+    """Most records to hold out. For a stream, they are read from its start and kept in memory."""
     seed: int = 0
-    """Draws the speakers."""
+    """Random seed for drawing the speakers."""
 
     _cuts: list[Cut] | None = None
 
@@ -38,8 +38,8 @@ class HeldOut(Source):
     def records(self) -> Iterator[Cut]:
         if self._cuts is None:
             raise ConfigError(
-                "A source of `type: held_out` is a part of the training data: it stands under `data.eval` or "
-                "`data.test` of a run, not elsewhere."
+                "A source of `type: held_out` is a part of the training data: write it only under `data.eval` or "
+                "`data.test` of a run."
             )
         yield from self._cuts
 
@@ -51,7 +51,7 @@ def draw(seed: int, group: str) -> float:
 
 
 def group_of(record: Cut | UnusableRecord) -> str:
-    """Unit of holding out: all records of a speaker; a record without one is alone."""
+    """Group that is held out as a whole: all records of a speaker; a record without a speaker is a group of its own."""
     return (None if isinstance(record, UnusableRecord) else speaker_of(record)) or record.id
 
 
@@ -66,7 +66,7 @@ def held_groups(sizes: Mapping[str, int], most: float, seed: int) -> set[str]:
     """The groups that are held out: in the order of their draw as long as they fit into `most` records; when none does,
     the one with the fewest. Never all of them. Raises `DataError` when there are fewer than two."""
     if len(sizes) < 2:
-        raise DataError(f"There are {len(sizes)} usable records: nothing can be held out of that.")
+        raise DataError(f"There are too few usable records ({len(sizes)}) to hold any out.")
     order = sorted(sizes, key=lambda group: draw(seed, group))
     left = most
     held: set[str] = set()
@@ -96,7 +96,7 @@ def hold_out(pools: Sequence[list[Cut]], sets: Mapping[str, HeldOut]) -> list[li
 
 
 class StreamHoldOut:
-    """Held-out part of streams: each speaker by the own draw alone, as nothing else is known of a stream."""
+    """Records held out of streams: each speaker by an own draw, as nothing else is known of a stream."""
 
     def __init__(self, sets: Mapping[str, HeldOut]):
         self.sets = sets
@@ -130,7 +130,7 @@ class StreamHoldOut:
         for name, held_out in self.sets.items():
             if not cuts_of[name]:
                 raise DataError(
-                    f"{name}: no speaker of the stream falls into it; raise its `share` ({held_out.share:g}), or try "
+                    f"{name}: no speaker of the stream is in this part; raise its `share` ({held_out.share:g}), or try "
                     "another `seed`."
                 )
             held_out.set_cuts(cuts_of[name])

@@ -38,7 +38,7 @@ RESERVED = ("audio_path", "start", "words", "segments", "language_id")
 
 
 class Columns(Section):
-    """Columns of the data set. Null: found by their usual names."""
+    """Columns of the data set. Null: the column is found by its usual names, if it exists."""
 
     audio: str | None = None
     """The recording: a column of audio, of encoded bytes, or of paths."""
@@ -49,11 +49,11 @@ class Columns(Section):
     language: str | None = None
     """Language of the record, as a code or as the preset's data set spells it."""
     speaker: str | None = None
-    """Speaker of the recording."""
+    """Speaker."""
     id: str | None = None
-    """Name of the record. Without such a column records are numbered."""
+    """Id of the record. Null: a usual name, or records are numbered."""
     duration: str | None = None
-    """Seconds of audio; milliseconds when the name ends in `_ms`. Without it the header of each recording is read."""
+    """Length of the audio in seconds, or in milliseconds if the name ends in `_ms`. Without one, headers are read."""
 
 
 class Hub(Source):
@@ -62,10 +62,9 @@ class Hub(Source):
 
     type: Literal["hub"] = "hub"
     preset: str | None = None
-    """A known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
+    """Name of a known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
     `peoples_speech`, `yodas`, or a board of the Open ASR Leaderboard (`open_asr_english`, `open_asr_multilingual`,
-    `open_asr_long_form`), whose sets are subsets. It sets the name, config, split and columns; the other keys
-    override it."""
+    `open_asr_long_form`), whose sets are subsets. Other keys override its name, config, split and columns."""
     subset: str | None = None
     """Part of a preset that has several, such as `clean` or `other` of LibriSpeech. Null: the first."""
     name: str | None = None
@@ -79,14 +78,14 @@ class Hub(Source):
     data_files: str | None = None
     """Pattern of the files to read, relative to the data set, such as `fr/*.parquet`. Null: as the data set says."""
     columns: Columns = Columns()
-    """Names of columns that the usual names do not find. A dot goes into a column: `json.text`."""
+    """Names of the columns, where they are not the usual ones. A dot selects a field inside a column: `json.text`."""
     audio_folder: StoragePath | None = None
-    """Folder that relative paths in a column of paths start from, for data sets of transcripts alone."""
+    """Folder that relative paths in a column of paths start from, for data sets with only transcripts."""
     stream: bool | None = None
-    """Read from front to back without downloading first; for sets too large to list. Items are then shuffled within
-    a window only, and a resumed run reads up to its place again. Null: as the preset says, else false."""
+    """Stream from front to back without downloading first, for data sets too large to list. Items are then only
+    shuffled within a window, and a resumed run reads up to its place again. Null: the preset's value, else false."""
     cache: Path | None = None
-    """Folder for what is downloaded. Null: where Hugging Face keeps it."""
+    """Folder for downloads. Null: the Hugging Face cache."""
     part: Literal["train", "validation"] | None = None
     """For a data set without a validation split: `validation` is a share of the split with its own speakers, `train`
     is all the rest. Give both sources the same `held_out`, `seed` and `stream`. Null: the whole split."""
@@ -94,11 +93,11 @@ class Hub(Source):
     """Share of the records that `part: validation` takes, by whole speakers where there are several; of a stream, the
     share of the speakers."""
     seed: int = 0
-    """Draws the speakers of `part: validation`."""
+    """Random seed for drawing the speakers of `part: validation`."""
     quality: dict[str, tuple[float | None, float | None]] = {}
-    """Keep only records whose number in this column is not outside of [least, most]; null is no bound. Also
-    `characters_per_second`, and `repeats`: how often at most one word stands in a row. A preset's bounds hold where
-    none are given here."""
+    """Quality filter by column: keep only records whose number in this column is within [least, most]; null is no
+    bound. Also `characters_per_second`, and `repeats`: the most times that a word is repeated in a row. Where no bounds
+    are given here, those of the preset hold."""
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]
@@ -123,7 +122,7 @@ class Hub(Source):
         location = self._location(preset)
         if not preset.audio and self.audio_folder is None:
             raise ConfigError(
-                f"{location.name} ({location.config}) holds transcripts alone: get the recordings from their makers "
+                f"{location.name} ({location.config}) holds only transcripts: get the recordings from their publishers "
                 "(see the data set's page) and give their folder as `audio_folder`, or choose a subset with audio."
             )
         if self._open is None:
@@ -178,8 +177,8 @@ class Hub(Source):
                     f"{name}: `held_out: {self.held_out:g}` leaves no speaker to train on; make it smaller."
                 )
             raise DataError(
-                f"{name}: no speaker falls into the validation part; `held_out` above {nearest:.3f} takes one "
-                f"(it is {self.held_out:g}), or try another `seed`. Change both parts alike."
+                f"{name}: no speaker is in the validation part; `held_out` above {nearest:.3f} takes one "
+                f"(it is {self.held_out:g}), or try another `seed`. Change both parts in the same way."
             )
 
     def _preset(self) -> Preset:
@@ -319,8 +318,7 @@ class CutBuilder:
         return cut
 
     def _code(self, language: str | None) -> str | None:
-        """The code of a row's language. A row of a preset that names it in words ("French") is in the language of the
-        source."""
+        """The code of a row's language. A preset's row that names it in words ("French") has the source's."""
         code = self.languages.get(language, language)
         return code if not self.languages or code in self.languages.values() else self.language
 
@@ -353,7 +351,7 @@ class CutBuilder:
         return length
 
     def _quality_problem(self, fields: dict[str, Any], text: str, length: float) -> str | None:
-        """Description of values outside of the bounds of `quality`."""
+        """Say what is outside the bounds of `quality`."""
         for key, (least, most) in self.quality.items():
             if key == "characters_per_second":
                 value: Any = len(text) / length

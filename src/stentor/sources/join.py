@@ -18,27 +18,27 @@ from stentor.sources.synth import chain
 
 
 class Join(Source):
-    """Utterances joined from clips of other sources; texts are joined with spaces and word times move along."""
+    """Utterances joined from clips of other sources. Texts are joined with spaces, and word times are shifted."""
 
     type: Literal["join"] = "join"
     source: TightSource | Annotated[list[TightSource], Field(min_length=1)]
-    """Where the clips come from: any source, or several of them together."""
+    """Source of the clips: any source, or a list of them."""
     count: int = Field(1000, ge=1)
-    """Number of joined clips."""
+    """Number of utterances."""
     items: IntRange = (2, 6)
     """Fewest and most clips in one utterance."""
     pause: Range = (0.0, 0.2)
     """Seconds of silence between two clips."""
     silence: Range = (0.1, 0.3)
-    """Seconds of silence before the first and after the last clip, both drawn."""
+    """Seconds of silence before the first and after the last clip, each drawn from this range."""
     same: str | None = "speaker"
-    """Field that all clips of one utterance share. Null: any clips together."""
+    """Field whose value all clips of one utterance share. Null: any clips are joined."""
     seed: int = 0
-    """Draws clips and pauses."""
+    """Random seed for clips and pauses."""
 
     @property
     def sources(self) -> list[Source]:
-        """The source that `source` names."""
+        """The sources that `source` names."""
         return self.source if isinstance(self.source, list) else [self.source]
 
     def records(self) -> Iterator[Cut | UnusableRecord]:

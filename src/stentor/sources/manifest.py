@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Jsonl(Source):
     """Recordings listed in a JSONL manifest, plain or gzipped.
 
-    The header of an audio file is opened only where a record has no `duration`; whether the others exist is looked up
-    by listing each folder once, so 100,000 records with durations take seconds even on a network drive. For millions
-    of records make an index first (`stentor prepare index`, docs/large_data.md): then none is held in memory.
+    The header of an audio file is only read where a record has no `duration`. Other files are checked by listing each
+    folder once, so 100,000 records with durations take seconds even on a network drive. For millions of records make an
+    index first (`stentor prepare index`, docs/large_data.md): then no record is kept in memory.
     """
 
     type: Literal["jsonl"] = "jsonl"
@@ -40,7 +40,7 @@ class Jsonl(Source):
         return RecordIndex(path, wanted) if index_folder(path, wanted).exists() else None
 
     def record_filter(self) -> RecordFilter:
-        """Records that an index of this source holds."""
+        """Selection of the records that an index of this source holds."""
         from stentor.data.record_index import UNFILTERED, RecordFilter
 
         if not self.filtered:
@@ -61,10 +61,10 @@ class Manifest(Source):
     """The cut manifest or the Shar folder. Relative audio paths start from the working directory, as in lhotse, or from
     the manifest's folder."""
     utterances: bool = False
-    """Make one record of each supervision (transcribed segment) instead of one of each cut."""
+    """Make one record from each supervision (transcribed segment) instead of one from each cut."""
     stream: bool = False
-    """Read from front to back without listing first; for sets too large to plan over. Items are then shuffled within
-    a window only, and a resumed run reads up to its place again."""
+    """Stream from front to back without listing first, for manifests too large for memory. Items are then only shuffled
+    within a window, and a resumed run reads up to its place again."""
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]

@@ -18,12 +18,11 @@ class BoardSet:
     split: str
     language: str
     column: str
-    """Name in the board's tables."""
+    """Its name in the board's tables."""
     group: str
     """Entry of the average, of which it is the only set or one of several."""
     sessions: str | None = None
-    """For a set in chunks: the data set with one transcript for all chunks of a recording, which are scored
-    together."""
+    """For a set in chunks, which are scored together: the data set with one transcript for each recording."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Texts for the built-in voice to speak: digit strings, short commands for a home assistant, sentences as in talk."""
+"""Texts for the built-in voice: digit strings, short commands for a home assistant, conversational sentences."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`rttm`: recordings with RTTM annotations (who speaks when) and, optionally, UEM (which parts are scored)."""
+"""`rttm`: recordings with RTTM annotations (speaker segments) and, optionally, UEM (the parts to score)."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Rttm(Source):
 
     type: Literal["rttm"] = "rttm"
     path: StoragePath
-    """The RTTM file, a folder of them (searched in depth), or a pattern such as `rttm/dev-*.rttm`."""
+    """The RTTM file, a folder of them (subfolders included), or a pattern such as `rttm/dev-*.rttm`."""
     audio: StoragePath | None = None
-    """Folder with the audio, searched in depth for files named after the recordings (`ID.wav`, `ID.anything.flac`), or
-    a pattern with `{id}` in it: `audio/{id}/*Mix-Headset.wav`. Null: the folder of the RTTM file."""
+    """Folder with the audio files, which are named after the recordings (`ID.wav`, `ID.anything.flac`; subfolders
+    included), or a pattern with `{id}` in it: `audio/{id}/*Mix-Headset.wav`. Null: the folder of the RTTM file."""
     uem: StoragePath | None = None
-    """UEM file, folder or pattern: which parts of the recordings are scored. Recordings it does not name are left
-    out. Null: all of each recording."""
+    """UEM file, folder or pattern that selects the parts of the recordings to score. Recordings that it does not name
+    are left out. Null: all of each recording."""
     empty: bool = False
-    """Also take the recordings of the UEM that no RTTM names: they hold no speech."""
+    """Include recordings of the UEM that no RTTM names, as recordings without speech."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         lines = _collect(_files(self.path, "rttm"), read_rttm_lines)
@@ -57,7 +57,7 @@ class Rttm(Source):
             yield from pool.map(lambda name: self._record(name, lines, uem, find), names)
         for name in sorted(set(uem or {}) - set(names)):
             where = (uem or {})[name][0].where
-            message = f"{where}: no RTTM line names the recording '{name}'; if it holds no speech, set `empty: true`."
+            message = f"{where}: no RTTM line names the recording '{name}'; if it has no speech, set `empty: true`."
             yield UnusableRecord(name, "no_segments", message)
         if find.claims_all:
             for name, file in find.files_of_others(set(names)):
@@ -197,7 +197,7 @@ def _collect(files: list[Path], read: Any) -> dict[str, list[RttmLine]]:
             for line in read(file):
                 if home.setdefault(line.recording, file) != file:
                     problems.append(
-                        f"{line.where}: the recording '{line.recording}' stands in {home[line.recording]} already; "
+                        f"{line.where}: the recording '{line.recording}' is already in {home[line.recording]}; "
                         "keep one of the two."
                     )
                     break

@@ -1,4 +1,4 @@
-"""Shard list: which tar files, with which labels, a path of the source `shards` stands for."""
+"""Shard list: the tar files and labels that a path of the source `shards` stands for."""
 
 import json
 import re
@@ -23,11 +23,11 @@ class TokenShard:
     tar: Path
     labels: Path
     folder: Path
-    """Path of the list that names it."""
+    """Folder of the list that names it."""
     count: int | None = None
     """Samples, as the list says."""
     seconds: float | None = None
-    """Duration of all its samples, as the list says."""
+    """Seconds of all its samples, as the list says."""
 
 
 def listed_shards(path: Path) -> list[TokenShard]:
@@ -57,12 +57,12 @@ def hours_in_summary(folder: Path) -> dict[str, float] | None:
 
 
 def _alone(tar: Path) -> TokenShard:
-    """A tar file with its labels: beside it, or in OmniVoice's neighbouring folder `txts`."""
+    """A tar file with its labels: next to it, or in OmniVoice's neighbouring folder `txts`."""
     for folder in (tar.parent, tar.parent.parent / "txts"):
         for suffix in LABELS:
             if (labels := folder / (tar.stem + suffix)).exists():
                 return TokenShard(tar, labels, tar.parent)
-    raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected beside it.")
+    raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected next to it.")
 
 
 def _lines_of_list(path: Path) -> list[TokenShard]:
@@ -81,7 +81,7 @@ def _lines_of_list(path: Path) -> list[TokenShard]:
             shards.append(TokenShard(tar, labels, path.parent, *figures))
     if wrong:
         raise DataError(
-            f"{path} is no list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong are:\n  "
+            f"{path} is not a list of shards: each line must be `TAR LABELS.jsonl SAMPLES SECONDS`. Wrong lines:\n  "
             + "\n  ".join(wrong[:5])
         )
     if not shards:

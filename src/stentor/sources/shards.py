@@ -1,4 +1,4 @@
-"""`shards`: recordings, or their codec tokens, packed into tar files with labels beside them."""
+"""`shards`: recordings, or their codec tokens, packed into tar files with labels next to them."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ GENERATION_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_n
 
 class Shards(Source):
     """Token shards as `stentor prepare tokens` and OmniVoice write them, or the same with audio files in them: tar
-    files of `ID.npy` (int16 `[codebooks, frames]`) or `ID.flac`, each with a JSONL file of labels. Codes are trained on
-    as they are: `data.augment` changes audio alone."""
+    files of `ID.npy` (int16 `[codebooks, frames]`) or `ID.flac`, each with a JSONL file of labels. `data.augment`
+    changes only audio, not codes."""
 
     type: Literal["shards"] = "shards"
     path: StoragePath | list[StoragePath]
     """A list of shards (`data.lst`: lines of tar file, labels, samples, seconds), a folder with one or with tar files,
     a single tar file, or several of these."""
     stream: bool | None = None
-    """Read from front to back without listing first. Null: when there are more than 200,000 samples. The shards of a
-    stream come in another order in each epoch."""
+    """Stream from front to back without listing first. Null: true for more than 200,000 samples. The shards of a stream
+    are read in another order in each epoch."""
     mix: int = Field(4, ge=1)
-    """Shards of a stream that are read side by side, their samples in random order."""
+    """Number of shards of a stream that are read at the same time, with their samples in random order."""
     frame_rate: float = Field(25.0, gt=0)
     """Frames per second of the codes, for labels without `audio_duration`."""
 
@@ -63,7 +63,7 @@ class Shards(Source):
     _rows: int | None = None
     _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    """Seed and epoch of a lane."""
+    """For a lane: seed and epoch."""
     _cursor: Any = None
     _reader: ShuffledShards | None = None
 
@@ -102,7 +102,7 @@ class Shards(Source):
         return not self.filtered and all(shard.seconds is not None for shard in self._all_shards())
 
     def language_seconds(self) -> dict[str | None, float] | None:
-        """Seconds in the list, divided among languages as the summary of its folder says, else of the source's one."""
+        """Seconds from the list, divided among languages as in its folder's summary, else of the source's one."""
         if not self.takes_hours:
             return None
         of_folder: Counter[Path] = Counter()
@@ -120,8 +120,7 @@ class Shards(Source):
         return languages
 
     def shards(self) -> list[TokenShard]:
-        """All shards, in the order of the lists; of a stream those that make up `max_hours`. Raises `DataError` when
-        there are none to be had."""
+        """All shards, in the order of the lists; of a stream those for `max_hours`. Raises `DataError` without any."""
         if self._shards is None:
             shards = self._all_shards()
             if self.max_hours is not None and self.streaming and self.takes_hours:
@@ -141,7 +140,7 @@ class Shards(Source):
             shards = [shard for path in paths for shard in listed_shards(path.expanduser())]
             if not any(s.tar.exists() for s in shards[:1000]):
                 raise DataError(
-                    f"{paths[0]}: none of its {len(shards)} shards is there, such as {shards[0].tar}. Paths in a list "
+                    f"{paths[0]}: none of its {len(shards)} shards exists, such as {shards[0].tar}. Paths in a list "
                     "are absolute, or start from the list's folder."
                 )
             self._listed = shards
@@ -244,7 +243,7 @@ class Shards(Source):
         if frames is None:
             shape = shape_at(at)
             if len(shape) != 2:
-                raise AudioError(f"{name} is no .npy file of [codebooks, frames].", "wrong_shape")
+                raise AudioError(f"{name} is not an .npy file of [codebooks, frames].", "wrong_shape")
             return shape[1]
         if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
             raise AudioError(f"`num_tokens` must be a number of frames, got {frames!r}.", "empty")

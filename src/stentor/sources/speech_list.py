@@ -23,14 +23,14 @@ COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
     "librispeech_pc": ("\t", {6: ("reference", "", "reference_text", "id", "", "text")}),
     "tsv": ("\t", {4: ZERO_SHOT}),
 }
-"""Separator of each format in columns, and its fields by their number."""
+"""For each format in columns: the separator, and the fields by the number of columns."""
 REFERENCE_ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
 """OmniVoice's names."""
 TEXT_KEYS = {
     *("id", "text", "language", "language_id", "language_name"),
     *("speaker", "voice", "instruct", "duration", "speed"),
 }
-"""Fields of JSON lines to speak without a reference."""
+"""Keys that JSON lines may have, besides those of a reference and its recording."""
 PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
 """Beginnings of the names of OmniVoice's lists, or formats: the normaliser that their error rates are published in."""
 
@@ -79,10 +79,10 @@ def _is_to_speak(line: str) -> bool:
 
 
 class SpeechList(Source):
-    """Texts to speak, each in the voice of a reference: the lists that speech synthesis is compared on. Records have no
+    """Texts to speak, each in the voice of a reference: the lists of speech synthesis benchmarks. Records have no
     recording of the text itself, unless the list names one, so only `stentor evaluate` takes them.
 
-    Read as they are: Seed-TTS-eval's `meta.lst`, the LibriSpeech-PC list of F5-TTS, `text/LANGUAGE.txt` of MiniMax's
+    Supported formats: Seed-TTS-eval's `meta.lst`, the LibriSpeech-PC list of F5-TTS, `text/LANGUAGE.txt` of MiniMax's
     multilingual test set, ZipVoice's `test.tsv`, OmniVoice's JSON lines, and JSON lines with `reference` and
     `reference_text`.
     """
@@ -91,14 +91,14 @@ class SpeechList(Source):
     path: StoragePath
     """The list."""
     format: Literal["auto", "seed_tts", "minimax", "librispeech_pc", "tsv", "jsonl"] = "auto"
-    """Format of its lines. `seed_tts`: `utt|prompt_text|prompt_wav|text`, or with a fifth column for the
-    recording, or `utt|text|prompt_wav`, or `utt|text`. `tsv`: the first of these with tabs. `minimax`: `speaker|text`.
+    """Format of the lines. `seed_tts`: `utt|prompt_text|prompt_wav|text`, or with a fifth column for the recording, or
+    `utt|text|prompt_wav`, or `utt|text`. `tsv`: the first of these with tabs. `minimax`: `speaker|text`.
     `librispeech_pc`: prompt, seconds, text, utterance, seconds, text, with tabs. `jsonl`: objects with `text` and `id`,
-    `reference` (or `ref_audio`), `reference_text` (or `ref_text`), `language` (or `language_id`), `instruct`,
-    `voice` (a saved one), `duration`, `speed`, `audio_path`. Auto: by the first line."""
+    `reference` (or `ref_audio`), `reference_text` (or `ref_text`), `language` (or `language_id`), `instruct`, `voice`
+    (a saved one), `duration`, `speed`, `audio_path`. Auto: by the first line."""
     audio_root: StoragePath | None = None
-    """The folder that relative paths start from: of LibriSpeech-PC, LibriSpeech's `test-clean`; of MiniMax, `speaker`.
-    Null: the list's own folder, or the working directory; of MiniMax `../speaker`."""
+    """Folder that relative paths start from: for LibriSpeech-PC, LibriSpeech's `test-clean`; for MiniMax, `speaker`.
+    Null: the list's own folder, or the working directory; for MiniMax `../speaker`."""
 
     _voices: dict[str, tuple[str, str | None]] | None = None
 
@@ -113,14 +113,14 @@ class SpeechList(Source):
         layout = list_format(path) or ("jsonl" if path.suffix in (".jsonl", ".json") else None)
         if layout is None:
             raise DataError(
-                f"{path} is no evaluation list: its first line has neither `|` nor tabs between columns. Say how it "
-                "is written with `format`."
+                f"{path} is not an evaluation list: its first line has neither `|` nor tabs between columns. Set its "
+                "format with `format`."
             )
         return layout
 
     def facts(self) -> dict[str, Any]:
-        """Identity of the list: its name, format and SHA-256, and the `protocol`, the normaliser that its
-        error rates are published in (None where there is no such)."""
+        """Identity of the list: its name, format and SHA-256, and the `protocol`, the normaliser of its published error
+        rates (None where there is none)."""
         layout, name = self.layout(), self.path.name.lower()
         stem = name if layout == "jsonl" else layout
         protocol = next((n for start, n in PROTOCOLS.items() if stem.startswith(start)), None)
@@ -220,8 +220,7 @@ class SpeechList(Source):
         if not path.is_file():
             noun = "reference" if key == "reference" else "recording"
             raise DataError(
-                f"{where}: the {noun} {path} does not exist: get the list's audio, or say where it lies with "
-                "`audio_root`."
+                f"{where}: the {noun} {path} does not exist: get the list's audio, or give its folder as `audio_root`."
             )
         return path.absolute()
 
@@ -229,7 +228,7 @@ class SpeechList(Source):
         """The file of an utterance, in LibriSpeech's own layout of folders."""
         speaker, _, chapter = utterance.rpartition("-")[0].partition("-")
         if not chapter:
-            raise DataError(f"{where}: {utterance!r} is no utterance of LibriSpeech, such as 1089-134686-0000.")
+            raise DataError(f"{where}: {utterance!r} is not an utterance of LibriSpeech, such as 1089-134686-0000.")
         return f"{speaker}/{chapter}/{utterance}.flac"
 
     def _speaker(self, label: str, where: str) -> dict[str, str]:
@@ -248,8 +247,8 @@ class SpeechList(Source):
                     self._voices.setdefault(file.parent.name if file.parent.name != root.name else file.stem, voice)
         if label not in self._voices:
             raise DataError(
-                f"{where}: the speaker {label} has no recording below {root}: get the list's audio, or say where it "
-                "lies with `audio_root`."
+                f"{where}: the speaker {label} has no recording below {root}: get the list's audio, or give its "
+                "folder as `audio_root`."
             )
         reference, text = self._voices[label]
         language = language_code(label.rpartition("_")[0] or label) or ""

@@ -26,17 +26,17 @@ class Split(Source):
 
     type: Literal["split"] = "split"
     source: TightSource
-    """Where the records come from: any source whose records are single recordings with word times."""
+    """Source of the records: any source whose records are single recordings with word times."""
     count: int = Field(1000, ge=1)
     """Number of pieces."""
     words: IntRange = (2, 8)
     """Fewest and most words in one piece."""
     pause: float = Field(0.05, ge=0)
-    """Seconds without a word where a piece may begin or end; the ends of a record always count."""
+    """Shortest pause in seconds at which a piece may begin or end. The ends of a record always count."""
     silence: Range | None = (0.1, 0.3)
-    """Seconds of silence put before and after each piece, both drawn. Null: none."""
+    """Seconds of silence added before and after each piece, each drawn from this range. Null: none."""
     seed: int = 0
-    """Draws the pieces."""
+    """Random seed for drawing the pieces."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         from lhotse.cut.data import DataCut

@@ -37,8 +37,8 @@ class Phrases(Section):
     """Texts made by a built-in generator."""
 
     kind: Literal["digits", "commands", "sentences"]
-    """`digits`: strings of spelled digits. `commands`: almost 3,000 short sentences for a home assistant.
-    `sentences`: millions of sentences as in talk."""
+    """`digits`: strings of spelled digits. `commands`: almost 3,000 short sentences for a home assistant. `sentences`:
+    millions of conversational sentences."""
     words: IntRange | None = None
     """Fewest and most digits in a string, or words in a sentence. Null: 2 to 6 digits, 4 to 14 words."""
     part: Literal["train", "test"] | None = None
@@ -69,14 +69,14 @@ class Voices(Section):
     variants: list[str] | None = None
     """Speakers such as `f3`. Null: all but the sound effects (whispers and robots)."""
     count: int | None = Field(None, ge=1)
-    """Number of voices, from as many speakers as possible. Null: each variant in each accent."""
+    """Number of voices, from as many different speakers as possible. Null: each variant in each accent."""
     part: Literal["train", "test"] | None = None
     """`test`: only the held-out variants; `train`: only the others. Null: all. Two sources with the same variants,
     `held_out` and `seed` then share no speaker in any accent."""
     held_out: int = Field(10, ge=1)
-    """Number of variants that are held out for `part: test`."""
+    """Number of variants held out for `part: test`."""
     seed: int = 0
-    """Seed that chooses the held-out variants. Keep it equal in training and test."""
+    """Random seed for the held-out variants. Use the same one in training and test."""
 
     def names(self) -> list[str]:
         """Voice names in a fixed order. Raises `ConfigError` for unknown ones and when there are too few."""
@@ -113,17 +113,17 @@ class Synth(Source):
     voices: Voices | list[str] = Voices()
     """A choice of voices, or their names: `[en-us, en+f3]`."""
     count: int | None = Field(None, ge=1)
-    """Number of utterances: texts and voices are used equally often, speed and pitch are drawn. Null: each text of a
-    list or file once in each voice; 1000 of generated texts."""
+    """Number of utterances. Texts and voices are used equally often; speed and pitch are drawn. Null: each text of a
+    list or file once in each voice, or 1000 utterances of generated texts."""
     speed: IntRange = (140, 200)
-    """Words per minute."""
+    """Speaking rate in words per minute, drawn from this range."""
     pitch: IntRange = (20, 80)
-    """Pitch, 0 to 99."""
+    """Pitch from 0 to 99, drawn from this range."""
     silence: Range | None = (0.1, 0.3)
-    """Seconds of silence before and after each utterance, both drawn. Null: none, as inside sources that put pauses
-    between clips themselves."""
+    """Seconds of silence before and after each utterance, each drawn from this range. Null: none, as inside sources
+    that put pauses between clips themselves."""
     seed: int = 0
-    """Draws texts, voices, speed and pitch. Train and test parts draw differently with the same seed."""
+    """Random seed for texts, voices, speed and pitch. Train and test parts differ even with the same seed."""
 
     def tight(self) -> Source:
         return self if "silence" in self.model_fields_set else self.model_copy(update={"silence": None})
@@ -148,7 +148,7 @@ class Synth(Source):
             yield cut
 
     def requests(self) -> list[dict[str, Any]]:
-        """Texts and voices: arguments of `stentor.audio.synth.say`, in order."""
+        """Texts and their voices: arguments of `stentor.audio.synth.say`, in order."""
         from stentor.audio.synth import check_voice
 
         voices = self.voices if isinstance(self.voices, list) else self.voices.names()

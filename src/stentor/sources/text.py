@@ -16,13 +16,13 @@ from stentor.sources.base import Source
 
 
 class Text(Source):
-    """Texts of a file or of the config itself. Its records have no audio: only tasks that need none take them."""
+    """Texts of a file or of the config itself. The records have no audio, so only tasks that need none take them."""
 
     type: Literal["text"] = "text"
     path: StoragePath | None = None
     """A UTF-8 file with one text per line, plain or gzipped; empty lines are left out."""
     texts: list[str] | None = Field(None, min_length=1)
-    """The texts themselves, in place of a file."""
+    """The texts themselves, instead of a file."""
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("path", "texts"),)
 
     @model_validator(mode="after")

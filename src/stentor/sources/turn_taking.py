@@ -1,4 +1,4 @@
-"""Turn-taking of the `conversation` source: who speaks next, after what pause or with what overlap."""
+"""Turn-taking of the `conversation` source: the next speaker, and the pause or overlap before the turn."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class TurnStatistics(Section):
     """
 
     same_speaker: Share = 0.25
-    """Probability that the speaker continues after a pause."""
+    """Share of turns after which the same speaker continues after a pause."""
     pause: Seconds = 0.6
     """Mean seconds of silence before the same speaker continues."""
     gap: Seconds = 0.4
     """Mean seconds of silence between two speakers."""
     overlap_share: Share = 0.4
-    """Probability that the next speaker begins before the last one has ended."""
+    """Share of speaker changes in which the next speaker begins before the last one has ended."""
     overlap: Seconds = 0.5
     """Mean seconds of such an overlap."""
     backchannel: Share = 0.1
-    """Probability of a backchannel: another speaker says a word or two during a turn."""
+    """Share of turns during which another speaker says a word or two without taking over."""
 
     def sampler(self) -> TurnSampler:
         """Sampler of these averages."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stentor.sources.base import Source
 
 MARGIN = 0.05
-"""Seconds around the speech of a turn that are taken along."""
+"""Seconds around the speech of a turn that are included."""
 CUT_PAUSE = 0.2
 """Seconds of a pause where an utterance may be cut."""
 MOST_DRAWN = 50
@@ -39,7 +39,7 @@ class Turn:
     spans: list[Span]
     """Segments in seconds from the start of the utterance as it is played, pauses of `split` seconds between them."""
     start: float
-    """Start of the piece, with a margin before the first segment."""
+    """Start of the piece in seconds, with a margin before the first segment."""
     end: float
     speaker: str
     speed: float = 1.0
@@ -50,7 +50,7 @@ class Turn:
         return self.spans[0][0] - self.start
 
     def cut(self, name: str, level: float, room: dict[str, Any] | None, longest: float | None) -> Cut:
-        """The piece at a level in dBFS, heard in a room, cut off after `longest` seconds."""
+        """The piece at a level in dBFS, with the reverberation of a room, cut off after `longest` seconds."""
         start, seconds = on_grid(self.start), on_grid(self.end - self.start)
         duration = seconds if longest is None else min(seconds, longest)
         first = round(self.utterance.start + start * self.speed, 6)
@@ -88,7 +88,7 @@ class Turn:
 
 
 class UtterancePool:
-    """A source's utterances by speaker. When somebody speaks in them is found out when they are first used.
+    """A source's utterances by speaker. The times of their speech are computed when they are first used.
 
     `unusable` lists records that cannot be used at all; `refused` is filled, as they are drawn, with those that turn
     out to be unreadable or without enough speech.
@@ -136,7 +136,7 @@ class UtterancePool:
         """Seconds of a turn, about."""
 
     def why(self) -> str:
-        """Reasons for the others, for an error."""
+        """Reasons why the other utterances are unusable, for an error."""
         reasons = Counter(u.reason for u in self.unusable)
         counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         return f" ({counts}; the first: {self.unusable[0].message})" if counts else ""

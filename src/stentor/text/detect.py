@@ -1,4 +1,4 @@
-"""Language of a text where none is named: by its script, and among those of the Latin one by py3langid."""
+"""Language of a text where none is given: by its script, and for the Latin script by py3langid."""
 
 import re
 from functools import cache
@@ -25,17 +25,17 @@ SCRIPTS = {
 """Letters by which a language is known, in the order in which they are looked for: of a script that several share, the
 letters of their own, and then the language that is written most."""
 LATIN = ["en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "no", "fi", "pl", "cs", "hu", "ro", "tr", "id", "vi"]
-"""Languages that are recognised by their words."""
+"""Languages that are identified by their words."""
 FALLBACK, MARGIN = "en", 2.0
 """A text of a word or two, of which no language is likelier by so much (in log probability), is taken for this one."""
 
 
 def detect(text: str) -> str:
-    """The likeliest language of a text, as a code; English for a text without letters."""
+    """The most likely language of a text, as a code; English for a text without letters."""
     for code, letters in SCRIPTS.items():
         if re.search(letters, text, re.IGNORECASE | re.DOTALL):
             return code
-    # Addresses say nothing about the language that they stand in.
+    # Addresses say nothing about the language of the text around them.
     plain = re.sub(r"\S*(?:@|://|www\.)\S*|[\d\W_]+", " ", text).strip()
     if not plain:
         return FALLBACK

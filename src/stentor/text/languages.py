@@ -1,7 +1,7 @@
 """Languages: names and codes, both ways, from one table.
 
 `languages.tsv` has the 646 languages of OmniVoice (k2-fsa/OmniVoice, docs/lang_id_name_map.tsv) and those that Whisper
-and the corpora of this package have beside them.
+and the corpora of this package have in addition.
 """
 
 import difflib
@@ -44,7 +44,7 @@ def _names() -> dict[str, Language]:
 
 @cache
 def find(language: str) -> Language | None:
-    """The language of a name or code, whatever its case and region: `English`, `en`, `eng` and `en-GB` are one. None
+    """The language of a name or code in any case and with any region: `English`, `en`, `eng` and `en-GB` are one. None
     where the table has none."""
     name = _plain(language)
     return _names().get(name) or _names().get(name.partition("-")[0])
@@ -60,7 +60,7 @@ def language_code(language: str | None) -> str | None:
 
 
 def known_code(language: str) -> str:
-    """The code of a language; what the table does not have stays as it is."""
+    """The code of a language; what the table does not have stays unchanged."""
     row = find(language)
     return language if row is None else row.code
 

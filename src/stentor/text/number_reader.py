@@ -1,4 +1,4 @@
-"""Number reader: what is written with digits and signs in one language, in words, by CLDR's data."""
+"""Number reader: writes digits and signs of one language in words, with CLDR's data."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ LONGEST, GROUPED = 9, 15
 """Digits of the longest number that is read as one, without and with signs between its thousands."""
 GERMAN_CASE = re.compile(r"\b(?:am|bis|dem|den|des|vom|zum) $", re.IGNORECASE)
 Reading = str | Callable[[re.Match[str]], str]
-"""Replacement of a match: a template of `re.sub`, or the answer of a function."""
+"""Replacement of a match: a template of `re.sub`, or a function."""
 YEAR = r"1[1-9]\d\d|20\d\d"
 
 
@@ -118,7 +118,7 @@ class NumberReader:
     # Numbers
 
     def _spell(self, number: int, form: str = "numbering") -> str:
-        """By the rules of CLDR that are called `form`, else by the nearest that there are."""
+        """Spell out with the CLDR rules named `form`, else with the closest existing ones."""
         rules = self.rules.rulesets
         forms = [f"spellout-{form}", f"spellout-{form}-masculine", "spellout-numbering", "spellout-cardinal"]
         name = next((f for f in forms if f in rules), None) or next(f for f in rules if f.startswith("spellout-"))
@@ -126,7 +126,7 @@ class NumberReader:
         return text.replace("-", " ") if self.language in ("en", "fr") else text
 
     def _sign(self, example: float, *numbers: int) -> str:
-        """The word that CLDR has beside the numbers of an example; empty where it has none."""
+        """The word that CLDR has with the numbers of an example; empty where it has none."""
         from unicode_rbnf.engine import NoRuleForNumberError
 
         for name in filter(lambda name: name.startswith("spellout-"), self.rules.rulesets):

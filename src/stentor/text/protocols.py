@@ -1,4 +1,5 @@
-"""Normalisers of published evaluations: a figure stands beside a paper's or a leader board's only in its own.
+"""Normalisers of published evaluations: a figure can only be compared with a paper's or a leader board's under its own
+normaliser.
 
 `seed_tts` is that of Seed-TTS-eval (run_wer.py), `librispeech_pc`, `minimax` and `fleurs` are those that OmniVoice
 reports these sets in (omnivoice/eval/wer); `minimax` and `fleurs` begin with omnilingual-asr's;
@@ -31,8 +32,7 @@ OMNILINGUAL = re.compile(
     r"\u2192\u2212\u226a\u226b\u22ef\u230a\u230b\u231e\u231f\u2500\u2d70\u3001\u3002\u3005\u3008-\u3011\u3014\u3015\u30fb"
     r"\u30fc\ua4fe\ua4ff\ua92e\ua92f\ufd3e\ufd3f\ufffd]"
 )
-"""Characters that omnilingual-asr replaces with a space, as far as it is left after NFKC. Hyphens and apostrophes
-stay."""
+"""Characters left after NFKC that omnilingual-asr replaces with a space. Hyphens and apostrophes stay."""
 DELETED = re.compile(r"[\u200b\u200c\u200e\u200f\u202a\u202c\u064b-\u0652\u0656\u0657]")
 DELETED_OF = MappingProxyType({"he": re.compile(r"[\u05b0-\u05cf]"), "mn": re.compile(r"\u00ad")})
 """Characters that are also deleted in single languages: vowel points, soft hyphens."""
@@ -66,8 +66,7 @@ def minimax(text: str, language: str | None) -> str:
 
 
 def fleurs(text: str, language: str | None) -> str:
-    """`omnilingual`; every character is a word, and a space, but for those beside Chinese and Japanese characters, is
-    `|`."""
+    """`omnilingual`; every character is a word, and a space not next to Chinese or Japanese characters is `|`."""
     return " ".join(CJK_SPACE.sub("", omnilingual(text, language)).strip().replace(" ", "|"))
 
 

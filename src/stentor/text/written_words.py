@@ -7,27 +7,27 @@ _LETTERS = (
     r"\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     r"\U00020000-\U0003ffff"
 )
-"""Characters of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Han, kana."""
+"""Letters of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Han, kana."""
 _LETTER = rf"(?:(?=\w)[{_LETTERS}])"
 _WORD = re.compile(rf"[^\w\s]*{_LETTER}[^\w\s]*|(?:(?!{_LETTER})\S)+")
 _UNSPACED = re.compile(rf"[{_LETTERS}\u00b7\u2010-\u2027\u3001-\u303f\uff01-\uff65]")
-"""Beside them what stands without spaces, too: their punctuation."""
+"""Characters that are also written without spaces: their punctuation."""
 
 
 def written_words(text: str) -> list[str]:
     """The words of a text with their punctuation: between spaces, or letter by letter (with its vowel signs) in scripts
-    without spaces, as their error rates are counted; whatever the language is called."""
+    without spaces, as their error rates are counted, independent of the language's name."""
     return _WORD.findall(text)
 
 
 def spaced(before: str, word: str) -> str:
-    """The word as it follows a text: after a space, unless both are of a script without."""
+    """The word as it follows a text: after a space, unless both are of a script without spaces."""
     unspaced = not before or not word or (_UNSPACED.match(before[-1]) and _UNSPACED.match(word))
     return word if unspaced else f" {word}"
 
 
 def joined(words: Iterable[str]) -> str:
-    """The text that the words make."""
+    """The text of the words."""
     text = ""
     for word in words:
         text += spaced(text, word)

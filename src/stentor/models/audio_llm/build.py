@@ -1,5 +1,5 @@
-"""Building and exporting audio language models, and all models of transformers of which a class for each `model_type`
-says how they work (`TransformersFamily`): weights, processor, adapters, freezing, configs."""
+"""Building and exporting audio language models, and all models of transformers with a class for each `model_type`
+(`TransformersFamily`): weights, processor, adapters, freezing, configs."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ class TransformersBuilder(PretrainedBuilder):
         family, model = bundle.family, bundle.model
         if not (folder / SECTION_FILE).is_file():
             raise ConfigError(
-                f"model.init: {folder} is no export of a run with a model of type {family.type} (it has no "
+                f"model.init: {folder} is not an export of a run with a model of type {family.type} (it has no "
                 f"{SECTION_FILE})."
             )
         before = read_json(folder / SECTION_FILE)["family"]
@@ -180,7 +180,7 @@ class AudioLLMBuilder(TransformersBuilder):
         bundle = super().new(family, requirements)
         if requirements.task == "who_said_what" and not bundle.processor.turns:
             raise ConfigError(
-                f"model: a {bundle.model.config.model_type} says not who speaks: take a model that does, such as "
+                f"model: a {bundle.model.config.model_type} does not name speakers: use a model that does, such as "
                 "microsoft/VibeVoice-ASR-HF, or the task transcribe."
             )
         return bundle
@@ -226,8 +226,8 @@ def _check_fit(model: AudioLLMModel, weights: dict[str, Tensor], folder: Path) -
 
 
 def fold_shipped_adapters(model: Any) -> set[str]:
-    """Fold the adapters that a model comes with (Granite Speech 3) into its weights, to which ours are added; the names
-    of these weights."""
+    """Fold the adapters that a model comes with (Granite Speech 3) into its weights, to which ours are added; return
+    the names of these weights."""
     if not model._hf_peft_config_loaded:
         return set()
     from peft.tuners.lora import LoraLayer

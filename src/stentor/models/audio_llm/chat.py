@@ -36,7 +36,7 @@ class ChatProcessor(AudioLLMProcessor):
         return processor
 
     def ids(self, text: str) -> list[int]:
-        # Special tokens that stand in a transcript are letters like any other.
+        # Special tokens in a transcript are letters like any other.
         ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
         return ids
 

@@ -1,8 +1,8 @@
-"""Family `audio_llm`: pretrained recognisers in which an audio encoder and a projector feed a language model, and which
-transformers has as one model with a processor.
+"""Family `audio_llm`: pretrained recognisers of transformers in which an audio encoder and a projector feed a language
+model.
 
-What differs between such models is one class a model, in `kinds/` (see `stentor.models.audio_llm.processor`), known by
-the `model_type` of transformers' config. Exports are what plain transformers or PEFT loads.
+The differences between models are in one class per model, in `kinds/` (see `stentor.models.audio_llm.processor`),
+selected by the `model_type` of transformers' config. Exports load with plain transformers or PEFT.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.lora import Lora
 
 Names = tuple[tuple[str, str], ...]
-"""Prefixes of tensor names here and in transformers; the first that matches counts."""
+"""Prefixes of tensor names, ours and those of transformers; the first that fits counts."""
 NAMES: Names = (("lm_head.", "lm_head."), ("", "model."))
-"""Those of most models."""
+"""Prefixes of most models."""
 
 
 class AudioLLMLora(Lora):
-    """Low-rank adapters (PEFT). With adapters nothing else is trained."""
+    """Low-rank adapters (PEFT). Only the adapters are trained."""
 
     targets: list[str] = Field([f"language_model.*.{x}_proj" for x in "qkvo"], min_length=1)
     """Globs on module paths below `language_model`, `lm_head` and the parts for audio, `audio_tower` and
     `multi_modal_projector`, in Granite Speech `encoder` and `projector`. `*` matches anything. Each must match at least
-    one linear layer. Where none are given, Kyutai's are the same layers under its names (`*.q_proj.linear`)."""
+    one linear layer. For Kyutai the default is the same layers under its names (`*.q_proj.linear`)."""
 
 
 class AudioLLM(TransformersFamily):
-    """A pretrained recogniser with an audio encoder, a projector and a language model, full or with LoRA: Voxtral,
-    Qwen3-ASR and others. Which one it is follows from its `model_type`."""
+    """A pretrained recogniser with an audio encoder, a projector and a language model, trained in full or with LoRA:
+    Voxtral, Qwen3-ASR and others. Its `model_type` selects the kind."""
 
     type: Literal["audio_llm"] = "audio_llm"
     lora: AudioLLMLora | None = None
-    """Low-rank adapters. Null: all weights are trained but those in `freeze`."""
+    """Low-rank adapters. Null: all weights are trained except those in `freeze`."""
     max_text_tokens: int = Field(1024, ge=1)
-    """Transcripts of more tokens are left out and counted, never cut."""
+    """Longest transcript in tokens. Records with longer ones are left out and counted, never cut."""
     token_rate: float = Field(10.0, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16."""
     stream: DelayedStream | None = None
-    """Delay of models that write while they listen (Voxtral Realtime, Kyutai). Null: the model's own delay. Voxtral
-    Realtime is given it: a whole number of frames of 0.08 s, or the least and the most, trained with 0.08 to 2.4 s."""
+    """Delay of streaming models (Voxtral Realtime, Kyutai). Null: the model's own delay. Voxtral Realtime takes its
+    delay as an input: a multiple of 0.08 s, or a range; it was trained with 0.08 to 2.4 s."""
     aliases: ClassVar[tuple[str, ...]] = ("voxtral", "qwen3_asr")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "who_said_what")
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")

@@ -1,5 +1,5 @@
-"""Models on the frame grid that transformers has, Voxtral Realtime and Kyutai's recogniser, and the audio of recordings
-while they come: their encoders with their caches, frame by frame."""
+"""Models on the frame grid that transformers has, Voxtral Realtime and Kyutai's recogniser, and the audio of streamed
+recordings: their encoders with their caches, frame by frame."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class VoxtralRealtimeModel(GridModel):
 
 
 class KyutaiModel(GridModel):
-    """Kyutai's recogniser: a frame is the tokens of the codec Mimi, which stays as it is."""
+    """Kyutai's recogniser: a frame is the tokens of the codec Mimi, which stays unchanged."""
 
     def __init__(self, pretrained: Any, processor: GridNames):
         nn.Module.__init__(self)
@@ -97,7 +97,7 @@ class KyutaiModel(GridModel):
         return self.code_embeddings(torch.cat([self.first_codes().expand(len(codes), -1, -1), codes], 1)), {}
 
     def first_codes(self) -> Tensor:
-        """The codes [1, 1, codebooks] that stand before those of the audio."""
+        """The codes [1, 1, codebooks] before those of the audio."""
         tables = self.language_model.embed_tokens.audio_tokens_offsets[1:]
         return torch.full_like(tables, self.config.audio_bos_token_id)[None, None]
 

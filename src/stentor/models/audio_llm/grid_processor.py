@@ -1,5 +1,5 @@
-"""Examples to batches for models on the frame grid: no prompt but the tokens of the delay, and one token to write for
-each frame of the audio."""
+"""Examples to batches for models on the frame grid: the prompt has only the tokens of the delay, and one token is
+written for each frame of the audio."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ class AudioLLMModel(Recognizer, nn.Module):
         return embeds.unflatten(0, input_ids.shape)
 
     def head(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Output layer for [N, width], in the form that the loss takes: `hidden` and `weight`, so
-        that the loss may compute logits in chunks, or `logits` where the layer carries an adapter."""
+        """Output of the last layer for [N, width], in the form that the loss takes: `hidden` and `weight`, so that the
+        loss may compute logits in chunks, or `logits` where the layer carries an adapter."""
         hidden = hidden.to(self.lm_head.weight.dtype)  # parts that are not trained may be in bfloat16
         if type(self.lm_head) is not nn.Linear:
             return {"logits": self.lm_head(hidden)}
@@ -153,7 +153,7 @@ class AudioLLMModel(Recognizer, nn.Module):
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
     ) -> list[GenerationOutput]:
-        """Output for each item of a batch made for generation; `options` are those of
+        """Generate a text for each item of a batch made for generation; `options` are those of
         `decoding.search.answer`. What is generated up to the marker of the processor is no part of the text but its
         `language`."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in NOT_AUDIO}

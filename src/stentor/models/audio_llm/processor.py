@@ -1,5 +1,5 @@
-"""Base class of one model of the family: its prompt, its audio, its answers. Examples become batches here; no torch
-module is held, so that it can be sent to loader workers."""
+"""Base of the classes that define one model of the family: prompt, audio and answers. Examples become batches here; no
+torch module is held, so that it can be sent to loader workers."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class AudioLLMProcessor(TransformersKind, Processor):
     """
 
     names: ClassVar[Names] = NAMES
-    """Prefixes of tensor names here and in transformers; the first that matches counts."""
+    """Prefixes of tensor names, ours and those of transformers; the first that fits counts."""
     heads: ClassVar[tuple[str, ...]] = ("lm_head",)
-    """Parts that transformers has beside `model`: the output layer, and what exports take along."""
+    """Parts of transformers' model other than `model`: the output layer, and parts that exports include."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"language_model.*.{x}_proj" for x in "qkvo")
     """Default of `lora.targets`."""
     audio_options: ClassVar[dict[str, Any]] = {}
@@ -57,7 +57,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
     hints: ClassVar[frozenset[str]] = frozenset()
     """Hints of `Family.decoding_options` that its prompt has a place for."""
     takes_delay: ClassVar[bool] = False
-    """Whether it writes while it listens, so that `stream` says something about it."""
+    """Whether it transcribes during the recording, so that `stream` applies to it."""
     translates: ClassVar[bool] = False
     """Whether its prompt can ask for a translation."""
     kinds: ClassVar[Kinds[type[AudioLLMProcessor]]] = KINDS
@@ -85,7 +85,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         self.hf, self.stream = hf, family.stream
         self.max_text_tokens, self.token_rate = family.max_text_tokens, family.token_rate
         if self.stream is not None and not self.takes_delay:
-            raise ConfigError("model.stream: this model has no delay, it writes when it has listened to the end.")
+            raise ConfigError("model.stream: this model has no delay: it writes after the end of the audio.")
         self._prompts: dict[tuple[str | None, bool], PromptParts] = {}
         self._warned = False
         self.setup(config)
@@ -139,15 +139,14 @@ class AudioLLMProcessor(TransformersKind, Processor):
 
     @abstractmethod
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Arguments of transformers' `get_audio_features` for the clips of a batch. Nothing of a clip may depend on the
-        others."""
+        """Arguments of transformers' `get_audio_features` for the clips of a batch, each independent of the others."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, without special tokens."""
         return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def generation_config(self) -> Any:
-        """Defaults of transformers' `generate` for an export: a GenerationConfig."""
+        """The GenerationConfig of an export, for transformers' `generate`."""
         from transformers import GenerationConfig
 
         return GenerationConfig(
@@ -176,7 +175,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         """`_prompt_parts`, remembered where there is no context."""
         if context and "context" not in self.hints:
             if not self._warned:
-                log.warning("The prompt of a %s has no place for `context`: it is not used.", self.model_types[0])
+                log.warning("The prompt of a %s cannot include `context`: it is not used.", self.model_types[0])
             context, self._warned = None, True
         if context:
             return self._prompt_parts(language, context, translate)
@@ -263,7 +262,9 @@ class AudioLLMProcessor(TransformersKind, Processor):
         Raises ConfigError for a translation that the prompt cannot ask for.
         """
         if not self.translates and any(e.extra.get("translate") for e in examples):
-            raise ConfigError(f"A {self.model_types[0]} model writes down what is said: leave out `translate`.")
+            raise ConfigError(
+                f"A {self.model_types[0]} model transcribes and does not translate: leave out `translate`."
+            )
         texts = [self.text_ids(e) if labels else [] for e in examples]
         reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
         return usable_batch(examples, reasons, labels, self.sample_rate, partial(self._contents, examples, labels))
@@ -317,5 +318,5 @@ def name_among(names: Mapping[str, str], language: str | None, message: str) -> 
         if word in known:
             return known[word]
     if name:
-        raise DataError(f"{message} Leave the language out to have it found out.".format(language=language))
+        raise DataError(f"{message} Leave the language out to detect it.".format(language=language))
     return None

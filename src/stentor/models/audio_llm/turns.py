@@ -1,4 +1,4 @@
-"""Models that answer with turns: who says what, and in most of them when."""
+"""Models that answer with turns: speakers and texts, and in most of them times."""
 
 import re
 from abc import abstractmethod

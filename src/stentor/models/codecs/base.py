@@ -1,4 +1,4 @@
-"""Audio codecs: audio to a few integers per frame and back. A codec's tokens are what synthesis models are trained on.
+"""Audio codecs: audio to a few integers per frame and back. Speech synthesis models are trained on these tokens.
 
 `Codec` is the section of a config; `AudioCodec` is the codec itself, opened or fitted.
 """
@@ -59,8 +59,7 @@ class AudioCodec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Data type of codes: int16, or int32 where a codebook has more entries than int16 can number; of real ones
-        float32."""
+        """Type of codes: int16, or int32 for more entries than int16 can number; float32 for continuous codes."""
         import numpy as np
 
         if self.vocabulary is None:
@@ -108,8 +107,7 @@ class AudioCodec:
         check_codes(codes, self.codebooks, self.vocabulary, f"the codec {self.type}", subject)
 
     def require_tokens(self) -> int:
-        """Its entries. Raises ConfigError for a codec whose codes are real numbers: shards and other models hold
-        integers."""
+        """Its entries. Raises ConfigError for a codec with continuous codes: shards and other models hold integers."""
         if self.vocabulary is None:
             raise ConfigError(
                 f"The codec {self.type} makes no tokens, its codes are real numbers: train on the recordings "
@@ -145,8 +143,7 @@ class Codec(Choice):
     default_type: ClassVar[str | None] = "mel_rvq"
 
     source: str | None = Field(None, alias="from")
-    """Folder or Hub id of the codec. Null: the usual one of its type; for `mel_rvq`, one fitted on the training
-    audio."""
+    """Folder or Hub id of the codec. Null: the default of its type; `mel_rvq` is fitted on the training audio."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
 
@@ -186,7 +183,7 @@ class Codec(Choice):
 
 
 def at_peak(audio: np.ndarray, peak: float = PEAK) -> np.ndarray:
-    """Audio, float32 [samples], scaled to a peak; silence stays as it is.
+    """Audio, float32 [samples], scaled to a peak; silence stays unchanged.
 
     Everything that training sees as codes is scaled so before `encode`, and so is a reference to be imitated.
     """

@@ -77,7 +77,7 @@ class Neural(Codec):
     def num_codebooks(self, requested: int | None, available: int, default: int | None = None) -> int:
         """Number of codebooks to use: as requested, else the default, else all. Raises ConfigError for too many."""
         if requested is not None and requested > available:
-            raise ConfigError(f"codec.codebooks: {requested} are wanted and the {self.type} codec has {available}.")
+            raise ConfigError(f"codec.codebooks: {requested} requested, but the {self.type} codec has {available}.")
         return requested or min(default or available, available)
 
 

@@ -1,4 +1,4 @@
-"""Resynthesis: the loss of a codec, from audio that was encoded and decoded against the original."""
+"""Resynthesis: the quality of a codec, from encoded and decoded audio compared with the original."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from stentor.models.codecs.base import AudioCodec
 
 RATE = 16000
-"""Hz that spectra are compared at, whatever the codec's rate, so that figures of codecs can be compared."""
+"""Hz at which spectra are compared for all codecs, so that their figures are comparable."""
 RANGE = 60.0
 """dB below a clip's maximum that are compared: recordings hold noise below, and synthetic voices nothing."""
 DECIBELS = 40.0
-"""Decibels of one unit of `WhisperMel`, which is a quarter of log10(power)."""
+"""Decibels in one unit of `WhisperMel`, which is a quarter of log10(power)."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Resynthesis:
     """dB: mean absolute difference of the log-mel spectra (80 filters, frames of 25 ms every 10 ms at 16 kHz), each
     down to 60 dB below the clip's maximum."""
     bit_rate: float
-    """bit/s of codes that are stored as they are."""
+    """bit/s of uncompressed codes."""
     usage: list[float]
     """Usage of each codebook: its perplexity (the entries that would carry as much if all were equally frequent) over
-    its entries: 1 where all are used equally."""
+    its entries; 1 where all are used equally."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

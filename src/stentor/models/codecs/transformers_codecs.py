@@ -1,4 +1,4 @@
-"""Published codecs that transformers has, but Higgs Audio v2 (higgs_audio_v2.py), whose module it hides."""
+"""Published codecs of transformers, except Higgs Audio v2 (higgs_audio_v2.py), whose module transformers hides."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Encodec(Neural):
     def geometry(self, config: Any) -> CodecGeometry:
         if config.audio_channels != 1 or config.normalize or config.chunk_length_s is not None:
             raise ConfigError(
-                "This EnCodec is stereo, or keeps a level beside the codes of each chunk: use one for mono speech, "
+                "This EnCodec is stereo, or keeps a level with the codes of each chunk: use one for mono speech, "
                 f"such as {self.default_source}."
             )
         if self.bandwidth not in config.target_bandwidths:
@@ -70,7 +70,7 @@ class Dac(Neural):
 
 class Mimi(Neural):
     """Mimi (Défossez et al. 2024): 24 kHz, 12.5 frames per second, up to 32 codebooks of 2,048 entries. The first
-    holds what is said, the others how it sounds."""
+    describes the words, the others the sound."""
 
     type: Literal["mimi"] = "mimi"
     codebooks: int | None = Field(None, ge=2)

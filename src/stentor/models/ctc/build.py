@@ -171,9 +171,9 @@ class RecogniserBuilder(PretrainedBuilder):
 
 
 class CTCBuilder(RecogniserBuilder):
-    """LoRA adapters are always folded in: beside them the head is trained, mostly with an alphabet of its own, so that
-    a folder of adapters would fit no base as it is, and encoders of this kind are small enough (95 M to 1.1 B
-    parameters) for everybody to load the export by itself."""
+    """LoRA adapters are always folded in: the head is trained with them, mostly with an alphabet of its own, so that a
+    folder of adapters would fit no base as it is, and encoders of this kind are small enough (95 M to 1.1 B parameters)
+    for everybody to load the export by itself."""
 
     def new(self, family: CTCFamily, requirements: TaskRequirements) -> Bundle:
         if requirements.terms != ("ctc",):
@@ -209,7 +209,7 @@ class CTCBuilder(RecogniserBuilder):
         if wavlm and (past := [n for n in lora_targets(recogniser, targets) if n.endswith(attention)]):
             raise ConfigError(
                 f"model.lora.targets: WavLM reads the weights of {past[0]} past any adapter, so it would learn "
-                f"nothing; take {' and '.join(usual)}."
+                f"nothing; use {' and '.join(usual)}."
             )
         return section.model_copy(update={"targets": targets})
 

@@ -1,8 +1,8 @@
 """Family `ctc`: encoders with a CTC head as transformers' AutoModelForCTC loads them.
 
 wav2vec 2.0 (Baevski et al. 2020), HuBERT, WavLM, UniSpeech, Data2Vec audio, MMS with its language adapters (Pratap et
-al. 2023) and Parakeet-CTC. Fine-tuned as they are, or a pretrained encoder with a new head and an alphabet made from
-the training transcripts. Exports are plain transformers folders.
+al. 2023) and Parakeet-CTC. Models are fine-tuned unchanged, or a pretrained encoder gets a new head and an alphabet
+built from the training transcripts. Exports are plain transformers folders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stentor.section import ConfigConflict, Section
 
 
 class CTCLora(Lora):
-    """Low-rank adapters (PEFT). The encoder is frozen but for them; the head is trained."""
+    """Low-rank adapters (PEFT). The rest of the encoder is frozen; the head is trained."""
 
     targets: list[str] | None = Field(None, min_length=1)
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer. Null: the query and
@@ -33,10 +33,10 @@ class LanguageAdapter(Section):
     language: str
     """ISO 639-3 code, such as `deu`."""
     new: bool = False
-    """Initialise the adapter and the head again, with the alphabet of the training transcripts: for languages that the
-    model does not have."""
+    """Initialise a new adapter and head, with the alphabet of the training transcripts, for a language that the model
+    does not have."""
     only: bool = True
-    """Train nothing but the adapter and the head."""
+    """Train only the adapter and the head."""
 
 
 class CTCFamily(BuiltFamily):
@@ -52,23 +52,23 @@ class CTCFamily(BuiltFamily):
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     alphabet: Literal["own", "transcripts"] | None = None
-    """Vocabulary of the output. `own`: the model's own tokenizer. `transcripts`: the characters of the training
-    transcripts, with a new head. Null: `own` where the pretrained model has a CTC head, else `transcripts`."""
+    """Output alphabet. `own`: the model's own tokenizer. `transcripts`: the characters of the training transcripts,
+    with a new head. Null: `own` where the pretrained model has a CTC head, else `transcripts`."""
     adapter: LanguageAdapter | None = None
-    """Language adapter, for MMS only. Null: the model as it is."""
+    """Language adapter, for MMS only. Null: the model unchanged."""
     lora: CTCLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
-    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
-    bitsandbytes. Null: as they are."""
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): this takes less memory and is a little
+    slower. `4bit` needs bitsandbytes. Null: no quantisation."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `wav2vec2.feature_extractor.*` (the convolutions, often
     left as pretrained); LoRA adapters are never added there."""
     streaming: Streaming | None = None
-    """Parakeet only: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look back only,
-    and its features do not look ahead, which transformers alone does not know. Null: it hears recordings as a whole."""
+    """Parakeet only: train for streaming, chunk by chunk. Convolutions and features then do not look ahead, which
+    transformers does not support by itself. Null: the model reads whole recordings."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
     hypotheses: ClassVar[tuple[str, ...]] = ("best",)
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
@@ -83,10 +83,10 @@ class CTCFamily(BuiltFamily):
         check_origin(self, "{model_type: wav2vec2, hidden_size: 144}")
         if self.config is not None and self.alphabet == "own":
             raise ConfigConflict(
-                "alphabet", "a model built from `config` has no tokenizer of its own: take `transcripts`"
+                "alphabet", "a model built from `config` has no tokenizer of its own: use `transcripts`"
             )
         if self.streaming is not None and self.streaming.lookahead > 0:
-            raise ConfigConflict("streaming.lookahead", "a folder of transformers has no place for it: leave it out")
+            raise ConfigConflict("streaming.lookahead", "the transformers format cannot store it: leave it out")
         if self.adapter is not None and self.lora is not None and self.adapter.only:
             raise ConfigConflict(
                 "adapter.only", "with `lora` set it `false`: `only` trains nothing but the language adapter"

@@ -27,10 +27,10 @@ MOST_ROWS = 256
 
 @dataclass
 class _Node:
-    """Last tokens, as far as they are the beginning of a phrase."""
+    """The last tokens written, as far as they are the beginning of a phrase."""
 
     bonus: float = 0.0
-    """Bonus of its tokens so far."""
+    """Bonus that its tokens earned."""
     following: dict[int, int] = field(default_factory=dict)
     fallback: int = ROOT
     """The node of its longest end that is the beginning of a phrase, too."""
@@ -39,15 +39,14 @@ class _Node:
     open_ended: bool = False
     """Whether a word may continue after the phrase."""
     earned: tuple[float, float] = (0.0, 0.0)
-    """Bonus that stays when it breaks off: at the start of a new word, and inside the word."""
+    """Bonus that stays when it breaks off: as a new word begins, and as the word continues."""
 
 
 class Bias(Protocol):
-    """Bonus for the scores of the next token, after a state that stands for what was written; it begins at
-    `START`."""
+    """Bonus added to the scores of the next token, after a state that stands for the text so far, first `START`."""
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
-        """Bonus of each token for the log-probabilities `like` [N, V] after these states, [N, V]; `greedy` where no
+        """Bonus of each token to the log-probabilities `like` [N, V] after these states, [N, V]; `greedy` where no
         other hypotheses are followed."""
 
     def advance(self, state: int, token: int) -> int:
@@ -97,7 +96,7 @@ class Biasing:
                 queue.append(child)
 
     def _child(self, state: int, token: int) -> tuple[int, int]:
-        """The node that continues with a token, of a state or of its ends, and the node it leads to."""
+        """The node, of a state or of its ends, that a token continues, and the node it leads to."""
         while token not in self.nodes[state].following and state != ROOT:
             state = self.nodes[state].fallback
         return state, self.nodes[state].following.get(token, ROOT)
@@ -112,7 +111,7 @@ class Biasing:
         return node.bonus - node.earned[0]
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
-        """Bonus of each token for the log-probabilities `like` [N, V] after these states, [N, V]."""
+        """Bonus of each token to the log-probabilities `like` [N, V] after these states, [N, V]."""
         import torch
 
         return torch.stack([self._row(state, greedy, like) for state in states])

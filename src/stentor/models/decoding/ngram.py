@@ -1,4 +1,4 @@
-"""N-gram language model over a recogniser's tokens, whose say is added while it writes (shallow fusion).
+"""N-gram language model over a recogniser's tokens, added to its scores during decoding (shallow fusion).
 
 Texts without recordings show which words there are and how they follow one another (Gulcehre et al. 2015). Like
 hotwords (`decoding.bias`) it is a bonus of each next token after a state: what favours hotwords takes it.
@@ -31,7 +31,7 @@ ORDER = 8
 BEGIN, END, SHIFT = 0, 1, 2
 """Marks around a text, and what is added to tokens so that they lie above these."""
 HELD_OUT = 20
-"""One text in this many is held out to measure the average surprise of a token."""
+"""One of this many texts is not counted, but used to estimate how surprising a token is on average."""
 ROW_BYTES = 64 * 2**20
 """Most memory for rows of probabilities that are remembered."""
 
@@ -103,8 +103,8 @@ class NGram:
 
 
 class LanguageModel:
-    """Scores of the n-grams for a recogniser: `weight` times the log-probability of a token, above that which
-    tokens of such texts have on average, so that longer answers are neither favoured nor shunned."""
+    """Bonus of the n-grams in a recogniser's scores: `weight` times the log-probability of a token, minus the average
+    for tokens of such texts, so that the length of an answer does not matter."""
 
     def __init__(self, texts: Sequence[Sequence[int]], weight: float, end: int | None):
         """`texts` as tokens; `end` is the token that ends an answer, where one does."""
@@ -136,12 +136,11 @@ class LanguageModel:
         return self.ngram.advance(state, token)
 
     def withdrawn(self, state: int) -> float:
-        """Score that a hypothesis loses when it ends in a state without an end token."""
+        """Bonus that an answer loses when it ends in a state without an end token."""
         return -self.weight * math.log(self.ngram.probs(state)[END])
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
-        """Bonus of each token for the log-probabilities `like` [N, V] after these states, [N, V]. Greedy decoding gets
-        the same."""
+        """Bonus of each token to log-probabilities `like` [N, V] after these states, [N, V]; the same if `greedy`."""
         import torch
 
         return self.weight * torch.stack([self._row(state, like) for state in states])
@@ -165,8 +164,8 @@ class LanguageModel:
 
 
 def language_model(processor: Any, path: Path, weight: float) -> LanguageModel:
-    """The model of a file of texts, one per line, plain or gzipped, as `processor.ids` writes them, in the letters that
-    it knows. Raises DataError for a file that cannot be read or holds no text, ConfigError where the model lacks its
+    """The n-grams of a file of texts, one a line, plain or gzipped, as `processor.ids` writes them, in letters that it
+    knows. Raises DataError for a file that cannot be read or holds no text, ConfigError where the model lacks its
     letters."""
     stat = path.stat() if not is_remote(path) and path.exists() else None
     return _learned(processor, path, stat and (stat.st_mtime_ns, stat.st_size)).weighted(weight)
@@ -188,13 +187,13 @@ def _learned(processor: Any, path: Path, version: tuple[int, int] | None) -> Lan
     if len(texts) < len(lines):
         log.warning(
             f"{path}: {len(lines) - len(texts):,} of {len(lines):,} lines have letters that the model cannot write; "
-            "the language model is made of the others. Write them as they are spoken."
+            "the language model is built from the others. Write them as they are spoken."
         )
     return LanguageModel(texts, 1.0, processor.eos_id)
 
 
 def _written(processor: Any, line: str) -> list[int] | None:
-    """A line in the model's spelling: unchanged, in lower case or in capitals; None where it lacks letters."""
+    """The line as the model can write it: unchanged, in lower or upper case; None where it lacks its letters."""
     for variant in (line, line.lower(), line.upper()):
         ids: list[int] = processor.ids(variant)
         if _bare(processor.decode(ids)) == _bare(line):

@@ -24,7 +24,7 @@ MARGIN = 12.0
 
 
 class TransducerNetwork(Protocol):
-    """Interface of a transducer for decoding."""
+    """The methods of a transducer that decoding uses."""
 
     blank: int
     durations: Sequence[int] | None
@@ -40,7 +40,7 @@ class TransducerNetwork(Protocol):
 
 @dataclass
 class Path:
-    """Tokens of one item, and the frame that decoding has reached."""
+    """The text of one item so far, and the position of decoding in its frames."""
 
     frames: int
     limit: int
@@ -86,13 +86,13 @@ def greedy(model: TransducerNetwork, states: Tensor, frames: Tensor, limits: Seq
 
 
 def start(model: TransducerNetwork, rows: int, device: torch.device) -> tuple[Tensor, State]:
-    """Output of the predictor before the first token of this many items, [rows, 1, J], and its state."""
+    """Output of the predictor before the first token of so many items, [rows, 1, J], and its state."""
     return model.predict(torch.full((rows, 1), model.blank, device=device), None)
 
 
 def follow(model: TransducerNetwork, states: Tensor, paths: Sequence[Path], output: Tensor, state: State) -> None:
-    """Extend paths along their encoded frames [B, T, J], from the predictor's output after their last tokens,
-    [B, 1, J], and its state; all are changed in place."""
+    """Continue paths along their encoded frames [B, T, J], from the predictor's output after their last tokens, [B, 1,
+    J], and its state; all are changed in place."""
     device, size = states.device, states.shape[1]
     jumps = None if model.durations is None else torch.tensor(model.durations, device=device)
     ahead = torch.arange(AHEAD, device=device)
@@ -125,12 +125,12 @@ def follow(model: TransducerNetwork, states: Tensor, paths: Sequence[Path], outp
 
 @dataclass
 class Hypothesis:
-    """Hypothesis up to a frame, with the times of its most likely path."""
+    """A hypothesis up to a frame, with the times of the most likely path there."""
 
     score: float
     """Log-probability of all ways to it that were followed."""
     best: float
-    """Log-probability of the likeliest one."""
+    """Log-probability of the most likely one."""
     row: int
     """Row of the predictor's output after its tokens; while it is `unread`, after all but the last."""
     ids: tuple[int, ...] = ()

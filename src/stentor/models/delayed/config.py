@@ -12,16 +12,16 @@ from stentor.section import Section
 
 
 class DelayedStream(Section):
-    """Delay between a word and its output."""
+    """Delay of streaming transcription: the time between a word and its transcript."""
 
     delay: float | tuple[float, float]
-    """Seconds. Two of them: the least and the most, between which each clip's is drawn in training, so that one model
-    serves every delay between them; for models that get their delay as input."""
+    """Delay in seconds. With two values, training draws the delay of each clip between them, so that one model serves
+    every delay in this range; this is for models that take the delay as an input."""
 
     @model_validator(mode="after")
     def _ordered(self) -> DelayedStream:
         if not 0 < self.limits[0] <= self.limits[1]:
-            raise ValueError("delay: give seconds above 0, or the least and the most, such as [0.16, 2.4]")
+            raise ValueError("delay: give seconds above 0, or a range, such as [0.16, 2.4]")
         return self
 
     @property

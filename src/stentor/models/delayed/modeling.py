@@ -22,8 +22,8 @@ _NO_END = {-1}
 
 
 class DelayedModel:
-    """Shared part of models on the frame grid, a mixin of their modules: decoding of whole clips, and of streams
-    position by position (`audio_opener`, `encode`, `Row`, `read_position`)."""
+    """Mixin of the modules of models on the frame grid: decoding of whole clips, and of streams position by position
+    (`audio_opener`, `encode`, `Row`, `read_position`)."""
 
     grid: FrameGrid
     capabilities = Capabilities(times_tokens=True, writes_along=True)
@@ -31,8 +31,7 @@ class DelayedModel:
     """Positions that the language model sees, its own included. None: all."""
 
     def listen(self, **audio: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """Vectors that are added to the token embeddings [B, positions, width], and further inputs of the language
-        model."""
+        """Embeddings to add to the token embeddings [B, positions, width], and further inputs of the language model."""
         raise NotImplementedError
 
     def token_embeddings(self, ids: Tensor) -> Tensor:
@@ -56,7 +55,7 @@ class DelayedModel:
         return {}
 
     def audio_opener(self, processor: Any, delay: int) -> Callable[[], FrameStream]:
-        """Opening of the audio of another recording that arrives, to be written after this delay in frames."""
+        """The opener of another recording's audio, to be transcribed after this delay in frames."""
         raise NotImplementedError
 
     def encode(self, recordings: Sequence[FrameStream]) -> None:
@@ -81,8 +80,7 @@ class DelayedModel:
 
 
 class GridDecoder:
-    """A `DelayedModel` with its cache, after the tokens before the first written one were read; as `search` takes
-    it."""
+    """A `DelayedModel` with its cache, after reading the tokens before the first written one, for `search`."""
 
     def __init__(self, model: DelayedModel, start: Tensor, frames: Tensor, conditions: dict[str, Any]):
         self.model, self.frames, self.conditions = model, frames, conditions
@@ -110,7 +108,7 @@ class GridDecoder:
 
 
 class FrameStream(ABC):
-    """The audio of a recording while it comes, as what is added to the token embeddings: `frames` [width], one for each
+    """The audio of a streamed recording, as what is added to the token embeddings: `frames` [width], one for each
     position. What it holds is bounded, and does not depend on the pieces that the audio comes in."""
 
     def __init__(self) -> None:
@@ -145,7 +143,7 @@ class FrameStream(ABC):
 
 
 class Row:
-    """Cache of the language model for one recording: keys and values [1, heads, T, size] of each layer."""
+    """State of the language model for one recording: keys and values [1, heads, T, size] of each layer."""
 
     def __init__(self, conditions: dict[str, Tensor]):
         self.conditions = conditions
@@ -158,7 +156,7 @@ class Row:
 
 @torch.no_grad()
 def read_position(model: DelayedModel, tokens: Sequence[int], frames: Sequence[Tensor], rows: Sequence[Row]) -> Tensor:
-    """Log-probabilities [B, V] of the next token after one more position of each recording, whose `rows` continue."""
+    """Log-probabilities [B, V] of the next token after one more position of each recording; advances `rows`."""
     from transformers import DynamicCache
 
     audio = torch.stack(list(frames))[:, None]

@@ -79,7 +79,7 @@ class DelayedProcessor:
         return "no_word_times", NO_WORD_TIMES.format(cut.id)
 
     def misplaced(self, example: Example) -> tuple[str, str] | None:
-        """(reason, sentence) for an example whose text cannot stand on the grid."""
+        """(reason, sentence) for an example whose text does not fit on the grid."""
         if not timed_pieces(example.text or "", example.extra.get("times", []), example.language):
             return "no_word_times", NO_WORD_TIMES.format(example.id)
         if late := self.place(example)[1]:

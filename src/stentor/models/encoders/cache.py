@@ -1,5 +1,5 @@
-"""Shared part of models with an encoder of transformers: its output is computed once for the text, the CTC classes
-and the word times of a batch, and recordings are heard while they come."""
+"""Shared code of models with a transformers encoder: its output is computed once for the text, the CTC classes and the
+word times of a batch, and recordings are streamed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ STREAMING: dict[str, type[FastConformerChunks | WhisperChunks]] = {
     "parakeet_encoder": FastConformerChunks,
     "nemotron_asr_streaming_encoder": NemotronChunks,
 }
-"""Encoders that hear recordings while they come, by `model_type`."""
+"""Encoders that can stream, by `model_type`."""
 
 
 class HearsChunks:
@@ -30,8 +30,8 @@ class HearsChunks:
     encoder: Any
 
     def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-        """Encoder of recordings while they arrive, in chunks and with a reach of so many seconds, for models that can
-        (their processor has `streaming`)."""
+        """Return the stream encoder for recordings, with chunks and a reach of so many seconds, for models that can
+        stream (their processor has `streaming`)."""
         return STREAMING[self.encoder.config.model_type](self.encoder, processor, seconds)
 
 

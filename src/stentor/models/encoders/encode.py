@@ -23,7 +23,7 @@ def encode(
     """Encoder frames of a padded batch: hidden states [B, frames, width], zero at padding, and their lengths [B].
 
     `features`: log-mel [B, mels, T] or audio [B, T]; `lengths` [B] in the same steps; `chunks` [B, 3]: what each item's
-    frames see of one another (see `Streaming.draw`), for encoders that `adjust` made to hear chunk by chunk. Wave
+    frames see of one another (see `Streaming.draw`), for encoders that `adjust` made to read audio chunk by chunk. Wave
     encoders whose first convolution has a group norm (wav2vec2-base) get the statistics of each clip alone, so they too
     are independent of the batch; transformers itself lets padding into these statistics.
     """
@@ -169,7 +169,7 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
         config.apply_spec_augment = False
         encoder.embed_positions.requires_grad_(False)  # fixed sinusoids; loading makes them trainable
         if streaming is not None:
-            encoder.conv1 = CausalConv.of(encoder.conv1)  # so it hears 10 ms earlier; the second one looks back anyway
+            encoder.conv1 = CausalConv.of(encoder.conv1)  # it needs 10 ms less; the second one looks back anyway
             _add_lookahead(encoder, streaming, config.d_model, 50)
     if config.model_type in WAVE:
         config.apply_spec_augment = False

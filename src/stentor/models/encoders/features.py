@@ -22,21 +22,20 @@ median of 61 clips of LibriSpeech is 1.0)."""
 
 
 class Features(KaldiFeatures):
-    """Kaldi's features; frames can be joined and thinned out, and kept from epoch to epoch."""
+    """Kaldi's features, with optional stacking and subsampling of frames and a store for later epochs."""
 
     normalize: Literal["none", "mean", "meanvar", "global", "fixed"] = "global"
-    """Over the frames of each clip: each bin to zero mean (`mean`), also to unit variance (`meanvar`), or all bins
-    together to zero mean and unit variance (`global`: which bins are loud stays heard). `fixed`: by the mean and
-    deviation of log energies of general audio (Gong et al. 2021), as models that hear a recording while it comes
-    need it."""
+    """Normalisation over the frames of each clip. `mean`: zero mean of each bin. `meanvar`: zero mean and unit variance
+    of each bin. `global`: zero mean and unit variance of all bins together, which keeps the differences between bins.
+    `fixed`: the mean and deviation of log energies of general audio (Gong et al. 2021), as streaming models need it."""
     stack: int = Field(1, ge=1)
-    """Frames that are joined to one, around the middle of each output frame."""
+    """Number of frames stacked into each output frame, around its middle."""
     subsample: int = Field(1, ge=1)
-    """Frames per output frame: 10 makes 10 frames a second of 100."""
+    """Subsampling factor: 10 makes 10 frames a second from 100."""
     store: str | None = None
-    """Keep the features of training audio that `data.augment` leaves as it is, so that it is read (or generated) once:
-    `memory` for this run alone (in the system's temporary folder), or a folder, such as `stentor prepare features`
-    fills. Null: computed each time."""
+    """Store the features of training audio that `data.augment` leaves unchanged, so that the audio is read (or
+    generated) once. `memory`: for this run only (in the system's temporary folder). Otherwise a folder, such as
+    `stentor prepare features` writes. Null: features are computed each time."""
     store_bits: Literal[16, 32] = 16
     """Bits per stored value. 16: steps of 1/65535 of each clip's range, below 0.001 for log features; 32: exact.
     Spectrograms always take 32."""
@@ -116,7 +115,7 @@ def _whisper_tables(mels: int) -> tuple[Tensor, Tensor]:
 
 @lru_cache
 def fixed_mel(mels: int) -> Features:
-    """Log mel energies that do not look ahead, for encoders that hear a recording while it comes."""
+    """Log mel energies that do not look ahead, for encoders that stream a recording."""
     return Features(num_mel_bins=mels, normalize="fixed")
 
 

@@ -121,7 +121,7 @@ def mask(lengths: Tensor, size: int) -> Tensor:
 
 
 def check_streaming(streaming: Streaming | None, config: Any, place: str) -> None:
-    """Raise ConfigError for encoders that cannot hear chunk by chunk."""
+    """Raise ConfigError for encoders that cannot read audio chunk by chunk."""
     if streaming is None:
         return
     if config.model_type == "whisper":

@@ -17,12 +17,11 @@ from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
 
 
 class EncoderInputs(Processor):
-    """Shared part of processors whose model is one of the encoders of `Geometry` with a tokenizer."""
+    """Base of the processors of models with one of the encoders of `Geometry` and a tokenizer."""
 
     sample_rate = SAMPLE_RATE
     streaming: Streaming | KnownChunks | None = None
-    """Chunked encoding in training and while audio arrives; it is in the config of an export, not in the processor's
-    file."""
+    """Chunks of training clips and streams; an export keeps them in its config, not in the processor's file."""
 
     def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | list[str] | None = None):
         """`tokenizer`: a fast transformers tokenizer; `ctc`: the units of the CTC head, None without one."""

@@ -15,26 +15,25 @@ class EncoderSection(PretrainedSection):
     """The audio encoder: Whisper, wav2vec2, HuBERT, WavLM, UniSpeech, Data2Vec audio or Parakeet (FastConformer)."""
 
     window: Literal["natural", "30s"] = "natural"
-    """Whisper only. `natural`: the encoder sees the clip as long as it is. `30s`: silence is added up to 30 seconds, as
-    Whisper was pretrained; slower, sometimes a little better with a frozen encoder."""
+    """Whisper only. `natural`: the encoder reads the clip at its own length. `30s`: the clip is padded with silence to
+    30 seconds, as in Whisper's pretraining. This is slower, and sometimes a little better with a frozen encoder."""
     log_mel: Literal["whisper", "parakeet", "fixed"] | None = None
-    """Kind of log-mel that it reads. `parakeet` (for Parakeet alone) brings each band of the clip to zero mean and unit
-    variance, which takes too much from clips well under a second; `whisper` only floors it; `fixed` brings it to the
-    mean and deviation of general audio, or for Whisper gives it one floor, whatever the clip. Null: `fixed` with
-    `streaming`, else the encoder's."""
+    """Normalisation of the log-mel input. `parakeet` (Parakeet only): zero mean and unit variance of each band over the
+    clip, which loses too much in clips well under a second. `whisper`: only a floor. `fixed`: the mean and deviation of
+    general audio, or for Whisper one floor for all clips. Null: `fixed` with `streaming`, else the encoder's own."""
     streaming: Streaming | None = None
-    """Parakeet and Whisper: train it to hear a recording while it comes, chunk by chunk. Its convolutions then look
-    back only. Null: it hears recordings as a whole."""
+    """Parakeet and Whisper: train for streaming, chunk by chunk. Convolutions then do not look ahead. Null: the encoder
+    reads whole recordings."""
 
     @model_validator(mode="after")
     def _no_looking_ahead(self) -> EncoderSection:
         if self.streaming is not None and self.log_mel not in (None, "fixed"):
             raise ConfigConflict(
-                "log_mel", "for `streaming`, which hears recordings while they come: write `fixed`, or leave it out"
+                "log_mel", "for `streaming`, which reads recordings chunk by chunk: write `fixed`, or leave it out"
             )
         kind = (self.config or {}).get("model_type", "whisper")
         if self.streaming is not None and kind not in ("whisper", "parakeet_encoder"):
             raise ConfigConflict("streaming", f"is for the encoders of Parakeet and Whisper, not {kind}: leave it out")
         if self.streaming is not None and self.window != "natural":
-            raise ConfigConflict("window", "for `streaming`, which hears recordings while they come: leave it out")
+            raise ConfigConflict("window", "for `streaming`, which reads recordings chunk by chunk: leave it out")
         return self

@@ -48,12 +48,11 @@ from stentor.models.text.tokenizers import made_tokenizer
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
 MOST_INSTRUCTS = 1000
-"""Languages with a writing system."""
+"""Most different values of `instruct` that are stored."""
 
 
 def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
-    """A model ready to train: bases loaded, tokenizer and codec made, `init` applied, adapters added, parameters
-    frozen."""
+    """Return a model ready to train, with bases, tokenizer, codec, `init`, adapters and frozen parameters."""
     check_terms(family.type, requirements, "codebook")
     before = export_folder(family.init) if family.init else None
     if family.source is not None:

@@ -25,13 +25,13 @@ class LLM(PretrainedSection):
 
 
 class OmniVoiceTokenizer(TrainedTokenizer):
-    """A tokenizer made from the training texts."""
+    """A tokenizer built from the training texts."""
 
     size: int = Field(500, ge=270)
     """Vocabulary size of `bpe`, special tokens included."""
     phonemes: str | None = None
-    """Built-in voice, such as `en-us`, by whose rules every text is read as phonemes (IPA) before it is tokenised: a
-    model from little data then says words that no training text had. Null: letters, which OmniVoice reads."""
+    """Built-in voice, such as `en-us`, whose rules convert every text to phonemes (IPA) before tokenisation. A model
+    trained on little data can then say words that no training text has. Null: letters, as in OmniVoice."""
 
     @field_validator("phonemes")
     @classmethod
@@ -47,7 +47,7 @@ class OmniVoiceTokenizer(TrainedTokenizer):
 
 
 class OmniVoiceLora(Lora):
-    """Low-rank adapters (PEFT). The backbone is frozen but for them; audio embeddings and heads are trained whole."""
+    """Low-rank adapters (PEFT). The rest of the backbone is frozen; audio embeddings and heads are trained in full."""
 
     targets: list[str] = Field(
         [f"llm.*.{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")], min_length=1
@@ -62,7 +62,7 @@ class OmniVoice(PretrainedFamily):
 
     type: Literal["omnivoice"] = "omnivoice"
     source: str | None = Field(None, alias="from")
-    """Hub id or folder of an OmniVoice model to start from, such as k2-fsa/OmniVoice, or an export."""
+    """Hub id or folder of the OmniVoice model to start from, such as k2-fsa/OmniVoice, or an export."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     llm: LLM | None = None
@@ -70,23 +70,23 @@ class OmniVoice(PretrainedFamily):
     text: OmniVoiceTokenizer | None = None
     """Null: the language model's own tokenizer. Required when the language model is built from a config."""
     codec: Codec | None = None
-    """The audio codec. Null: that of `from`; without `from` none, which is enough to train on token shards but not to
-    speak."""
+    """The audio codec. Null: that of `from`, or none without `from`, which is enough to train on token shards but not
+    to synthesise speech."""
     codebooks: int | None = Field(None, ge=1)
-    """Codes of each frame of a new model. Null: the codec's, without a codec 8."""
+    """Codes per frame of a new model. Null: as in the codec, or 8 without one."""
     entries: int | None = Field(None, ge=2)
-    """Entries of each codebook of a new model; MASK is one more. Null: the codec's, without a codec 1024."""
+    """Entries per codebook of a new model; MASK is an additional one. Null: as in the codec, or 1024 without one."""
     attention: Literal["flex", "sdpa"] = "sdpa"
-    """Attention kernel, and with it the layout of batches unless `data.layout` says otherwise. `flex`: packed, by
-    flex_attention on CUDA GPUs (elsewhere by SDPA item by item). `sdpa`: padded."""
+    """Attention kernel, which also sets the default of `data.layout`. `flex`: packed batches, with flex_attention on
+    CUDA GPUs (elsewhere with SDPA item by item). `sdpa`: padded batches."""
     lora: OmniVoiceLora | None = None
     """Low-rank adapters. Null: none."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `llm.embed_tokens.*`; adapters are never added there."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Storage of a pretrained backbone that is frozen (but for adapters). Trained weights are always in float32."""
+    """Type in which a frozen pretrained backbone is stored. Trained weights are always float32."""
     tasks: ClassVar[tuple[str, ...]] = ("speak",)
     layouts: ClassVar[tuple[str, ...]] = ("padded", "packed")
     hypotheses: ClassVar[tuple[str, ...]] = ("sampled",)

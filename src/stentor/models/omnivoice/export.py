@@ -61,7 +61,7 @@ from stentor.version import __version__
 log = logging.getLogger("stentor")
 
 SAVED_MODULES = ("audio_embeddings", "audio_heads")
-"""Modules that are trained whole beside adapters."""
+"""Modules that are trained in full, in addition to adapters."""
 
 
 def exported_tensor_names(bundle: Bundle) -> set[str]:

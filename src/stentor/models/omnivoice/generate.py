@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 CLASS_SHARE = 0.1
-"""Share of the codes of a cell, the likeliest, that are drawn from with `class_temperature`."""
+"""Share of the codes of a cell, the most likely ones, that are drawn from with `class_temperature`."""
 MULTIPLE = 64
 """Compiled, lengths are rounded up to these, so that few of them are ever seen."""
 
@@ -78,8 +78,8 @@ def generate(model: Any, prompts: Sequence[Prompt], *, seeds: int | Sequence[int
     same batch, which sees the frames alone; log-probabilities are then log_softmax(c + guidance (c - u)), c and u being
     the log-softmaxed logits of the two.
 
-    The code of a cell is the likeliest, or with `class_temperature` > 0 drawn among the likeliest tenth. Its score is
-    the largest log-probability minus `layer_penalty` times its codebook, and with `position_temperature` > 0 that,
+    The code of a cell is the most likely, or with `class_temperature` > 0 drawn among the most likely tenth. Its score
+    is the largest log-probability minus `layer_penalty` times its codebook, and with `position_temperature` > 0 that,
     divided by it, plus Gumbel noise. The cells with the highest scores are revealed and never change again.
     """
     o = UnmaskingOptions(**options)
@@ -179,7 +179,7 @@ def _gumbel(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 def _sample(
     log_probs: Tensor, temperature: float, generators: Sequence[torch.Generator], frames: Sequence[int]
 ) -> Tensor:
-    """[frames, C] codes, each drawn among the likeliest of its cell in proportion to p ** (1 / temperature)."""
+    """[frames, C] codes, each drawn among the most likely of its cell in proportion to p ** (1 / temperature)."""
     count = math.ceil(CLASS_SHARE * (log_probs.shape[-1] - 1))
     likeliest, codes = log_probs.topk(count, -1)
     books = log_probs.shape[1]

@@ -19,7 +19,7 @@ log = logging.getLogger("stentor")
 
 
 def initial_std(config: Any) -> float:
-    """Standard deviation of new weights beside a backbone with this config of transformers."""
+    """Standard deviation of new weights that are added to a backbone with this config of transformers."""
     return float(config.get_text_config().to_dict().get("initializer_range", 0.02))
 
 
@@ -68,10 +68,10 @@ class OmniVoiceModel(nn.Module):
     ) -> Tensor:
         """Last hidden states [B, L, H].
 
-        Padded: `lengths` [B] are the numbers of valid positions of each row (None: all). Packed: B is 1,
-        `position_ids` [1, L] restart in each item, `documents` int32 [L] number the items, and `tables` are those of
+        Padded: `lengths` [B] are the numbers of valid positions of each row (None: all). Packed: B is 1, `position_ids`
+        [1, L] restart in each item, `documents` int32 [L] number the items, and `tables` are those of
         `stentor.models.packing.flex`; without them, and on devices that flex_attention is not for, the items go through
-        SDPA one beside the other.
+        SDPA next to each other.
         """
         if documents is not None:
             mask = self._packed(documents, tables)

@@ -20,7 +20,7 @@ from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import SECTION_FILE, check_weights
 
 CODEBOOKS, ENTRIES = 8, 1024
-"""Hub id of OmniVoice's codec."""
+"""Codebooks of OmniVoice's codec, and the entries of each."""
 
 
 def download(family: OmniVoice) -> Path:
@@ -36,7 +36,7 @@ def download(family: OmniVoice) -> Path:
 
 
 def base(part: Any, loader: Any, **options: Any) -> Any:
-    """Class of transformers for the base of `model.llm`."""
+    """The part of the base of `model.llm` that a class of transformers loads."""
     return load_pretrained(
         part, "model.llm", lambda name, at: loader.from_pretrained(name, trust_remote_code=False, **options, **at)
     )
@@ -79,7 +79,7 @@ def backbone_config(config: Any, family: OmniVoice, key: str) -> Any:
     config = config.get_text_config()
     if kind := flex.partial(config):
         raise ConfigError(
-            f"{key}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: take "
+            f"{key}: {config.model_type} has layers of the kind `{kind}`, which do not see all of an utterance: use "
             "a backbone whose layers all have full attention, such as qwen3, llama or gemma."
         )
     if family.attention == "flex":
@@ -125,16 +125,16 @@ def make_bidirectional(llm: Any, key: str) -> None:
     packed = (outputs(embeds, **layout) - outputs(changed, **layout)).abs().amax(-1)
     alone = (outputs(embeds[:, :3]) - outputs(changed[:, :3])).abs().amax(-1)
     llm.train(training)
-    tolerance = 1e-4 * packed.max()  # experts, for one, round a little differently with other items beside them
+    tolerance = 1e-4 * packed.max()  # experts, for one, round a little differently with other items in the batch
     if not (packed[0] > tolerance and packed[3:].max() < tolerance and alone[0] > tolerance):
         raise ConfigError(
             f"{key}: the attention of {config.model_type} cannot be made bidirectional (its layers only look back, "
-            "or take no mask): take a decoder with plain attention, such as qwen3, llama or gemma."
+            "or take no mask): use a decoder with plain attention, such as qwen3, llama or gemma."
         )
 
 
 def usual_codec(bundle: Bundle, folder: Path) -> None:
-    """Give a checkpoint that OmniVoice's own training wrote, which has no codec beside it, the published one, as
+    """Give a checkpoint that OmniVoice's own training wrote, which has no codec next to it, the published one, as
     OmniVoice does. Where that cannot be had, the processor's `codec_missing` says why."""
     processor: Any = bundle.processor
     if (folder / SECTION_FILE).is_file() or (processor.codebooks, processor.vocabulary) != (CODEBOOKS, ENTRIES):

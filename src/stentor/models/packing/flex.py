@@ -6,7 +6,7 @@ transformers' with two changes: under autocast, query, key and value get the aut
 norms on query and key, such as Qwen3's, would otherwise run flex in float32, twelve times slower), and masks that are
 no block mask go to SDPA.
 
-Where there is no flex_attention, the attention gets a table of the items' positions in place of a mask of all pairs of
+Where there is no flex_attention, the attention gets a table of the items' positions instead of a mask of all pairs of
 positions, which would cost the square of the pack's length in every layer. Each item's queries, keys and values are
 taken out of the pack for the attention alone; the other layers stay packed. On the CPU one item after the other,
 without a mask, so that nothing is computed for padding; elsewhere, where calls cost more than padding, side by side and
@@ -89,7 +89,7 @@ def attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask
     if not isinstance(mask, BlockMask):
         return sdpa_attention_forward(module, query, key, value, mask, **kwargs)
     if query.device.type == "cpu" and query.requires_grad:
-        raise ConfigError("model.llm.attention: flex has no backward pass on the CPU; take `sdpa`.")
+        raise ConfigError("model.llm.attention: flex has no backward pass on the CPU; use `sdpa`.")
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -100,9 +100,9 @@ def check(config: Any, key: str) -> None:
     """ConfigError for language models whose attention these masks do not describe; `key` is the config key that chose
     flex attention."""
     if partial(config):
-        raise ConfigError(f"{key}: {config.model_type} has sliding-window layers; take `sdpa`.")
+        raise ConfigError(f"{key}: {config.model_type} has sliding-window layers; use `sdpa`.")
     if config.to_dict().get("attention_dropout", 0.0) > 0:
-        raise ConfigError(f"{key}: flex has no attention dropout; set it to 0 or take `sdpa`.")
+        raise ConfigError(f"{key}: flex has no attention dropout; set it to 0 or use `sdpa`.")
 
 
 def partial(config: Any) -> str | None:

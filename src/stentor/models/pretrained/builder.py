@@ -4,7 +4,7 @@ PEFT load by themselves, and `stentor.json`.
 config.json, generation_config.json                        as transformers writes them
 model.safetensors                                          the whole model, sharded above 5 GB, or
 adapter_config.json, adapter_model.safetensors             in its place: LoRA adapters on an untouched `from`, and the
-                                                           modules trained beside them (PEFT's `modules_to_save`)
+                                                           modules trained with them (PEFT's `modules_to_save`)
 tokenizer.json, processor_config.json ...                  the processor
 stentor.json                                               what only Stentor knows, such as the family's section
 
@@ -43,7 +43,7 @@ from stentor.models.pretrained.weights import (
 
 
 class PretrainedBuilder(ABC):
-    """Building, saving and loading for one family. A subclass says how its models are made and what is written beside
+    """Building, saving and loading for one family. A subclass says how its models are made and what is written next to
     their weights; `build`, `save`, `save_merged`, `load` and `exported_tensor_names` are what `Family` calls."""
 
     inside: str = ""
@@ -53,8 +53,7 @@ class PretrainedBuilder(ABC):
 
     @abstractmethod
     def new(self, family: Any, requirements: TaskRequirements) -> Bundle:
-        """The model of a section, without adapters and freezing. Raises ConfigError, also for loss terms that it has
-        not."""
+        """The model of a section, without adapters and freezing. Raises ConfigError, also for unknown loss terms."""
 
     def initialise(self, bundle: Bundle, folder: Path) -> dict[str, Tensor]:
         """Start from the weights of the export `init`, where `new` did not. Returns the adapters that continue."""
@@ -79,7 +78,7 @@ class PretrainedBuilder(ABC):
 
     @abstractmethod
     def facts(self, bundle: Bundle, to_base: bool) -> dict[str, Any]:
-        """Content of stentor.json for a bundle; `to_base`: of a folder of adapters."""
+        """The content of stentor.json for a bundle; `to_base`: for a folder of adapters."""
 
     def write_whole(self, bundle: Bundle, weights: dict[str, Tensor], folder: Path) -> None:
         """Write all weights, adapters folded in."""
@@ -87,11 +86,11 @@ class PretrainedBuilder(ABC):
         write_weights({self.their_name(bundle, n): t for n, t in weights.items() if n not in tied}, folder)
 
     def base_class(self, bundle: Bundle) -> type | None:
-        """transformers' class of the base of adapters, where PEFT needs it."""
+        """transformers' class of the base of adapters, where PEFT needs to be given it."""
         return None
 
     def trained_modules(self, model: Any) -> Collection[str]:
-        """Paths of the modules that are trained whole and exported beside adapters."""
+        """Paths of the modules that are trained in full and exported with adapters."""
         return ()
 
     def their_name(self, bundle: Bundle, name: str) -> str:

@@ -1,6 +1,5 @@
-"""Base of families whose models transformers has as one class with a processor, of several kinds: what differs between
-these is a class a kind, known by the `model_type` of transformers' config. Exports are what plain transformers or PEFT
-loads."""
+"""Base of families whose models are one class of transformers with a processor. Each kind of model has a class of its
+own, selected by the `model_type` of transformers' config. Exports load with plain transformers or PEFT."""
 
 from __future__ import annotations
 
@@ -31,24 +30,24 @@ class TransformersFamily(BuiltFamily):
     tokenizer: str | None = None
     """Hub id or local folder with the processor for a model built from `config`."""
     lora: Lora | None = None
-    """Low-rank adapters. Null: all weights are trained but those in `freeze`."""
+    """Low-rank adapters. Null: all weights are trained except those in `freeze`."""
     quantize: Bits | None = None
-    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
-    bitsandbytes. Null: as they are."""
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): this takes less memory and is a little
+    slower. `4bit` needs bitsandbytes. Null: no quantisation."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained; adapters are never added there."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Storage of parts that are not trained (but for adapters). Trained weights are always in float32."""
+    """Type in which frozen parts are stored. Trained weights are always float32."""
     adapters_alone: ClassVar[bool] = True
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
     example: ClassVar[str]
     """A `config`, for messages."""
     among: ClassVar[str]
-    """Description of the family for messages about another `model_type`."""
+    """The end of a message about a model of another `model_type`."""
     other_purpose: ClassVar[str]
-    """Description of the fault of another model of the same `model_type`, for messages."""
+    """The end of a message about another model of the same `model_type`."""
 
     @classmethod
     def kinds(cls) -> Kinds[Any]:

@@ -51,7 +51,7 @@ class TransformersKind(ABC):
     architecture: ClassVar[str]
     """transformers' class of the whole model."""
     tokenizer_holds: ClassVar[str]
-    """Required content of the folder `tokenizer`, for messages."""
+    """Contents that the folder `tokenizer` must have, for messages."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids, and those
     of a codec inside the model."""
@@ -90,7 +90,7 @@ class ProcessorFiles:
 
     @classmethod
     def from_pretrained(cls, name: str, trust_remote_code: bool = False, **options: Any) -> Any:
-        """Config of a folder or Hub id. Raises OSError or ValueError when it cannot be read."""
+        """Load the tokenizer of a folder or Hub id. Raises OSError or ValueError when it cannot be read."""
         from transformers import AutoTokenizer
         from transformers.utils import cached_file
 

@@ -64,7 +64,7 @@ def load_pretrained(part: Any, where: str, load: Any) -> Any:
 
 
 def _explanation(error: Exception, name: str, revision: str | None) -> str:
-    """Fault of a base model and how to fix it, from the error of transformers or of the Hub's client."""
+    """Say what is wrong with a base model and what to do, from the error of transformers or of the Hub's client."""
     text = " ".join(str(error).split())
     low = text.lower()
     kinds = {type(e).__name__ for e in _chain(error)}
@@ -124,7 +124,7 @@ def _weights_explanations(error: Exception, name: str, file: str) -> tuple[tuple
         (
             file.endswith((".safetensors", ".bin")) or "no file named model.safetensors" in low,
             f"{name} has no weights in safetensors files. Pickled weights (pytorch_model.bin) are never read, as they "
-            "can run code: ask its makers for safetensors, or load it once elsewhere and `save_pretrained` it.",
+            "can run code: ask its publishers for safetensors, or load it once elsewhere and `save_pretrained` it.",
         ),
         (
             "SafetensorError" in kinds or "deserializing header" in low,
@@ -157,7 +157,7 @@ def set_memory_options(bundle: Any, parts: Sequence[Any]) -> None:
     if family.gradient_checkpointing:
         for part in parts:
             if not part.supports_gradient_checkpointing:
-                log.warning("model.gradient_checkpointing: not in %s, which knows none.", type(part).__name__)
+                log.warning("model.gradient_checkpointing: %s does not support it.", type(part).__name__)
                 continue
             part.gradient_checkpointing_enable({"use_reentrant": False})
     layers = {name for part in parts for name in part._no_split_modules or ()}

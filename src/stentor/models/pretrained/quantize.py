@@ -6,7 +6,7 @@ expanded layer by layer to the type that the layer computes in, forward and agai
 quantised.
 
 A family has the key `quantize: Bits | None`, calls `check` in a validator, and `quantize(model, family.quantize)` once
-adapters are in and the rest is frozen. Names in state dicts stay as they were, with codes as the quantised weights:
+adapters are in and the rest is frozen. Names in state dicts stay unchanged, with codes as the quantised weights:
 `dequantized` puts plain weights in their place before an export writes or folds them (`models.weights_io` does).
 """
 
@@ -38,7 +38,7 @@ def check(quantize: Bits | None, lora: Any | None) -> None:
 
 
 def quantize(model: nn.Module, bits: Bits | None, device: torch.device | None = None) -> None:
-    """Put quantised layers in the place of those that `quantisable` names; nothing without `bits`.
+    """Replace the layers that `quantisable` names by quantised ones; nothing without `bits`.
 
     Layers are quantised one after the other and put where training will be: on `device`, or the current GPU, or else
     the CPU. Raises ConfigError when bitsandbytes is needed and missing.
@@ -58,8 +58,8 @@ def quantize(model: nn.Module, bits: Bits | None, device: torch.device | None = 
 
 def quantisable(model: nn.Module) -> list[str]:
     """Paths of the linear layers that `quantize` replaces: all frozen ones in the parts (direct children of the model)
-    that have adapters, but weights that two modules share and the output head, which is small beside the rest and
-    where rounding harms most."""
+    that have adapters, but weights that two modules share and the output head, which is small compared with the rest
+    and where rounding harms most."""
     from collections import Counter
 
     from torch import nn
@@ -85,7 +85,7 @@ def sizes(model: nn.Module) -> dict[int, int]:
 
 
 def dequantized(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """`state` (names of the model, tensors on the CPU) with plain float32 weights in the place of codes."""
+    """`state` (names of the model, tensors on the CPU) with plain float32 weights instead of codes."""
     from stentor.models.pretrained.quantized_layers import QuantizedLinear
 
     layers = {f"{n}.weight": m for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}

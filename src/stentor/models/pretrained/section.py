@@ -18,7 +18,7 @@ LARGEST = 10**8
 
 
 def check_sizes(config: Any) -> Any:
-    """The config of transformers as it is; ValueError for a size that no model can have."""
+    """Return the config of transformers unchanged; ValueError for a size that no model can have."""
     if not isinstance(config, dict):
         return config
     for key, value in config.items():

@@ -24,7 +24,7 @@ log = logging.getLogger("stentor")
 PEFT_PREFIX = "base_model.model."
 ADAPTER_FILE = "adapter_model.safetensors"
 SECTION_FILE = "stentor.json"
-"""Holds the family's section beside a config.json of transformers."""
+"""Holds the family's section next to a config.json of transformers."""
 
 
 def read_json(path: Path) -> Any:
@@ -103,11 +103,9 @@ def load_by_name(
     missing = sorted(set(state) - set(weights) - tied_copies(model) - in_base)
     unexpected = sorted(set(weights) - set(state))
     if missing:
-        log.warning(
-            "model.init: %d weights are not in %s and are initialised: %s", len(missing), folder, _some(missing)
-        )
+        log.warning("model.init: %d weights are not in %s, newly initialised: %s", len(missing), folder, _some(missing))
     if unexpected:
-        log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
+        log.warning("model.init: %d weights of %s are not used here: %s", len(unexpected), folder, _some(unexpected))
     model.load_state_dict({n: t for n, t in weights.items() if n in state}, strict=False)
 
 
@@ -143,7 +141,7 @@ def write_adapters(
 ) -> None:
     """Write the adapters among the tensors of a model, and its adapter_config.json, as PEFT reads them; `rename` gives
     the names that its modules have in the class that PEFT will load. `trained_modules` are trained themselves and
-    written beside the adapters (PEFT's `modules_to_save`)."""
+    written with the adapters (PEFT's `modules_to_save`)."""
     from safetensors.torch import save_file
 
     adapters = {

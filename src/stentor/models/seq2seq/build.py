@@ -90,7 +90,7 @@ def assemble(family: Seq2Seq, pretrained: Any, tokenizer: Any, extractor: Any) -
     family = family.known_as(config.model_type)
     for key in sorted({key for facts in MODELS.values() for key in facts.keys} - family.facts().keys):
         if getattr(family, key) != type(family).model_fields[key].default:
-            raise ConfigError(f"model.{key}: {family.facts().title} has nothing of the kind: leave it out.")
+            raise ConfigError(f"model.{key}: {family.facts().title} does not have it: leave it out.")
     module = module_of(config.model_type, "the model is")
     processor = module.Processor(tokenizer, extractor, config, pretrained.generation_config.to_dict(), family)
     return Seq2SeqBundle(module.Model(pretrained, processor), processor, family)
@@ -114,7 +114,7 @@ class Seq2SeqBuilder(PretrainedBuilder):
         bundle = pretrained(family) if family.source is not None else fresh(family)
         if other := sorted(set(requirements.terms) - {"text"}):
             title = bundle.family.facts().title
-            raise ConfigError(f"losses.{other[0]}: {title} has no such output; it is trained with `text` alone.")
+            raise ConfigError(f"losses.{other[0]}: {title} has no such output; it is trained only with `text`.")
         return bundle
 
     def initialise(self, bundle: Bundle, folder: Path) -> dict[str, Tensor]:

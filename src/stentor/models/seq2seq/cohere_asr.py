@@ -14,7 +14,7 @@ from stentor.models.seq2seq.tokenizer import byte_tokenizer
 LANGUAGES = ("ar", "de", "el", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "vi", "zh")
 BEFORE = ("▁", "<|startofcontext|>", "<|startoftranscript|>", "<|emo:undefined|>")
 AFTER = ("<|pnc|>", "<|noitn|>", "<|notimestamp|>", "<|nodiarize|>")
-"""Punctuation, numbers in words, no times, no speakers; the language stands before them, twice."""
+"""Punctuation, numbers in words, no times, no speakers; the language comes before them, twice."""
 
 
 class Processor(Seq2SeqProcessor):

@@ -24,13 +24,13 @@ from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, c
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts about a model without its weights."""
+    """Facts about a model that are known without its weights."""
 
     title: str
     keys: frozenset[str] = frozenset()
     """Keys of the section that only this model has."""
     options: frozenset[str] = frozenset()
-    """Options of one transcription call; see `Family.decoding_options`."""
+    """Options of a transcription call that it supports; see `Family.decoding_options`."""
     translates: bool = False
     ct2: bool = False
     """Whether CTranslate2 runs it."""
@@ -48,7 +48,7 @@ MODELS: Kinds[ModelFacts] = Kinds(
 
 
 class Seq2SeqLora(Lora):
-    """Low-rank adapters (PEFT). Everything but the adapters is frozen."""
+    """Low-rank adapters (PEFT). Only the adapters are trained."""
 
     targets: list[str] = Field(["*.q_proj", "*.k_proj", "*.v_proj", "*.o*_proj"], min_length=1)
     """Globs on module paths; `*` matches anything, such as `model.encoder.*.q_proj`. Each must match at least one
@@ -56,7 +56,7 @@ class Seq2SeqLora(Lora):
 
 
 class Seq2Seq(BuiltFamily):
-    """Whisper, Moonshine, Moonshine streaming or Cohere ASR, to be fine-tuned."""
+    """A pretrained encoder-decoder to fine-tune: Whisper, Moonshine, Moonshine streaming or Cohere ASR."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
@@ -70,24 +70,24 @@ class Seq2Seq(BuiltFamily):
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     merges: int | None = Field(None, ge=0)
-    """Whisper only: cut texts into tokens with only the first so many merges of the tokenizer, for decoders that learnt
-    no others. Null: all, as OpenAI's models did."""
+    """Whisper only: number of tokenizer merges to use, counted from the first, for decoders trained with fewer. Null:
+    all, as in OpenAI's models."""
     timestamps: float = Field(0.5, ge=0, le=1)
-    """Whisper only: share of the training items with known word times that are trained with its timestamp tokens, so
-    that the model does not forget them. Items without word times never are."""
+    """Whisper only: share of the training items with word times that are trained with timestamp tokens, so that the
+    model does not forget them. Items without word times are trained without."""
     full_window: float = Field(1.0, ge=0, le=1)
-    """Whisper only: share of the training batches that fill its window of 30 s. The input of the others ends about a
-    second after their longest clip, which trains short clips many times as fast; `batch_tokens` counts whole windows
-    all the same. Evaluation and transcription always fill the window."""
+    """Whisper only: share of the training batches padded to its full window of 30 s. Other batches end about a second
+    after their longest clip, which makes training on short clips many times as fast. `batch_tokens` counts whole
+    windows in both cases. Evaluation and transcription always use the full window."""
     lora: Seq2SeqLora | None = None
     """Low-rank adapters. Null: all weights are trained."""
     quantize: Bits | None = None
-    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
-    bitsandbytes. Null: as they are."""
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): this takes less memory and is a little
+    slower. `4bit` needs bitsandbytes. Null: no quantisation."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `model.encoder.*`; adapters are never added there."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     token_rate: float = Field(25.0, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16."""
 
@@ -110,7 +110,7 @@ class Seq2Seq(BuiltFamily):
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
 
     def facts(self) -> ModelFacts:
-        """Facts about this model; for one at `from` that was not loaded yet, as of Whisper."""
+        """The facts about this model. For a model at `from` that is not loaded yet, those of Whisper."""
         return MODELS.get(self._model_type or (self.config or {}).get("model_type", ""), MODELS["whisper"])
 
     def decoding_options(self) -> frozenset[str]:

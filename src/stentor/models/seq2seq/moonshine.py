@@ -16,7 +16,7 @@ STRIDE = 64 * 3 * 2
 
 
 class Processor(Seq2SeqProcessor):
-    """Audio as it is, of at most 30 s: what Moonshine was trained on."""
+    """Unchanged audio of at most 30 s, as in Moonshine's training."""
 
     processor_class = "Wav2Vec2Processor"
 

@@ -43,7 +43,7 @@ class Model(Seq2SeqModel):
         embedder = self.model.encoder.embedder
         for name in ("conv1", "conv2"):
             setattr(embedder, name, _ExactConv(getattr(embedder, name)))
-        # FSDP2 divides no single number: the steepness of the compression stays as it is.
+        # FSDP2 divides no single number: the steepness of the compression stays unchanged.
         steepness = embedder.comp.log_k.detach()
         del embedder.comp.log_k
         embedder.comp.register_buffer("log_k", steepness)

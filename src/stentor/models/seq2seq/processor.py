@@ -1,5 +1,4 @@
-"""Examples to batches for encoder-decoder recognisers. Holds no torch module, so that it can be sent to loader
-workers."""
+"""Examples to batches for encoder-decoder recognisers. Holds no torch module, so that loader workers can get it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -96,8 +95,7 @@ class Seq2SeqProcessor(Processor):
         return self.codes.get(name) or self.codes.get(short) or self.codes.get(language_code(name) or "")
 
     def drop_reason(self, language: str | None) -> str | None:
-        """Reason why a record of this language cannot be used; None when it can. Models that name no language take
-        any."""
+        """Return why a record of this language cannot be used, or None. Models that name no language take any."""
         return None
 
     def prompt(self, language: str | None, translate: bool = False) -> list[int]:
@@ -158,7 +156,7 @@ class Seq2SeqProcessor(Processor):
     def _prompt(self, example: Example) -> list[int]:
         translate = bool(example.extra.get("translate"))
         if translate and not self.translates:
-            raise ConfigError(f"task.translate: this {self.title} writes what is said, never a translation of it.")
+            raise ConfigError(f"task.translate: this {self.title} transcribes and does not translate.")
         return self.prompt(example.language, translate)
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:

@@ -37,7 +37,7 @@ def byte_tokenizer(special: Sequence[str], **roles: str) -> Any:
 
 
 def generation_facts(tokenizer: Any) -> dict[str, Any]:
-    """Settings of a multilingual tokenizer for transformers' generation of Whisper."""
+    """Facts about a multilingual tokenizer that transformers needs to generate with Whisper."""
     from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
     ids = tokenizer.get_vocab()
@@ -59,7 +59,7 @@ def generation_facts(tokenizer: Any) -> dict[str, Any]:
 
 
 def keep_merges(tokenizer: Any, count: int) -> None:
-    """Leave the first `count` merges of a WhisperTokenizer; its vocabulary stays as it is."""
+    """Leave the first `count` merges of a WhisperTokenizer; its vocabulary stays unchanged."""
     from tokenizers.models import BPE
 
     settings = json.loads(tokenizer.backend_tokenizer.to_str())["model"]

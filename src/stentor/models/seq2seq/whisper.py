@@ -56,7 +56,7 @@ class Processor(Seq2SeqProcessor):
         super().__init__(tokenizer, extractor, config, generation, family)
         if config.max_source_positions != FRAMES:
             raise ConfigError(
-                f"model.config.max_source_positions must be {FRAMES}: 30 s of audio, as all Whispers have."
+                f"model.config.max_source_positions must be {FRAMES}: 30 s of audio, as in all Whisper models."
             )
         if family.merges is not None:
             keep_merges(tokenizer, family.merges)
@@ -94,7 +94,7 @@ class Processor(Seq2SeqProcessor):
         return {**generation_facts(tokenizer), "max_length": config.max_target_positions}
 
     def drop_reason(self, language: str | None) -> str | None:
-        """Reason why a record of this language cannot be used; None when it can."""
+        """Return the reason why a record of this language cannot be used, None when it can."""
         if not language:
             return None
         code = self.code(language)
@@ -102,7 +102,7 @@ class Processor(Seq2SeqProcessor):
             return None if code == "en" else f"its language is {language!r}, and this Whisper knows English only"
         if code in self.languages:
             return None
-        return f"this Whisper knows no language {language!r}; leave it out to have it heard, or give a code such as en"
+        return f"this Whisper does not know the language {language!r}; give a code such as en, or none to detect it"
 
     def prompt(self, language: str | None, translate: bool = False, timed: bool = False) -> list[int]:
         """The tokens before the text. A language to be detected is held by a second start token."""
@@ -126,8 +126,7 @@ class Processor(Seq2SeqProcessor):
         return next((code for code, token in self.languages.items() if token in ids), None)
 
     def text_ids(self, text: str, language: str | None, translate: bool = False) -> list[int]:
-        """Whisper was trained on texts that begin with a space, where the language has spaces. Translations are into
-        English."""
+        """Whisper's training texts begin with a space, where the language has spaces. Translations are into English."""
         return self._ids(text, "en" if translate else self.code(language))
 
     def _ids(self, text: str, code: str | None) -> list[int]:
@@ -215,7 +214,7 @@ class Processor(Seq2SeqProcessor):
 
 
 class Model(Seq2SeqModel):
-    """Whisper, with the detection of the language: the likeliest language token after the start token."""
+    """Whisper, with the detection of the language: the most likely language token after the start token."""
 
     def __init__(self, pretrained: Any, processor: Processor):
         super().__init__(pretrained, processor)
@@ -236,7 +235,7 @@ class Model(Seq2SeqModel):
         self.model.encoder.embed_positions.requires_grad_(False)
 
     def encoder_states(self, features: Tensor, lengths: Any) -> tuple[Tensor, Tensor | None]:
-        """Encoder states of log-mel [B, mels, T], T <= 3000; the silence of the window counts."""
+        """Encode log-mel [B, mels, T], T <= 3000; the silence of the window counts."""
         encoder = self.model.encoder
         if features.shape[2] < 2 * self.config.max_source_positions:
             hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features))))
@@ -249,7 +248,7 @@ class Model(Seq2SeqModel):
         """`input_ids` with the language token, after the start token in the column `start`, of the rows in `detect` [B]
         set to the one that it detects.
 
-        As in transformers: the likeliest language token after the start token.
+        As in transformers: the most likely language token after the start token.
         """
         if detect is None:
             return input_ids
@@ -267,7 +266,7 @@ class Model(Seq2SeqModel):
         return input_ids
 
     def language_probabilities(self, features: Tensor) -> Tensor:
-        """Log-probability of each language [B, languages], in the order of `languages`; `features` come from the
+        """Probability of each language [B, languages], in the order of `languages`; `features` come from the
         processor's `audio_inputs`."""
         start = torch.full((len(features), 1), self.start_id, device=features.device)
         return self._language_logits(self.encode(features), start).float().softmax(-1)

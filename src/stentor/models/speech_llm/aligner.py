@@ -93,7 +93,7 @@ class WordAligner(nn.Module):
         self, features: Tensor, lengths: Tensor, hidden: Tensor, moved: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Audio keys on the grid [B, T, width], zero at padding, and their mask [B, T]. `moved` [B, T] says where each
-        grid point goes (see `uneven`); None: unchanged."""
+        grid point goes (see `uneven`). None: points do not move."""
         keys, keep = self.on_grid(features, lengths, hidden)
         if moved is not None:
             keys = pick(keys, inverse(moved))
@@ -197,8 +197,8 @@ def uneven(points: Tensor, step: float, strength: float) -> Tensor:
     """Where each grid point goes when clips of so many `points` [B] are spoken unevenly: float [B, T], never falling.
 
     Stretches of half a second to five are played faster or slower, by a factor whose logarithm has the standard
-    deviation `strength`; first and last point stay. Half of the clips stay as they are. Without this the aligner
-    learns that the share of the text tells the share of the audio, which holds for read speech only.
+    deviation `strength`; first and last point stay. Half of the clips stay unchanged. Without this the aligner learns
+    that the share of the text tells the share of the audio, which holds for read speech only.
     """
     size, device = int(points.max()), points.device
     stretch = 0.5 * 10 ** torch.rand(len(points), size, device=device)  # seconds; more of them than there can be
@@ -214,7 +214,7 @@ def uneven(points: Tensor, step: float, strength: float) -> Tensor:
 
 
 def inverse(moved: Tensor) -> Tensor:
-    """Source point, as a float [B, T], of each grid point; for a map as `uneven` makes them."""
+    """The point, as a float [B, T], that goes to each grid point, for a map made by `uneven`."""
     size = moved.shape[1]
     grid = torch.arange(size, device=moved.device).to(moved.dtype).expand_as(moved).contiguous()
     high = torch.searchsorted(moved.contiguous(), grid).clamp(1, max(size - 1, 1))

@@ -58,8 +58,8 @@ def frames_per_position(frame_rate: float, rate: float) -> int:
     if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
         fits = ", ".join(f"{frame_rate / n:g}" for n in (1, 2, 4, 5, 8))
         raise ConfigError(
-            f"model.projector.rate: the encoder has {frame_rate:g} frames a second, which is no multiple of {rate:g}: "
-            f"take {fits} or another whole fraction."
+            f"model.projector.rate: the encoder's {frame_rate:g} frames a second are not a multiple of {rate:g}: "
+            f"use {fits} or another whole fraction."
         )
     return round(ratio)
 
@@ -82,7 +82,7 @@ def _check_terms(family: SpeechLLM, requirements: TaskRequirements) -> None:
     untrained = family.aligner is not None and "alignment" not in requirements.terms
     if untrained and not _frozen("aligner.place.weight", family.freeze):
         raise ConfigError(
-            "model.aligner would never be trained: take the task `words` with the loss `alignment: {type: alignment}`, "
+            "model.aligner would never be trained: use the task `words` with the loss `alignment: {type: alignment}`, "
             "or add `aligner.*` to `model.freeze`."
         )
 
@@ -169,17 +169,16 @@ def assemble(
 
 
 def _check_grid(config: Any, tokens: int) -> None:
-    """Raise ConfigError for language models that cannot continue without end, or have no room for the tokens of a
-    stream."""
+    """Raise ConfigError for language models that cannot write without end, or lack room for a stream's tokens."""
     if config.to_dict().get("rope_parameters") is None or config._attn_implementation != "sdpa":
         raise ConfigError(
-            f"model.llm: `stream` needs a language model with rotary positions and the attention sdpa; a "
-            f"{config.model_type} has not both."
+            f"model.llm: `stream` needs a language model with rotary positions and the attention sdpa; "
+            f"{config.model_type} does not have both."
         )
     if tokens > config.vocab_size:
         raise ConfigError(
             f"model.llm: its embeddings have {config.vocab_size} rows and none left for the two tokens of `stream`: "
-            "take another language model, or one built from `config`."
+            "use another language model, or one built from `config`."
         )
 
 

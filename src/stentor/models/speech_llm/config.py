@@ -24,15 +24,15 @@ from stentor.section import ConfigConflict, Section
 
 
 class ProjectorSection(Section):
-    """From encoder frames to positions of the language model."""
+    """The projector from encoder frames to positions of the language model."""
 
     type: Literal["mlp", "conv"] = "mlp"
-    """`mlp`: neighbouring frames are stacked, then two linear layers. `conv`: a strided convolution, then two linear
+    """`mlp`: stacked neighbouring frames, then two linear layers. `conv`: a strided convolution, then two linear
     layers."""
     rate: float = Field(12.5, gt=0)
-    """Positions per second of audio that the language model reads. The encoder's frame rate must be a multiple."""
+    """Positions per second that the language model reads. The encoder's frame rate must be a multiple of it."""
     hidden: int | None = Field(None, ge=1)
-    """Width of the layer between. Null: the width of the language model."""
+    """Width of the hidden layer. Null: the width of the language model."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout between the two linear layers."""
 
@@ -45,25 +45,25 @@ class LLMSection(PretrainedSection):
 
 
 class AlignerSection(Section):
-    """Alignment module: finds when each word of a text was said. Trained by the task `words`."""
+    """Alignment module, which finds the time of each word of a text. The task `words` trains it."""
 
     kind: Literal["attention", "slots"] = "attention"
-    """`attention`: each word attends to its frames, decoded in order by dynamic programming. `slots`: start and end are
-    two slots that are classified over the frames, repaired when out of order."""
+    """`attention`: each word attends to its frames, and dynamic programming keeps the words in order. `slots`: start
+    and end of a word are each classified over the frames, and corrected when out of order."""
     layers: int = Field(2, ge=1)
     """Layers of cross-attention from the text to the audio."""
     heads: int = Field(4, ge=1)
-    """Attention heads."""
+    """Number of attention heads."""
     width: int = Field(128, ge=8)
     """Width of its layers."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout in its layers."""
     warp: float = Field(0.7, ge=0, le=2)
-    """Amount of time warping for half of the training clips, so that speech of changing speed and long pauses is found
-    too: standard deviation of the logarithm of the speed from one stretch to the next. 0: not at all."""
+    """Time warping of half of the training clips, so that the aligner also learns changing speed and long pauses:
+    standard deviation of the logarithm of the speed between stretches. 0: off."""
     rate: Literal[50, 100] = 100
-    """Points per second that boundaries are looked for at; times lie between the points. Encoders that read raw audio
-    have their own 50."""
+    """Grid points per second at which boundaries are searched; times are interpolated between the points. Encoders that
+    read raw audio always have 50."""
 
     @model_validator(mode="after")
     def _divisible(self) -> AlignerSection:
@@ -73,32 +73,32 @@ class AlignerSection(Section):
 
 
 class PromptSection(Section):
-    """Text that the language model reads before the transcript."""
+    """The prompt that the language model reads before the transcript."""
 
     instruction: str | None = "Transcribe the following audio."
-    """The task in words, before the audio. Null for small models trained from scratch."""
+    """Instruction before the audio. Use null for small models trained from scratch."""
     language: bool = True
-    """Name the language of the audio where it is known."""
+    """Name the language of the audio in the prompt where it is known."""
     context: bool = True
-    """Give the item's free context (names and terms to expect) where it has one."""
+    """Include the item's context (names and terms to expect) in the prompt where it has one."""
     dropout: float = Field(0.1, ge=0, le=1)
-    """Share of training items that go without language and, drawn apart, without context, so that the model also works
-    when they are unknown."""
+    """Share of training items whose language is left out and, drawn independently, whose context is left out, so that
+    the model also works without them."""
 
 
 class SpeechLLMStream(DelayedStream):
-    """Write while one speaks: the language model reads a frame of audio at each position, added to the token before,
-    and writes each word so long after it was said. Needs `encoder.streaming` and records with word times."""
+    """Streaming transcription: at each position the language model reads a frame of audio added to the previous token,
+    and writes each word a fixed delay after it was said. Needs `encoder.streaming` and records with word times."""
 
     reach: float = Field(20.48, gt=0)
-    """Seconds back that the language model sees."""
+    """Seconds of history that the language model attends to."""
     token_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of the written tokens that it reads as pauses in training (word dropout, Bowman et al. 2016), so that it
-    listens and does not guess from what it wrote."""
+    """Word dropout (Bowman et al. 2016): share of the previous tokens that are replaced by pauses in training, so that
+    the model relies on the audio more than on its own text."""
 
 
 class SpeechLLMLora(Lora):
-    """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
+    """Low-rank adapters (PEFT). A part with adapters is frozen except for the adapters."""
 
     targets: list[str] = Field(["llm.*.q_proj", "llm.*.k_proj", "llm.*.v_proj", "llm.*.o_proj"], min_length=1)
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
@@ -119,18 +119,18 @@ class SpeechLLM(PretrainedFamily):
     """Alignment module, for word times. Null: none."""
     prompt: PromptSection = PromptSection()
     stream: SpeechLLMStream | None = None
-    """Write while one speaks, a delay after each word. Null: it writes when it has heard all."""
+    """Streaming: write each word a delay after it was said. Null: write after the whole recording was read."""
     lora: SpeechLLMLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
-    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
-    bitsandbytes. Null: as they are."""
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): this takes less memory and is a little
+    slower. `4bit` needs bitsandbytes. Null: no quantisation."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `encoder.*`; adapters are never added there."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Storage of pretrained parts that are frozen (but for adapters). Trained weights are always in float32."""
+    """Type in which frozen pretrained parts are stored. Trained weights are always float32."""
     token_rate: float | None = Field(None, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16. Null: 25 for characters, else 6."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
@@ -155,15 +155,15 @@ class SpeechLLM(PretrainedFamily):
         if self.stream is None:
             return self
         conflicts = {
-            "encoder.streaming": self.encoder.streaming is None and "set it, such as {chunk: [0.08, 0.32]}",
+            "encoder.streaming": self.encoder.streaming is None and "set it, for example to {chunk: [0.08, 0.32]}",
             "projector.type": self.projector.type != "mlp" and "`conv` looks ahead: write `mlp`",
             "prompt": self.prompt != PromptSection() and "there is no prompt: leave it out",
-            "aligner": self.aligner is not None and "it knows word times itself: leave it out",
+            "aligner": self.aligner is not None and "it gives word times itself: leave it out",
             "llm.attention": self.llm.attention not in (None, "sdpa") and "write `sdpa`, or leave it out",
         }
         for key, fix in conflicts.items():
             if fix:
-                raise ConfigConflict(key, f"for `stream`, which writes during speech: {fix}")
+                raise ConfigConflict(key, f"for `stream`, which transcribes during the recording: {fix}")
         return self
 
     def writes(self, search: str) -> bool:
@@ -179,7 +179,7 @@ class SpeechLLM(PretrainedFamily):
         if not unknown:
             return processor.no_times(cut) if training and self.stream is not None else None  # type: ignore[no-any-return]
         return "not_in_alphabet", (
-            f"{cut.id}: the tokenizer cannot write {unknown}; take a language model whose tokenizer can, or a "
+            f"{cut.id}: the tokenizer cannot write {unknown}; use a language model whose tokenizer can, or a "
             "`tokenizer` made from the transcripts."
         )
 

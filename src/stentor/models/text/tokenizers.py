@@ -119,7 +119,7 @@ def ctc_frames(classes: list[int]) -> int:
 
 
 class TokenizerSection(Section):
-    """A tokenizer made from the training transcripts."""
+    """A tokenizer built from the training transcripts."""
 
     type: Literal["characters", "bpe"] = "characters"
     """`characters`: one token for each character. `bpe`: byte-level subwords."""
@@ -131,7 +131,7 @@ class CTCHeadSection(Section):
     """Auxiliary CTC head on the encoder."""
 
     units: Literal["characters"] = "characters"
-    """Alphabet: the characters of the training transcripts."""
+    """Units that the head writes: the characters of the training transcripts."""
 
 
 def made_tokenizer(section: Any, lines: Iterable[str]) -> Any:

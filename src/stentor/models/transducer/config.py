@@ -28,13 +28,13 @@ class TransducerKind:
     """Parts of one of transformers' transducers, by the names of its classes there."""
 
     head: str
-    """`TDT` or `RNNT`: of the class AutoModelFor..., and in small letters the loss term."""
+    """`TDT` or `RNNT`, as in the class AutoModelFor...; in lower case the loss term."""
     processor: str
     extractor: str
     options: dict[str, Any] = field(default_factory=dict)
-    """Mel bins of a new processor."""
+    """Options of a new processor."""
     causal: bool = False
-    """Whether its convolutions look back only."""
+    """Whether its convolutions do not look ahead."""
 
     @property
     def term(self) -> str:
@@ -53,10 +53,10 @@ KINDS = Kinds(
 
 
 class PredictorSection(Section):
-    """The network that reads the tokens written so far, a GRU, and the joint behind it."""
+    """The predictor, a GRU that reads the tokens written so far, and the joint network after it."""
 
     hidden: int = Field(320, ge=1)
-    """Width of the GRU and of the joint."""
+    """Width of the GRU and of the joint network."""
     layers: int = Field(1, ge=1)
     """Layers of the GRU."""
     dropout: float = Field(0.0, ge=0, lt=1)
@@ -64,7 +64,7 @@ class PredictorSection(Section):
 
 
 class TransducerLora(Lora):
-    """Low-rank adapters (PEFT). A part that gets adapters is frozen but for them."""
+    """Low-rank adapters (PEFT). A part with adapters is frozen except for the adapters."""
 
     targets: list[str] = Field(["encoder.*.q_proj", "encoder.*.v_proj"], min_length=1)
     """Globs on module paths; `*` matches anything. Each must match at least one linear layer."""
@@ -83,30 +83,30 @@ class TransducerFamily(BuiltFamily):
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     encoder: EncoderSection | None = None
-    """The audio encoder of a transducer that is put together here."""
+    """Audio encoder of a new transducer, which is built from it with a new predictor and joint."""
     predictor: PredictorSection = PredictorSection()
     tokenizer: TokenizerSection | None = None
-    """Vocabulary, made from the training transcripts. Null: a pretrained transducer's own tokenizer, for other
-    models characters. A pretrained transducer with a new tokenizer keeps its encoder and learns to write again."""
+    """Tokenizer built from the training transcripts. Null: a pretrained transducer's own tokenizer; for other models,
+    characters. With a new tokenizer, a pretrained transducer keeps its encoder and gets a new predictor and joint."""
     ctc: CTCHeadSection | None = None
     """Auxiliary CTC head on the encoder. Null: none."""
     streaming: Streaming | None = None
-    """Pretrained Parakeets only: train it to hear a recording while it comes, chunk by chunk. Its convolutions then
-    look back only, and its features do not look ahead, which transformers alone does not know. Null: it hears
-    recordings as a whole. For another encoder it is `encoder.streaming`."""
+    """Pretrained Parakeet only: train for streaming, chunk by chunk. Convolutions and features then do not look ahead,
+    which transformers does not support by itself. Null: the model reads whole recordings. For other encoders use
+    `encoder.streaming`."""
     times: bool = False
-    """A head on the encoder that says at each frame since when and for how long its word is said, for word times to the
-    millisecond. The loss term `times` trains it on records with word times. Otherwise words are where they are written,
-    to the frame."""
+    """Add a head on the encoder that predicts, at each frame, the start and end of its word, for word times with a
+    resolution of milliseconds. The loss term `times` trains it on records with word times. False: the time of a word is
+    the frame at which it is written."""
     lora: TransducerLora | None = None
     """Low-rank adapters. Null: none."""
     quantize: Bits | None = None
-    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): less memory, a little slower. `4bit` needs
-    bitsandbytes. Null: as they are."""
+    """Keep the frozen weights of parts with adapters in 8 or 4 bits (QLoRA): this takes less memory and is a little
+    slower. `4bit` needs bitsandbytes. Null: no quantisation."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `encoder.*`; adapters are never added there."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third slower."""
+    """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config", "encoder"),)
     hypotheses: ClassVar[tuple[str, ...]] = ("best",)
@@ -118,12 +118,12 @@ class TransducerFamily(BuiltFamily):
         if sum(origin is not None for origin in (self.source, self.config, self.encoder)) != 1:
             raise ValueError(
                 "give one of `from` (a Hub id or folder), `config` (a transformers config) and `encoder` (the encoder "
-                "of a transducer that is put together here)"
+                "of a new transducer)"
             )
         if self.streaming is not None and self.encoder is not None:
             raise ConfigConflict("streaming", "with `encoder`, write it there: `encoder: {streaming: ...}`")
         if self.streaming is not None and self.streaming.lookahead > 0:
-            raise ConfigConflict("streaming.lookahead", "a folder of transformers has no place for it: leave it out")
+            raise ConfigConflict("streaming.lookahead", "the transformers format cannot store it: leave it out")
         for key in ("ctc", "times") if self.encoder is None else ():
             if getattr(self, key):
                 raise ConfigConflict(key, "goes with `encoder`: models of transformers have no such head")

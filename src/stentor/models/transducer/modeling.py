@@ -28,7 +28,7 @@ MAX_SYMBOLS = 10
 
 
 class TransducerModel(EncoderCache):
-    """Shared part of all transducers; `encode` and `predict` are its parts."""
+    """Base of all transducers; `encode` and `predict` are its parts."""
 
     capabilities = Capabilities(times_tokens=True, ends_text=False, aligns="tokens")
     blank: int
@@ -103,9 +103,9 @@ class TransducerModel(EncoderCache):
         num_answers: int = 1,
         **_: Any,
     ) -> list[GenerationOutput]:
-        """Tokens with their times, greedily or by beam search, whatever the temperature. With `num_answers` > 1 the
-        best `beams` answers are the `alternatives`, without times. `bias` favours phrases and takes `BIASED` beams at
-        least."""
+        """Tokens with their times, by greedy decoding or beam search, at any temperature. With `num_answers` > 1 the
+        best `beams` answers are the `alternatives`, without times. `bias` favours phrases with at least `BIASED`
+        beams."""
         beams = max(beams, BIASED) if bias else beams
         with torch.no_grad():
             states, frames = self.encode(**inputs)

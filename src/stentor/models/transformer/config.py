@@ -1,8 +1,8 @@
 """Family `transformer`: a transformer trained from scratch on acoustic features or on text.
 
-An encoder labels frames (who speaks when) or spells by CTC, an encoder-decoder transcribes (Vaswani et al.
-2017; with a CTC auxiliary, Watanabe et al. 2017), a decoder is a language model. Attention is softmax or linear in time
-(FAVOR+, Choromanski et al. 2021); layers may have the Conformer's convolution (Gulati et al. 2020).
+An encoder labels frames (for speaker diarization) or transcribes with CTC, an encoder-decoder transcribes (Vaswani et
+al. 2017; with a CTC auxiliary, Watanabe et al. 2017), a decoder is a language model. Attention is softmax or linear in
+time (FAVOR+, Choromanski et al. 2021); layers may have the Conformer's convolution (Gulati et al. 2020).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_OF = {"encoder": {"cross_attention"}, "decoder": {"conv_kernel"}}
 
 
 class Layers(Section):
-    """A stack of layers: that of the encoder, that of the decoder, or what both share."""
+    """A stack of layers: the encoder's, the decoder's, or the settings that both share."""
 
     d_model: int = Field(256, ge=4)
     """Width: values per position."""
@@ -38,25 +38,24 @@ class Layers(Section):
     heads: int = Field(4, ge=1)
     """Attention heads; `d_model` must be a multiple."""
     attention: Literal["softmax", "linear", "causal_linear"] = "softmax"
-    """`softmax`: exact, time and memory grow with the square of the length. `linear`: FAVOR+, grows with the length.
-    `causal_linear`: FAVOR+ that looks back only, as decoders need it."""
+    """`softmax`: exact; time and memory grow with the square of the length. `linear`: FAVOR+; time and memory grow
+    linearly. `causal_linear`: FAVOR+ that does not look ahead, as decoders need."""
     cross_attention: Literal["softmax", "linear"] | None = None
-    """Attention of the decoder to the encoder. Null: linear where `attention` is."""
+    """Attention of the decoder to the encoder. Null: `linear` where `attention` is linear, else `softmax`."""
     attention_features: int | None = Field(None, ge=8)
     """Random features of linear attention for each head. Null: d ln d for heads of d values."""
     qk_norm: bool = False
-    """Bring the queries and keys of each head to a size that is learnt (RMS norm), so that it does not grow with the
-    weights. That of linear attention is small at first, as random features want it."""
+    """Normalise the queries and keys of each head to a learnt size (RMS norm), so that they do not grow with the
+    weights. With linear attention the size is small at first, as random features need."""
     positions: Literal["rope", "sinusoidal", "learned", "none"] = "rope"
-    """Position encoding: rotated queries and keys, added sinusoids, added learnt vectors, or not at all (an
-    encoder with convolutions needs none)."""
+    """Position encoding: rotated queries and keys, sinusoids, learnt vectors, or none (for encoders with
+    convolutions)."""
     max_positions: int = Field(4096, ge=1)
     """Longest sequence of `learned` positions."""
     norm: Literal["layernorm", "rmsnorm", "scalenorm", "rezero"] = "layernorm"
     """Norm at the beginning of each branch. `rezero`: no norm; each branch is scaled by a number that starts at 0."""
     activation: Literal["gelu", "relu", "silu", "geglu", "reglu", "swiglu"] = "gelu"
-    """Activation of the feed-forward layers. The gated ones (`...glu`) project twice, to two thirds of the width, so
-    that the number of parameters stays."""
+    """Activation of the feed-forward layers. The gated ones (`...glu`) have two thirds of the width, for equal size."""
     d_ff: float = Field(4.0, gt=0)
     """Width of the feed-forward layers as a multiple of `d_model`."""
     dropout: float = Field(0.1, ge=0, lt=1)
@@ -66,14 +65,14 @@ class Layers(Section):
     conv_kernel: int | None = Field(None, ge=3)
     """Frames that the Conformer's convolution module spans in each layer of the encoder; odd. Null: no convolution."""
     macaron: bool = False
-    """Two half feed-forward branches around attention and convolution, as the Conformer has them, in place of one."""
+    """Use two half feed-forward branches around attention and convolution instead of one, as in the Conformer."""
 
 
 class SSL(PretrainedSection):
     """A pretrained encoder as front-end: a self-supervised one (WavLM, HuBERT, wav2vec 2.0), Whisper's or Parakeet's.
 
-    The model reads its output or a mix of its layers. Clips for Whisper and Parakeet are no longer than what these have
-    positions for (Whisper: 30 s).
+    The model reads its output or a mix of its layers. Clips for Whisper and Parakeet may be as long as their positions
+    allow (Whisper: 30 s).
     """
 
     example: ClassVar[str] = "{model_type: wavlm, hidden_size: 144}"
@@ -83,21 +82,21 @@ class SSL(PretrainedSection):
     config: TransformersConfig = None
     """Build it untrained from a transformers config, such as `{model_type: wavlm, hidden_size: 144}`."""
     mix: bool | None = None
-    """Read a learnt mix of all its layers, their sum weighted by a softmax (Yang et al. 2021, SUPERB), and not the
-    output. Null: of a self-supervised one, whose last layers are less about speech than those in the middle."""
+    """Read a learnt mix of all layers, a sum with softmax weights (Yang et al. 2021, SUPERB), instead of the output.
+    Null: true for self-supervised encoders, whose middle layers describe speech better than the last ones."""
     subsample: int = Field(1, ge=1)
-    """Number of frames that are averaged into one: 5 makes 10 frames a second of Whisper's 50, enough to label
-    speakers, and what is stored as much smaller."""
+    """Number of frames that are averaged into one: 5 makes 10 frames a second from Whisper's 50, which is enough to
+    label speakers and makes stored frames five times smaller."""
     freeze: bool = True
-    """Leave it as it was pretrained; the mix of its layers is trained all the same. When it is trained as well, give it
-    a learning rate of its own, about a tenth, by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
+    """Freeze the encoder; the mix of its layers is still trained. If you set it to false, give the encoder a lower
+    learning rate, about a tenth, with `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
     store: Path | None = None
-    """Folder for the frames of a frozen encoder: training audio that it has heard before, in this run or another, is
-    not encoded again, and an epoch costs what the layers behind it cost. Whisper tiny takes 140 MB an hour, with
-    `mix` five times as much. For audio that augmentation leaves as it is or changes in a few ways, such as `speed`.
-    Null: encoded each time."""
+    """Folder that stores the frames of a frozen encoder. Training audio that was encoded before, in this or another
+    run, is not encoded again, so an epoch costs only the layers after the encoder. Whisper tiny takes 140 MB an hour,
+    with `mix` five times as much. Use it where augmentation is off or makes few variants, such as `speed`. Null: clips
+    are encoded each time."""
     normalize: bool | None = None
-    """Bring each clip of raw audio to zero mean and unit variance. Null: as it was pretrained."""
+    """Normalise each clip of raw audio to zero mean and unit variance. Null: as in pretraining."""
 
     @model_validator(mode="after")
     def _stored_frames_stay(self) -> SSL:
@@ -107,7 +106,7 @@ class SSL(PretrainedSection):
 
 
 class TrainedTokenizer(Section):
-    """The tokenizer of what is written, made from the training texts."""
+    """The tokenizer of the output texts, built from the training texts."""
 
     type: Literal["characters", "bpe", "words"] = "characters"
     """`characters`: one token for each character. `bpe`: byte-level subwords. `words`: one for each word, for small
@@ -121,10 +120,10 @@ class Transformer(Family):
 
     type: Literal["transformer"] = "transformer"
     kind: Literal["encoder", "decoder", "encoder_decoder"] = "encoder"
-    """`encoder`: labels frames (task `diarize`) or spells by CTC (`transcribe`). `encoder_decoder`: writes what it
-    hears (`transcribe`). `decoder`: a language model (`language`)."""
+    """`encoder`: labels frames (task `diarize`) or transcribes with CTC (`transcribe`). `encoder_decoder`: transcribes
+    with a decoder (`transcribe`). `decoder`: a language model (`language`)."""
     shared: Layers = Layers()
-    """Settings of both encoder and decoder; their own sections go before."""
+    """Settings of both encoder and decoder. The sections `encoder` and `decoder` override them."""
     encoder: Layers | None = None
     """The layers of the encoder. Null: as in `shared`."""
     decoder: Layers | None = None
@@ -132,19 +131,19 @@ class Transformer(Family):
     features: Features = Features()
     """The acoustic features that the encoder reads."""
     streaming: Streaming | None = None
-    """Train it to hear a recording while it comes, chunk by chunk. Null: it hears recordings as a whole."""
+    """Train for streaming, chunk by chunk. Null: the model reads whole recordings."""
     ssl: SSL | None = None
-    """A pretrained encoder whose frames are read in place of `features`. Null: none."""
+    """A pretrained encoder whose frames are read instead of `features`. Null: none."""
     text: TrainedTokenizer = TrainedTokenizer()
-    """The tokenizer, where text is written. A CTC head spells characters, that of an encoder alone perhaps `words`."""
+    """The tokenizer of models that write text. A CTC head writes characters; an encoder's can also write `words`."""
     embedding: int | None = Field(None, ge=2)
-    """Size of a speaker embedding for each frame, beside its labels. Null: none."""
+    """Size of a speaker embedding for each frame, in addition to its labels. Null: none."""
     fixed_projection: bool = False
-    """Keep the random features of linear attention as first drawn, whatever the callback `redraw` says."""
+    """Keep the first random features of linear attention, even with the callback `redraw`."""
     freeze: list[str] = []
     """Globs on parameter names that are not trained, such as `encoder.*`."""
     gradient_checkpointing: bool = False
-    """Recompute the layers in the backward pass: less memory, about a third slower."""
+    """Recompute the layers in the backward pass. This takes less memory and is about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("diarize", "transcribe", "language")
     wrap_layers: ClassVar[tuple[str, ...]] = ("Layer",)
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
@@ -158,11 +157,11 @@ class Transformer(Family):
             elif getattr(self, part) is not None:
                 raise ConfigConflict(part, f"a model of the kind {self.kind} has no {part}: leave it out")
         if self.kind == "decoder" and self.ssl is not None:
-            raise ConfigConflict("ssl", "a decoder alone hears no audio: leave it out")
+            raise ConfigConflict("ssl", "a decoder alone reads no audio: leave it out")
         if self.streaming is not None:
             self._check_streaming()
         if self.kind != "encoder" and self.text.type == "words":
-            raise ConfigConflict("text.type", "only a model of the kind encoder writes whole words: take `bpe`")
+            raise ConfigConflict("text.type", "only a model of the kind encoder writes whole words: use `bpe`")
         if self.kind != "encoder" and self.embedding is not None:
             raise ConfigConflict("embedding", "only a model of the kind encoder labels frames: leave it out")
         return self
@@ -170,7 +169,7 @@ class Transformer(Family):
     def _check_streaming(self) -> None:
         conflicts = {
             "kind": self.kind != "encoder" and "only a model of the kind encoder can",
-            "ssl": self.ssl is not None and "pretrained encoders hear recordings as a whole: leave it out",
+            "ssl": self.ssl is not None and "pretrained encoders read whole recordings: leave it out",
             "features.normalize": self.features.normalize not in ("fixed", "none") and "write `fixed`",
             "features.dither": self.features.dither > 0 and "leave it out",
         }
@@ -179,13 +178,13 @@ class Transformer(Family):
             conflicts["encoder.positions"] = self.encoder.positions not in ("rope", "none") and "write `rope` or `none`"
         for key, fix in conflicts.items():
             if fix:
-                raise ConfigConflict(key, f"for `streaming`, which reads recordings as they arrive: {fix}")
+                raise ConfigConflict(key, f"for `streaming`, which reads recordings chunk by chunk: {fix}")
 
     def incompatible_with(self, task: ServedTask) -> tuple[str, str] | None:
         if task.is_a(SERVES[self.kind]):
             return None
         kinds = [kind for kind, served in SERVES.items() if task.is_a(served)]
-        return "kind", f"a model of the kind {self.kind} cannot {task.type}: take {' or '.join(kinds)}"
+        return "kind", f"a model of the kind {self.kind} cannot {task.type}: use {' or '.join(kinds)}"
 
     def writes(self, search: str) -> bool:
         return super().writes(search) and (search == "best" or self.kind != "encoder")
@@ -241,7 +240,7 @@ def _joined(part: str, shared: Layers, layers: Layers | None) -> Layers:
     )
     kernel = joined.conv_kernel
     if part == "decoder":
-        check(joined.attention == "linear", "attention", "a decoder may only look back: take `causal_linear`")
+        check(joined.attention == "linear", "attention", "a decoder must not look ahead: use `causal_linear`")
         check(kernel is not None, "conv_kernel", "only encoders have convolutions: leave it out")
     else:
         check(kernel is not None and kernel % 2 == 0, "conv_kernel", "must be odd")

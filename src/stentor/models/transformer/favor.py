@@ -21,7 +21,7 @@ the largest of all keys. m^(-1/2) before the features cancels too.
 answer is that of non-causal attention over the prefix, and does not depend on what comes later. Sums over a prefix are
 kept relative to its own c_t and rescaled by exp(c_(t-1) - c_t) <= 1 as it grows, so nothing overflows, and decoding
 step by step adds up the same terms as the pass over a whole sequence. eps does not scale with c_t; its share of the
-sums, eps sum(v_s), is kept beside them.
+sums, eps sum(v_s), is kept with them.
 
 Exponentials and sums are computed in float32 (float64 for float64 inputs), whatever autocast says.
 """
@@ -251,7 +251,7 @@ class LinearState:
     length: int = 0
     """Positions so far: the position of the next step."""
     closed: bool = False
-    """Position encoding of cross-attention: none."""
+    """Whether this is the state of cross-attention, to which nothing is added."""
 
     def open(self, key: Tensor, features: int, dim: int) -> None:
         """Begin, for keys [B, H, T, _] and values of size `dim`."""

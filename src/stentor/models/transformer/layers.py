@@ -1,4 +1,4 @@
-"""Building blocks of the layers besides attention: norms, activations, feed-forward, convolution, positions."""
+"""Building blocks of the layers other than attention: norms, activations, feed-forward, convolution, positions."""
 
 import math
 from collections.abc import Callable
@@ -104,7 +104,7 @@ class FeedForward(nn.Module):
 class Convolution(nn.Module):
     """The convolution module of the Conformer (Gulati et al. 2020): gate, depthwise convolution, norm, SiLU, out.
 
-    Its norm is a LayerNorm over the channels of each frame in place of the BatchNorm, whose result would depend on the
+    Its norm is a LayerNorm over the channels of each frame instead of the BatchNorm, whose result would depend on the
     other items of the batch and on their padding. With `causal` a frame sees only those before it.
     """
 

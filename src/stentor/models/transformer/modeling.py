@@ -243,9 +243,9 @@ class TransformerModel(EncoderCache):
     ) -> list[GenerationOutput]:
         """See `Recognizer.generate`.
 
-        For a language model `tokens` [B, U] are the prefix to continue, start token included; for an
-        encoder-decoder they may be given too. `options` are those of `decoding.search.answer`. A model without decoder
-        gives classes of its CTC head, see `stentor.models.decoding.ctc`, and temperatures do nothing.
+        For a language model `tokens` [B, U] are the beginning of the text, start token included; for an encoder-decoder
+        they may be given too. `options` are those of `decoding.search.answer`. A model without decoder gives classes of
+        its CTC head, see `stentor.models.decoding.ctc`, and temperatures do nothing.
         """
         if self.decoder is None:
             hidden, frames = self.encode(inputs["features"], inputs["lengths"])

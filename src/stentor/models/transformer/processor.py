@@ -45,7 +45,7 @@ class TransformerProcessor(FeatureCache, Processor):
     """
 
     streaming: Streaming | None = None
-    """Chunked encoding in training; it is in the config of an export, not in the processor's file."""
+    """Chunks of training clips; an export keeps them in its config, not in the processor's file."""
     writes_classes = True
     longest_text: int | None = None
     """Most tokens that the decoder has positions for, after the start token; in the config of an export, too."""
@@ -125,7 +125,7 @@ class TransformerProcessor(FeatureCache, Processor):
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
 
     def ids(self, text: str) -> list[int]:
-        """Labels of a text: its tokens, without a tokenizer CTC classes."""
+        """Units of the output text: the tokenizer's tokens, or CTC classes where there is no tokenizer."""
         if self.tokenizer is not None:
             return self._ids(text)
         assert self.ctc is not None
@@ -157,7 +157,7 @@ class TransformerProcessor(FeatureCache, Processor):
         return self._too_much_text(cut.id, text, round(cut.duration * self.sample_rate))
 
     def _drop_reason(self, example: Example, spells: bool) -> tuple[str, str] | None:
-        """Reason why an item cannot be used, and a sentence."""
+        """Return the reason why an item cannot be used, as a name and a sentence."""
         too_long = self.pretrained.too_long(example) if self.pretrained is not None else None
         if too_long or not spells:
             return too_long
@@ -196,7 +196,7 @@ class TransformerProcessor(FeatureCache, Processor):
         `Batch.dropped`. Raises DataError for `packed`, which this family has not.
         """
         if packed:
-            raise DataError("The family transformer knows no packed batches: leave out `data.layout: packed`.")
+            raise DataError("The family transformer does not support packed batches: leave out `data.layout: packed`.")
         writes, spells = labels and self.tokenizer is not None, labels and self.ctc is not None
         usable, dropped = split_usable(examples, [self._drop_reason(e, spells) for e in examples], labels)
         examples = [examples[i] for i in usable]

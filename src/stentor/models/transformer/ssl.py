@@ -1,5 +1,5 @@
-"""SSL front-end: a pretrained encoder of transformers, its output or a learnt mix of its layers; and the store of what
-a frozen one makes of each clip, so that no clip is encoded twice."""
+"""SSL front-end: a pretrained encoder of transformers, its output or a learnt mix of its layers; and the store of a
+frozen encoder's output for each clip, so that no clip is encoded twice."""
 
 from __future__ import annotations
 
@@ -135,11 +135,11 @@ def means(frames: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 class FrameStore:
-    """Frames in half precision, a file for each clip, by digests of the encoder's weights and of what it hears, and by
-    the precision that it computes in. Other runs and processes with the same encoder read them, too."""
+    """Frames in half precision, a file for each clip, by digests of the encoder's weights and of its input, and by the
+    precision that it computes in. Other runs and processes with the same encoder read them, too."""
 
     def __init__(self, folder: Path, weights: Mapping[str, Tensor], form: str = ""):
-        """`weights`: of the encoder, which stay as they are; `form`: what is kept, where it is not its output."""
+        """`weights`: of the encoder, which stay unchanged; `form`: what is kept, where it is not its output."""
         self.folder, self.weights = folder, digest(*weights.values()) + form
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -169,7 +169,7 @@ class FrameStore:
 
 
 def _read(path: Path) -> Tensor | None:
-    """The frames of a file; None where there is none, or a damaged one, whose clip is encoded again."""
+    """The frames of a file; None where it is missing or damaged, in which case the clip is encoded again."""
     try:
         return torch.from_numpy(np.load(path))
     except (FileNotFoundError, ValueError, EOFError):

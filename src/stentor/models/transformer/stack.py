@@ -31,7 +31,7 @@ class LayerState:
     self_attention: State
     """Grows, or is added to, in place."""
     cross_attention: State | None = None
-    """Cache of its attention to the encoder; made at the first step."""
+    """State of its attention to the encoder; made at the first step."""
 
     def select(self, rows: Tensor) -> LayerState:
         """The state of these items of the batch, in this order."""
@@ -123,14 +123,14 @@ class Layer(nn.Module):
 
 @dataclass
 class StackOptions:
-    """Settings of the layers of a model, whatever their sizes."""
+    """Settings of the layers of a model that do not depend on their sizes."""
 
     fixed: bool = False
     """Random features are never redrawn."""
     recompute: bool = False
     """Run the layers again in the backward pass, to keep less."""
     lookahead: int | None = None
-    """Frames that each frame of an encoder sees beyond its chunk, where it hears chunk by chunk. None: it does not."""
+    """Frames beyond its chunk that each frame of a streaming encoder attends to. None: it reads whole recordings."""
 
 
 class Stack(nn.Module):

@@ -1,4 +1,4 @@
-"""Building and exporting models that speak: as audio language models, and their codecs (`audio_tokenizer`)."""
+"""Building and exporting speech synthesis models, as audio language models, and their codecs (`audio_tokenizer`)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,8 @@
-"""Family `tts`: pretrained models that speak, as transformers has them: one model with a processor and a codec, which
-makes frames of audio one after the other.
+"""Family `tts`: pretrained speech synthesis models of transformers: one model with a processor and a codec, which
+generates frames of audio one after the other.
 
-What differs between such models is one class a model, in `kinds/` (see `stentor.models.tts.processor`), known by the
-`model_type` of transformers' config. Exports are what plain transformers or PEFT loads, with the codec beside.
+The differences between models are in one class per model, in `kinds/` (see `stentor.models.tts.processor`), selected by
+the `model_type` of transformers' config. Exports load with plain transformers or PEFT, and contain the codec.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from stentor.models.contracts import ServedTask
 
 WITHOUT_LOSS = ("bark", "vits")
-"""Models that speak whose `forward` in transformers refuses labels (5.23: "Training is not implemented yet for Bark",
-"Training of VITS is not supported yet")."""
+"""Speech synthesis models whose `forward` in transformers refuses labels (5.23: "Training is not implemented yet for
+Bark", "Training of VITS is not supported yet")."""
 
 
 class TTSLora(Lora):
-    """Low-rank adapters (PEFT). With adapters nothing else is trained."""
+    """Low-rank adapters (PEFT). Only the adapters are trained."""
 
     targets: list[str] = Field([f"*.{x}_proj" for x in "qkvo"], min_length=1)
     """Globs on module paths, as transformers names them; `*` matches anything. Each must match at least one linear
@@ -35,34 +35,32 @@ class TTSLora(Lora):
 
 
 class TTSGeneration(Section):
-    """Sampling of the next frame. Null keys are taken from the model's generation_config.json."""
+    """Sampling of the next frame. Null keys take their value from the model's generation_config.json."""
 
     temperature: float | None = Field(None, ge=0)
-    """Sampling temperature. 0: always the most likely."""
+    """Sampling temperature. 0: always choose the most likely code."""
     top_k: int | None = Field(None, ge=1)
-    """Chosen among so many of the likeliest."""
+    """Sample only from this number of the most likely codes."""
     top_p: float | None = Field(None, gt=0, le=1)
-    """Chosen among the likeliest that together have this probability."""
+    """Sample only from the most likely codes whose probabilities add up to this value."""
     guidance: float | None = Field(None, ge=1)
-    """Classifier-free guidance: weight of the text over the model without it, for models that were trained
-    without it too (Dia). 1: not at all."""
+    """Classifier-free guidance, for models trained for it (Dia): how strongly the text is followed. 1: off."""
 
     flow_steps: int | None = Field(None, ge=1)
-    """Steps from noise to the next frame, of models with continuous codes (Pocket TTS). More: closer to what was
-    learned."""
+    """Number of steps from noise to the next frame, for models with continuous codes (Pocket TTS). More steps follow
+    the learnt distribution more closely."""
 
 
 class TTS(TransformersFamily):
-    """A pretrained model that speaks, full or with LoRA: CSM, Dia and others. Which one it is follows from its
-    `model_type`."""
+    """A pretrained speech synthesis model (CSM, Dia and others), trained in full or with LoRA."""
 
     type: Literal["tts"] = "tts"
     codec: Codec | None = None
     """The audio codec. Null: the model's own."""
     lora: TTSLora | None = None
-    """Low-rank adapters. Null: all weights are trained but those in `freeze`, and a codec's."""
+    """Low-rank adapters. Null: all weights are trained except those in `freeze` and those of a codec."""
     generation: TTSGeneration = TTSGeneration()
-    """Sampling of the next frame; `task.generation` is about models that fill in masks."""
+    """Sampling of the next frame. (`task.generation` is for models that predict masked codes.)"""
     aliases: ClassVar[tuple[str, ...]] = ("csm", "dia", "higgs_audio_v2", "pocket_tts", "gradium_phonon_tts")
     tasks: ClassVar[tuple[str, ...]] = ("speak",)
     implementation: ClassVar[str | None] = __package__
@@ -73,7 +71,7 @@ class TTS(TransformersFamily):
     @model_validator(mode="after")
     def _trained_in_float32(self) -> TTS:
         if self.dtype != "float32" and self.lora is None:
-            raise ConfigConflict("dtype", "without `lora` all parts are trained or beside such, in float32")
+            raise ConfigConflict("dtype", "without `lora` the model is trained in float32: leave it out, or set `lora`")
         return self
 
     @classmethod

@@ -32,7 +32,7 @@ class Kind(Protocol):
 
 
 class TTSModel(nn.Module):
-    """The parts of transformers' model, `pretrained`, which stands beside them and is no part itself.
+    """The parts of transformers' model, `pretrained`, which is kept separately and is no part itself.
 
     Parameters that are `fixed` are not trained; a part without any trainable parameter stays in evaluation mode.
     """

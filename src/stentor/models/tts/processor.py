@@ -1,5 +1,4 @@
-"""Base class of one model of the family: its prompt, its batches, its loss, how it speaks. Examples become batches
-here."""
+"""Base of the classes that define one model of the family: prompt, batches, loss and speech."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class Sample:
     """One item of a training batch."""
 
     ids: list[int]
-    """Tokens of the text, with what stands around it."""
+    """Tokens of the text with its surrounding special tokens."""
     codes: np.ndarray
     """Integers [codebooks, frames]; of codecs without entries real numbers."""
     rng: np.random.Generator
@@ -47,7 +46,7 @@ class Prompt:
     """One utterance to speak."""
 
     ids: list[int]
-    """Tokens of the text, with what stands around it."""
+    """Tokens of the text with its surrounding special tokens."""
     limit: int
     """Most frames to speak."""
     codes: np.ndarray | None = None
@@ -75,7 +74,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"*.{x}_proj" for x in "qkvo")
     """Default of `lora.targets`."""
     blank: ClassVar[int | None] = None
-    """Token in the place of each of a text that guidance guides away from. None: it is never trained without text."""
+    """Token that replaces those of the text in the unconditional input of guidance. None: not trained without text."""
     names_voice: ClassVar[bool] = False
     """Whether its prompt has a place for an `instruct`."""
     generation_keys: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "top_p")
@@ -129,7 +128,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
 
     @abstractmethod
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
-        """Tokens of a text to speak, with what stands around it."""
+        """Tokens of a text to speak with its surrounding special tokens."""
 
     @abstractmethod
     def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int | dict[str, int]]:
@@ -159,7 +158,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
         return TTSModel(pretrained, self)
 
     def generation_config(self) -> Any:
-        """Defaults of transformers' `generate` for an export: a GenerationConfig."""
+        """The GenerationConfig of an export, for transformers' `generate`."""
         return self._generation_config
 
     # Batches
@@ -218,7 +217,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
         """
         if instruct and not self.names_voice and not self._warned:
             self._warned = True
-            log.warning("The prompt of a %s has no place for an `instruct`: it is not used.", self.model_types[0])
+            log.warning("The prompt of a %s cannot include an `instruct`: it is not used.", self.model_types[0])
         assert frames is not None
         prompt = Prompt(self.prompt_ids(text, instruct), 2 * frames + round(self.frame_rate))
         if reference is not None:
@@ -258,7 +257,7 @@ class CodecFiles(ProcessorFiles):
         self.settings = files[self.NAMES[0]]
 
     def codec(self) -> AudioCodec:
-        """The codec beside an export, else that which the settings name."""
+        """The codec next to an export, else that which the settings name."""
         inside = Path(self.tokenizer.name_or_path) / INSIDE
         if inside.is_dir():
             return open_codec(str(inside))
@@ -298,6 +297,6 @@ def delayed(codes: np.ndarray, delays: Sequence[int], begin: int, pad: int, end:
 
 
 def filled(ids: list[int], token: int, count: int) -> list[int]:
-    """Ids with so many of a token in the place of the first one of it."""
+    """Replace the first occurrence of a token by so many of them."""
     place = ids.index(token)
     return [*ids[:place], *[token] * count, *ids[place + 1 :]]

@@ -1,4 +1,4 @@
-"""The models of the family `audio_llm`, one module each; a new module is known by being here.
+"""The models of the family `audio_llm`, one module each; modules in this folder are found automatically.
 
 Modules of this folder import torch inside functions only: configs are checked with their classes.
 """

@@ -1,5 +1,5 @@
 """Granite Speech: conformer encoder, Q-Former, Granite (IBM 2025, arXiv 2505.08699), and Granite Speech Plus, whose
-Q-Former reads several of the encoder's layers. Granite Speech 5 is a CTC model and none of this family."""
+Q-Former reads several of the encoder's layers. Granite Speech 5 is a CTC model and does not belong to this family."""
 
 from __future__ import annotations
 

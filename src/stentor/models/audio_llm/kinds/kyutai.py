@@ -33,7 +33,7 @@ class KyutaiSpeechToText(GridProcessor):
         if self.stream is not None:
             least, most = self.stream.limits
             if least < most:
-                raise ConfigError("model.stream.delay: this model is not told its delay: give one number of seconds.")
+                raise ConfigError("model.stream.delay: this model has a fixed delay: give one number of seconds.")
             extractor.audio_delay_seconds = least
         self.known_delays = (extractor.audio_delay_seconds, extractor.audio_delay_seconds)
         shift = extractor.audio_silence_prefix_seconds + extractor.audio_delay_seconds
@@ -62,7 +62,7 @@ class KyutaiSpeechToText(GridProcessor):
         return KyutaiModel(pretrained, self)
 
     def ids(self, text: str) -> list[int]:
-        """Tokens of each word by itself, as in the model's training."""
+        """Tokens of each word by itself, as in training."""
         return [i for word in text.split() for i in self.hf.tokenizer(word, add_special_tokens=False).input_ids]
 
     def start(self, delay: int) -> list[int]:

@@ -1,6 +1,6 @@
 """MOSS-Transcribe-Diarize: Whisper encoder, four frames side by side, Qwen3 (arXiv 2601.01554).
 
-Among the positions of the audio stand the seconds, every two of them. An answer is
+Between the positions of the audio are time stamps, one every two seconds. An answer is
 
     [0.00][S01]Hello.[1.50][1.80][S02]Hi.[2.20]<|im_end|>
 """

@@ -75,7 +75,7 @@ class Qwen3ASR(ChatProcessor):
         audio, text = config.audio_config, config.text_config
         if "thinker_config" in config.to_dict():
             raise ConfigError(
-                "model.from: this model is in the layout of the package qwen-asr: take the one whose name ends in -hf, "
+                "model.from: this model is in the layout of the package qwen-asr: use the one whose name ends in -hf, "
                 "or convert it with the script convert_qwen3_asr_to_hf.py of transformers."
             )
         if audio.n_window != 50 or audio.n_window_infer % 100:

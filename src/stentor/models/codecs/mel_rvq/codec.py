@@ -19,7 +19,7 @@ from stentor.models.codecs.mel_rvq.spectra import Spectra
 
 SPECTRA = ("sample_rate", "mels", "hop", "window", "floor")
 SETTINGS = ("codebooks", "entries", *SPECTRA[:4], "stack", "floor", "iterations", "momentum")
-"""Keys of config.json, beside `decoder`."""
+"""Keys of config.json, besides `decoder`."""
 DECODER = "decoder."
 """Before the names of the decoder's tensors."""
 BLOCK = 4096

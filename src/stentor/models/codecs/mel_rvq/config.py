@@ -22,13 +22,13 @@ class Decoder(Section):
     """A small network that turns the codes' mel frames into audio: pulses at a predicted pitch and noise, filtered."""
 
     steps: int = Field(1000, ge=1)
-    """Training steps, of about 10 s of audio each; a thousand take some two minutes of one core."""
+    """Number of training steps, each on about 10 s of audio. 1,000 steps take about two minutes on one core."""
     minutes: float = Field(20.0, gt=0)
-    """Audio that it is trained on, the first that there is; kept in memory, 4 MB a minute."""
+    """Minutes of audio to train on, taken from the start of the data and kept in memory (4 MB a minute)."""
     width: int = Field(128, ge=8)
-    """Channels."""
+    """Number of channels."""
     layers: int = Field(4, ge=1)
-    """Blocks, each of which sees 7 mel frames."""
+    """Number of blocks. Each spans 7 mel frames."""
     lr: float = Field(2e-3, gt=0)
     """Peak learning rate (AdamW, cosine)."""
 

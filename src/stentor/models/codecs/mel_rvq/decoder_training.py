@@ -1,4 +1,4 @@
-"""Training of the decoder of `mel_rvq`: by the spectra of what it makes of a codec's mel frames, and the pitch of the
+"""Training of the decoder of `mel_rvq`: by the spectra of its output for a codec's mel frames, and the pitch of the
 recordings (autocorrelation, Boersma 1993)."""
 
 import math
@@ -123,7 +123,7 @@ def pitch_of(audio: Tensor, hop: int, sample_rate: int) -> Tensor:
 
 
 def autocorrelation(frames: Tensor) -> Tensor:
-    """Autocorrelation of [T, window], divided by its value at lag 0: [T, window]."""
+    """Autocorrelation of [T, window], over its value at lag 0: [T, window]."""
     size = frames.shape[1]
     power = torch.fft.rfft(frames, 2 * size).abs().square()
     correlation = torch.fft.irfft(power)[:, :size]

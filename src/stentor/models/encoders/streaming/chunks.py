@@ -1,4 +1,4 @@
-"""Chunk masks: an encoder that hears a recording chunk by chunk (Chen et al. 2021; Zhang et al. 2020, U2).
+"""Chunk masks: an encoder that reads a recording chunk by chunk (Chen et al. 2021; Zhang et al. 2020, U2).
 
 In training each clip has a chunk length and a reach back of its own, or none; so one model serves every chunk length.
 """
@@ -25,22 +25,22 @@ TINY = 1e-3
 
 
 class Streaming(Section):
-    """Chunked training of an encoder. Each frame sees its own chunk and a reach before it."""
+    """Train an encoder to read audio chunk by chunk. A frame attends to its chunk and to the `reach` before it."""
 
     chunk: tuple[float, float] = (0.08, 2.56)
-    """Shortest and longest chunk in seconds, between which each clip's is drawn (the logarithm evenly)."""
+    """Shortest and longest chunk in seconds. Each clip's is drawn between them (uniformly in the logarithm)."""
     reach: tuple[float, float] = (2.56, 10.24)
-    """Least and most seconds before its chunk that a frame sees, drawn in the same way."""
+    """Least and most seconds before its chunk that a frame attends to, drawn in the same way."""
     offline_ratio: float = Field(0.3, ge=0, le=1)
-    """Share of the clips that are heard as a whole, for transcripts of files."""
+    """Share of the training clips that are read as a whole, for transcription of files."""
     lookahead: float = Field(0.0, ge=0)
-    """Seconds after each frame that it also sees, on top of its chunk: later, and better where chunks are short."""
+    """Seconds after its chunk that each frame also attends to. Higher latency, better with short chunks."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Streaming:
         for key, (least, most) in {"chunk": self.chunk, "reach": self.reach}.items():
             if not 0 < least <= most:
-                raise ValueError(f"{key}: give the least and the most seconds, such as [0.08, 2.56]")
+                raise ValueError(f"{key}: give a range in seconds, such as [0.08, 2.56]")
         return self
 
     usual: ClassVar[float] = 0.32
@@ -57,13 +57,13 @@ class Streaming(Section):
         return self.chunk[0], self.reach[1]
 
     def nearest(self, seconds: float) -> float:
-        """The one that is closest to so many seconds."""
+        """The chunk length that is closest to so many seconds."""
         least, most = self.chunk
         return min(max(seconds, least), most)
 
     def draw(self, rng: np.random.Generator, frame_seconds: float) -> tuple[int, int, int]:
         """Frames of the chunks and of the reach of a clip in training, and the number of its first frame, for encoders
-        with absolute positions, which streams of any length go through; (0, 0, 0): it is heard as a whole."""
+        with absolute positions, which streams of any length go through; (0, 0, 0): it is read as a whole."""
         offline = rng.random() < self.offline_ratio
         drawn = [math.exp(rng.uniform(math.log(a), math.log(b))) for a, b in (self.chunk, self.reach)]
         chunk, reach = (max(1, round(seconds / frame_seconds)) for seconds in drawn)
@@ -73,12 +73,12 @@ class Streaming(Section):
 
 @dataclass(frozen=True)
 class KnownChunks:
-    """Chunks of an encoder that was pretrained with a few lengths, and is trained here with the usual one."""
+    """Chunks of an encoder that was pretrained with chunks of a few lengths, and is trained with the usual one."""
 
     lengths: tuple[float, ...]
     """Seconds, the shortest first."""
     usual: float
-    """Chunk length of transcripts."""
+    """Chunk of transcripts in seconds."""
     seen: float
     """Seconds before its chunk that a frame sees."""
 
@@ -103,8 +103,7 @@ class KnownChunks:
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
-    """Attention mask of each frame, bool [B, T, T], of what was drawn for each clip, int64 [B, 3] (see
-    `Streaming.draw`)."""
+    """Attention mask of each frame, bool [B, T, T], from the draws of each clip, int64 [B, 3] (`Streaming.draw`)."""
     import torch
 
     position = torch.arange(frames, device=chunks.device)

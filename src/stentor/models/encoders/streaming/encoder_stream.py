@@ -14,12 +14,12 @@ from stentor.models.encoders.features import Features
 from stentor.models.encoders.streaming.layers import lookahead_of
 
 States = list[list[Tensor]]
-"""State of an encoder after the chunks before; the first dimension of each tensor is that of the recordings."""
+"""State of an encoder after the previous chunks; the first dimension of each tensor is that of the recordings."""
 
 
 class FeatureStream:
-    """Frames of a recording while it comes. They are those of `Features` but for the last bits: spectra are computed
-    for `unit` frames at a time, behind the first ones, counted from the start of the recording."""
+    """Frames of a streamed recording. They are those of `Features` but for the last bits: spectra are computed for
+    `unit` frames at a time, behind the first ones, counted from the start of the recording."""
 
     def __init__(self, features: Features, first: int, unit: int):
         """`features`: without dither, and with a `normalize` that does not look ahead. `first`: so many are computed
@@ -78,7 +78,7 @@ class FeatureStream:
         self._frames, self._next = self._frames + count, self.unit
 
     def _join(self, until: int) -> np.ndarray:
-        """Output frames whose parts all come before frame `until`; beyond the end the last one stands in."""
+        """Output frames whose parts all come before frame `until`; beyond the end the last one is repeated."""
         f = self.features
         offset = (f.subsample - f.stack) // 2
         count = max(self._joined, -(-self._frames // f.subsample) if until > self._frames else 0)
@@ -94,7 +94,7 @@ class FeatureStream:
 
 
 class ChunkEncoder(ABC):
-    """An encoder, and how it hears: chunk by chunk, each with a reach before it."""
+    """A streaming encoder: it reads audio chunk by chunk, each with a reach before it."""
 
     lead = 0
     """Features of nothing before the first one, which with them fill the first chunk."""
@@ -123,7 +123,7 @@ class ChunkEncoder(ABC):
         return self.weight.device
 
     def open_features(self) -> Any:
-        """The features of another recording while it comes, with the methods of `FeatureStream`."""
+        """The features of another streamed recording, with the methods of `FeatureStream`."""
         first, unit = (n * self.factor * self.features.subsample for n in (self.chunk + self.ahead, self.chunk))
         return FeatureStream(self.features, first, unit)
 
@@ -142,7 +142,7 @@ class ChunkEncoder(ABC):
 
 
 class AudioStream:
-    """One recording while it comes: what is left of it, and what the encoder keeps of it. Its size is bounded."""
+    """One streamed recording: what is left of it, and what the encoder keeps of it. Its size is bounded."""
 
     def __init__(self, encoder: ChunkEncoder):
         self.encoder = encoder
@@ -165,7 +165,7 @@ class AudioStream:
 
     @property
     def seconds(self) -> float:
-        """Amount that has arrived."""
+        """Seconds of audio received so far."""
         return self._samples / self.encoder.rate
 
     @property

@@ -1,4 +1,4 @@
-"""Parts of layers that hear a recording chunk by chunk, and what they keep of the chunks before."""
+"""Parts of streaming layers, which read a recording chunk by chunk, and their state."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class KVWindow:
 
 @dataclass
 class ChunkState:
-    """State of an encoder layer after the chunks before, for as many streams as a batch has items."""
+    """State of an encoder's layer after the previous chunks, for as many streams as a batch has items."""
 
     window: KVWindow
     convolution: list[Tensor]
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Its tensors; the first dimension is that of the streams."""
+        """Its tensors; their first dimension is that of the streams."""
         return [self.window.keys, self.window.values, self.window.mask, *self.convolution]
 
     @classmethod

@@ -10,7 +10,7 @@ from stentor.models.encoders.streaming.fastconformer import FastConformerChunks
 
 
 class StreamedMel:
-    """The log-mel of transformers' extractor for these models, in which a frame does not depend on its neighbours."""
+    """The log-mel of transformers' extractor for these models, in which no frame depends on its neighbours."""
 
     def __init__(self, extractor: Any):
         self.extractor = extractor
@@ -19,8 +19,8 @@ class StreamedMel:
 
 
 class StreamedMelStream:
-    """Its frames of a recording while it comes, bit by bit the same for any pieces: first `first` at a time, then
-    `unit` at a time, each about so many hops after the start of the recording."""
+    """Its frames of a streamed recording, bit by bit the same for any pieces: first `first` at a time, then `unit` at a
+    time, each about so many hops after the start of the recording."""
 
     def __init__(self, mel: StreamedMel, first: int, unit: int):
         self.mel, self._next, self.unit = mel, first, unit

@@ -1,7 +1,7 @@
 """Building and exporting transformers' transducers: what its AutoModelForTDT, AutoModelForRNNT and AutoProcessor load,
 and stentor.json with what only Stentor knows, such as how confidences are calibrated. With LoRA on an untouched `from`,
-PEFT's files in the place of the weights, and the family section and the commit of the base in stentor.json. What was
-trained beside adapters, such as the predictor, is with them (PEFT's `modules_to_save`)."""
+PEFT's files instead of the weights, and the family section and the commit of the base in stentor.json. Parts that are
+trained in addition to adapters, such as the predictor, are saved with them (PEFT's `modules_to_save`)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ DURATION_SHIFT = 15.0
 
 
 class TransducerBuilder(RecogniserBuilder):
-    """Parts of our model besides transformers' `recogniser` are in stentor.json."""
+    """stentor.json holds everything that our model adds to transformers' `recogniser`."""
 
     def new(self, family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
         texts = requirements.texts or (lambda: ())
@@ -61,8 +61,8 @@ class TransducerBuilder(RecogniserBuilder):
         return {name.rpartition(".")[0] for name in trained}
 
     def left_to_base(self, bundle: Bundle) -> bool:
-        """See `PretrainedBuilder.left_to_base`. An encoder that is trained without adapters has parameters beside
-        modules, which PEFT cannot keep."""
+        """See `PretrainedBuilder.left_to_base`. An encoder that is trained without adapters has parameters in addition
+        to modules, which PEFT cannot keep."""
         trained = self.trained_modules(bundle.model.recogniser)
         return super().left_to_base(bundle) and not any(path.startswith("encoder.") for path in trained)
 

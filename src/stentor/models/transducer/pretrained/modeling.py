@@ -18,7 +18,7 @@ class PretrainedTransducer(TransducerModel):
     before: dict[str, Any]
     """Settings of the encoder as the base had them, which an export gets back."""
     shape: Any = None
-    """The geometry of an encoder that hears chunk by chunk."""
+    """The geometry of an encoder that reads audio chunk by chunk."""
 
     def __init__(self, recogniser: Any, kind: TransducerKind, frame_seconds: float):
         super().__init__()
@@ -45,7 +45,7 @@ class PretrainedTransducer(TransducerModel):
 
     def encode(self, features: Tensor, lengths: Tensor, **conditions: Tensor) -> tuple[Tensor, Tensor]:
         """See `TransducerModel.encode`; `prompt_ids` [B] name the language of each item where the model has prompts."""
-        if self.shape is not None:  # it hears chunk by chunk
+        if self.shape is not None:  # it reads audio chunk by chunk
             hidden, frames = encode(self.encoder, self.shape, features, lengths, **conditions)  # type: ignore[arg-type]
             return self.project_encoder(hidden), frames
         keep = mask(lengths, features.shape[2])
@@ -85,8 +85,8 @@ class PretrainedTransducer(TransducerModel):
 
 
 def _one_step(lstm: nn.LSTM, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-    """Output of an LSTM for one token of each row [B, 1, width]. On CPUs torch puts the weights of a whole LSTM into
-    another order in each call, which takes four times as long as the step itself."""
+    """Output of an LSTM for one token of each row [B, 1, width]. On CPUs torch reorders the weights of a whole LSTM in
+    each call, which takes four times as long as the step itself."""
     outputs, layers = inputs[:, 0], []
     for weights, hidden, cell in zip(lstm.all_weights, *state, strict=True):
         layers.append(torch.lstm_cell(outputs, (hidden, cell), *weights))

@@ -31,7 +31,7 @@ class PretrainedProcessor(TransducerProcessor):
         self.spelling = Pieces(hf.tokenizer)
         prompts = vars(hf).get("prompt_dictionary") or {}
         self.prompts = {name.lower(): i for name, i in prompts.items()}
-        """Prompts of the languages that the model knows, by code."""
+        """Prompts of the languages that can be set, by code."""
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] of the model's own extractor, zero at padding, with lengths [B]."""
@@ -50,10 +50,10 @@ class PretrainedProcessor(TransducerProcessor):
         for name in (code, code.partition("-")[0]):
             if name in self.prompts:
                 return self.prompts[name]
-        raise DataError(f"The model knows no language {language}: leave the language out to have it found out.")
+        raise DataError(f"The model does not know the language {language}: leave the language out to detect it.")
 
     def unknown_language(self, language: str | None) -> str | None:
-        """Fault of a language that the model has no prompt for; None where it has one."""
+        """Return the error for a language that the model has no prompt for, None where it has one."""
         if self.prompts:
             try:
                 self._prompt(language)

@@ -1,5 +1,5 @@
-"""CSM (Sesame 2025): a language model hears and predicts frames of Mimi, the first codebook by itself, the others with
-a small decoder. Earlier turns, text and audio, are the voice to continue."""
+"""CSM (Sesame 2025): a language model reads and predicts frames of Mimi, the first codebook by itself, the others with
+a small decoder. Earlier turns, text and audio, give the voice."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Higgs Audio v2 (Boson AI 2025): a Llama in which frames of audio have feed-forward layers of their own; each codebook
-stands one position later than the one before it. Earlier turns, text and audio, are the voice."""
+is one position later than the one before it. Earlier turns, text and audio, are the voice."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from stentor.models.codecs.base import AudioCodec
 
 SYSTEM = "Generate audio following instruction."
-"""System message of the model's card."""
+"""The system message of the model's card."""
 
 
 class HiggsAudioV2(TTSProcessor):
-    """A chat whose last turn is audio. A record's `instruct` is the scene, behind the words of the system."""
+    """A chat whose last turn is audio. A record's `instruct` is the scene, after the system message."""
 
     model_types = ("higgs_audio_v2",)
     architecture = "HiggsAudioV2ForConditionalGeneration"

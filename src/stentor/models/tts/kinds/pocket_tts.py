@@ -106,7 +106,7 @@ class PocketTTS(TTSProcessor):
 
     @classmethod
     def loss(cls, pretrained: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The terms of transformers' loss, with the noise and times of `inputs` in the place of some drawn there."""
+        """The terms of transformers' loss, with the noise and times of `inputs` instead of drawing them there."""
         import torch
         from torch.nn import functional as F
 
@@ -138,7 +138,7 @@ class PocketTTS(TTSProcessor):
         return prompt
 
     def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
-        """Latents of a voice, which alone precede the text."""
+        """Only the latents of a voice precede the text."""
         ids = self.ids(self.hf.render([message("user", "", text)]))
         prompt.codes, prompt.ids = codes, filled(ids, self.config.audio_prompt_token_id, codes.shape[1])
 
@@ -161,7 +161,7 @@ class PocketTTS(TTSProcessor):
 
 
 class Phonon(PocketTTS):
-    """Its voices are latents of another codec, which transformers does not have: it speaks as it was trained to."""
+    """Its voices are latents of another codec, which transformers does not have: it only has its trained voices."""
 
     model_types = ("gradium_phonon_tts",)
     architecture = "GradiumPhononTTSForConditionalGeneration"

@@ -75,9 +75,7 @@ def test_an_index_of_another_manifest_is_refused(manifest):
     path = manifest(records_of(30))
     with path.open("a") as file:
         file.write(json.dumps(records_of(31)[-1]) + "\n")
-    with pytest.raises(
-        DataError, match=r"has changed since its index .* run `stentor prepare index .*train.jsonl`"
-    ):
+    with pytest.raises(DataError, match=r"has changed since its index .* run `stentor prepare index .*train.jsonl`"):
         source(path).index()
     build_index(path)
     assert len(source(path).index()) == 31

@@ -64,9 +64,9 @@ class DiarizedRecording:
         key = (collar, skip_overlap, speaker_labels)
         if key not in self._errors:
             result = compare(self.reference, self.hypothesis, self.uem, self.duration, *key)
-            wrong = [result.seconds(kind) for kind in KINDS]
-            correct = result.total - result.seconds("missed") - result.seconds("confused")
-            self._errors[key] = Errors(self.id, result.total, *wrong, correct, self.speakers[0])
+            missed, false_alarm, confused = (result.seconds(kind) for kind in KINDS)
+            correct = result.total - missed - confused
+            self._errors[key] = Errors(self.id, result.total, missed, false_alarm, confused, correct, self.speakers[0])
         return self._errors[key]
 
 

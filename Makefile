@@ -18,7 +18,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Stentor needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[av,vad,track,studio,test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[vad,test]'
 	@touch $@
 
 quickstart: install
@@ -54,6 +54,7 @@ test-all: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/deptry src
 	$(BIN)/mypy
 
 # The documentation site, in build/docs-site. A broken link or anchor, or a page missing from mkdocs.yml, is an error.

@@ -33,6 +33,10 @@ print(json.dumps([soundfile.__libsndfile_version__, lacking]))
 
 def voice() -> Iterator[Finding]:
     """The built-in voice has to speak, not only to be installed."""
+    if not installed("espeakng_loader"):
+        found = "the built-in voice is not installed: no `stentor quickstart` and no source `synth`"
+        yield Finding("voice", NOTE, found, "pip install 'stentor[voice]'")
+        return
     rc, _, err = python_process(VOICE_PROBE)
     if rc == 0:
         yield Finding("voice", OK, "espeak-ng speaks")

@@ -19,7 +19,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "hub": ("data sets of the Hugging Face Hub", ("datasets", "pyarrow")),
     "voxtral": ("the tokenizer of Voxtral", ("mistral_common", "pycountry")),
     "ct2": ("exports for CTranslate2 and faster-whisper", ("ctranslate2",)),
-    "speak": ("numbers and dates in words (`--normalize`)", ("babel", "unicode_rbnf", "wetext", "py3langid")),
+    "speak": ("numbers and dates in words (`--normalize`)", ("babel", "unicode_rbnf", "kaldifst", "py3langid")),
     "evaluate": ("scoring as the Open ASR Leaderboard does; simplified Chinese", ("opencc", "kaldialign", "num2words")),
     "studio": ("the studio and demos in the browser", ("gradio", "starlette", "anyio", "uvicorn")),
     "serve": (

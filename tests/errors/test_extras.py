@@ -64,10 +64,10 @@ def test_a_missing_extra_is_one_sentence(monkeypatch):
     assert missing_extra("av", "It", instead="leave it") == sentence
     with pytest.raises(ConfigError, match=r"^It needs av, which is not installed: pip install 'stentor\[av\]'\.$"):
         require("av", "It")
-    for module in ("babel", "wetext", "py3langid"):
+    for module in ("babel", "kaldifst", "py3langid"):
         monkeypatch.setitem(sys.modules, module, None)
-    sentence = missing_extra("speak", "It", "babel", "wetext", "py3langid")
-    assert "needs babel, wetext and py3langid, which are not" in sentence
+    sentence = missing_extra("speak", "It", "babel", "kaldifst", "py3langid")
+    assert "needs babel, kaldifst and py3langid, which are not" in sentence
     assert missing_extra("speak", "It", "sys") == ""
 
 

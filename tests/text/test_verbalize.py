@@ -13,7 +13,7 @@ FLOOR = {"en": 40, "zh": 25, "de": 22, "fr": 20, "es": 20, "it": 15, "pt": 15, "
 
 @pytest.fixture
 def normalize():
-    for package in ("babel", "unicode_rbnf", "wetext", "py3langid"):
+    for package in ("babel", "unicode_rbnf", "kaldifst", "py3langid"):
         pytest.importorskip(package)
     from stentor.text.verbalize import normalize
 
@@ -57,6 +57,8 @@ def test_hard_lines_are_read_as_people_do(normalize):
         ("de", "-5,20 €", "minus fünf Euro zwanzig Cent"),
         ("zh", "你好 ZHE2 [laughter] 5", "你好 ZHE2 [laughter] 五"),
         ("zh", '他说"5" a\\b ', '他说"五" a\\b '),
+        ("zh", "¥3.5 和 1/3", "三点五元 和 三分之一"),
+        ("zh", "写作 \\\\}", "写作 \\\\}"),
         ("ja", ' 彼は"5"と', ' 彼は"五"と'),
         ("xx", "x² is no number in words", "x² is no number in words"),
         ("tr", "1.2.3", "bir iki üç"),

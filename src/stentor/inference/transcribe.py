@@ -344,7 +344,7 @@ def _detected_language(windows: Sequence[Window], outputs: dict[int, dict[str, A
 
 
 def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterator[list[Any]]:
-    """Yield batches, longest items first, with a padded size (longest times number) of at most `budget`, or one item."""
+    """Yield batches, longest items first, of a padded size (longest times number) of at most `budget`, or one item."""
     batch: list[Any] = []
     for item in sorted(items, key=size, reverse=True):
         if batch and size(batch[0]) * (len(batch) + 1) > budget:

@@ -205,7 +205,8 @@ class SpeakerStream:
     """
 
     def __init__(self, stream: Stream, diarizer: OnlineDiarizer, rate: int | None = None):
-        """`rate`: sample rate of the fed audio in Hz (None: the recogniser's). Raises ConfigError without word times."""
+        """`rate`: sample rate of the fed audio in Hz, by default the recogniser's. Raises ConfigError if the recogniser
+        has no word times."""
         if not stream.recogniser.timed:
             raise ConfigError(
                 "This recogniser has no word times, which are needed to assign speakers: use a model for the task "

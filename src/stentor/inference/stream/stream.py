@@ -31,8 +31,8 @@ class Stream:
     Memory use does not grow with the length of the recording."""
 
     def __init__(self, recogniser: Recogniser, rate: int | None = None, silence: float | None = 0.8):
-        """`rate`: sample rate of the fed audio in Hz (None: the recogniser's); `silence`: seconds of silence after which
-        speech has ended (None: the caller decides). Raises ConfigError for invalid values."""
+        """`rate`: sample rate of the fed audio in Hz, by default the recogniser's; `silence`: seconds of silence after
+        which speech has ended (None: the caller decides). Raises ConfigError for invalid values."""
         if rate is not None and not RATES[0] <= rate <= RATES[1]:
             raise ConfigError(f"The sample rate must be from {RATES[0]} to {RATES[1]} Hz, such as 16000, not {rate}.")
         if silence is not None and not 0 < silence < math.inf:

@@ -196,8 +196,8 @@ class Speaker(Synthesizer):
     def _instruct(self, instruct: str, text: str) -> str | None:
         if len(instruct) > LONGEST_INSTRUCT:
             raise ConfigError(
-                f"The instruct has {len(instruct):,} characters, more than the limit of {LONGEST_INSTRUCT}: describe the "
-                "voice in a few words."
+                f"The instruct has {len(instruct):,} characters; the limit is {LONGEST_INSTRUCT}. Describe the voice "
+                "in a few words."
             )
         designed = self.published and self.bundle.codebooks is not None  # other models have words of their own
         instruct = resolve(instruct, text) if designed else instruct.strip()

@@ -181,8 +181,8 @@ def _from_prompt(path: Path, codec: AudioCodec) -> Voice:
     codes, text, rms = _read_prompt(path)
     if codec.type != voice_clone_prompt.CODEC:
         raise ConfigError(
-            f"{path} is a VoiceClonePrompt of OmniVoice, made with the codec {voice_clone_prompt.CODEC}, but this model "
-            f"has {_codec_name(_shape(codec))}: create a voice from the reference with --save-voice."
+            f"{path} is a VoiceClonePrompt of OmniVoice with the codec {voice_clone_prompt.CODEC}, but this model has "
+            f"{_codec_name(_shape(codec))}: create a voice from the reference with --save-voice."
         )
     return _checked(Voice(codes[: codec.codebooks], text.strip(), source=str(path), rms=rms), path, codec)
 

@@ -23,7 +23,7 @@ class SpeakerTurns:
         self.indices = np.array([self.names.index(s["speaker"]) for s in self.segments], int)
 
     def speaker(self, start: float, end: float, before: str | None = None) -> str | None:
-        """Return the speaker who talks most between two times, the nearest one if no one does, or None without speakers.
+        """Return the speaker who talks most between two times; the nearest one if no one does; None without speakers.
 
         If several talk equally long, `before` (the previous speaker) is preferred, then the one who began last.
         """

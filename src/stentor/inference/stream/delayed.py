@@ -114,7 +114,7 @@ class DelayedRecogniser(Recogniser):
     policy = "delay"
 
     def __init__(self, bundle: Bundle, delay: float | None = None):
-        """`delay`: seconds; None: the delay of transcripts. Raises ConfigError for one that the model does not support."""
+        """`delay`: seconds; None: the delay of transcripts. Raises ConfigError for an unsupported delay."""
         self.model: Any = bundle.model
         self.processor: Any = bundle.processor
         self.rate, self.grid = self.processor.sample_rate, self.processor.grid

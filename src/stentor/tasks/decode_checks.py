@@ -25,16 +25,16 @@ class Checks(Section):
     on: bool = True
     """Check texts when transcribing files."""
     evaluate: bool = False
-    """Also check texts in evaluations. If false, an evaluation scores the first text of each item: it needs one decoding
-    per item, and loops of the model show in the metrics."""
+    """Also check texts in evaluations. If false, an evaluation scores the first text of each item, so it needs one
+    decoding per item, and loops of the model show in the metrics."""
     compression_ratio: float | None = Field(2.4, gt=1)
     """Maximum compression ratio: bytes of the text over its bytes after zlib, which is high for repetitive text. Null:
     no limit."""
     mean_log_prob: float | None = Field(-1.0, lt=0)
     """Minimum mean log-probability of the tokens. Null: no limit."""
     no_speech: float | None = Field(0.6, gt=0, le=1)
-    """Maximum no-speech probability (Whisper's `<|nospeech|>`), for texts under `mean_log_prob`. A text above it is left
-    out without decoding again. Null: no limit."""
+    """Maximum no-speech probability (Whisper's `<|nospeech|>`), for texts under `mean_log_prob`. A text above it is
+    left out without decoding again. Null: no limit."""
     words_per_second: tuple[float, float] | None = (0.0, 10.0)
     """Minimum and maximum words, separated by spaces, per second of audio. Null: no limit."""
     temperatures: list[float] = [0.0, 0.2, 0.4, 0.6, 0.8]

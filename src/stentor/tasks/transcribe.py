@@ -76,8 +76,8 @@ class Transcribe(Task):
     said."""
     language_model: StoragePath | None = None
     """Path of a text file, one sentence per line, to build an n-gram language model from, which is used in decoding
-    (shallow fusion). It adds vocabulary if there is little transcribed speech. For models that support hotwords, but not
-    together with hotwords. Lines with letters that the model cannot write are skipped."""
+    (shallow fusion). It adds vocabulary if there is little transcribed speech. For models that support hotwords, but
+    not together with hotwords. Lines with letters that the model cannot write are skipped."""
     language_model_weight: float = Field(0.5, gt=0)
     """Weight of the language model's log-probability of a token, relative to the recogniser's."""
     checks: Checks = Checks()

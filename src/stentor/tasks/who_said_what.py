@@ -59,7 +59,7 @@ class WhoSaidWhat(Transcribe):
         return example
 
     def predict(self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None) -> list[dict[str, Any]]:
-        """Like `Transcribe.predict`, with `segments`, `{"start", "end", "speaker", "text"}`, in the order of the answer.
+        """Like `Transcribe.predict`, with `segments`, `{"start", "end", "speaker", "text"}`, in answer order.
 
         `words` also have `speaker`, `start` and `end`, interpolated within the segment by their letters. `unread` is
         true if the answer was cut off or is not in the model's format, and only its readable part is returned. Times

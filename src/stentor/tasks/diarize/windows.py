@@ -41,7 +41,7 @@ class Windows(Section):
     batch: int = Field(default=16, ge=1)
     """Number of windows per batch."""
     threshold: float | None = Field(default=None, gt=0, lt=1)
-    """Minimum probability of speech of a speaker. Null: 0.5, or the most probable set of speakers for powerset labels."""
+    """Minimum probability of a speaker's speech. Null: 0.5; for powerset labels the most probable set of speakers."""
     offset: float | None = Field(default=None, gt=0, lt=1)
     """Probability below which the speech of an active speaker ends. Null: the threshold."""
     change_cost: float = Field(default=0.0, ge=0)
@@ -49,8 +49,8 @@ class Windows(Section):
     the most likely sequence of sets (Viterbi). 0: the most probable set in each frame. Smooths better than `median`,
     which ignores the probabilities."""
     upsample: int = Field(default=1, ge=1, le=20)
-    """Decisions per frame of the model: logits are interpolated between frames, so that speech may begin within one. For
-    whole recordings; live diarization uses the model's frames."""
+    """Decisions per frame of the model: logits are interpolated between frames, so that speech may begin within one.
+    For whole recordings; live diarization uses the model's frames."""
     median: int = Field(default=1, ge=1)
     """Length of the median filter over each speaker's activity, an odd number of decisions. 1: off."""
     min_on: float = Field(default=0.0, ge=0)
@@ -67,8 +67,8 @@ class Windows(Section):
     """Maximum distance of voices of one speaker: the cosine distance of embeddings, or the distance of spectra in units
     of the variation within a voice. Null: estimated from each recording."""
     clustering: Literal["agglomerative", "vbx"] = "agglomerative"
-    """Clustering of voices: agglomerative up to the threshold, or followed by a Bayesian hidden Markov model that starts
-    with many speakers and drops those it does not need (`vbx`)."""
+    """Clustering of voices: agglomerative up to the threshold, or followed by a Bayesian hidden Markov model that
+    starts with many speakers and drops those it does not need (`vbx`)."""
     vbx: VBx = VBx()
     """Options of the Bayesian model."""
     embedding: Embedder | None = None

@@ -16,8 +16,8 @@ class Generation(Section):
     steps: int = Field(default=32, ge=1)
     """Number of unmasking steps for each utterance. 16 is twice as fast and nearly as good."""
     guidance: float = Field(default=2.0, ge=0)
-    """Scale of classifier-free guidance: a higher value follows text and voice more closely. 0: no guidance, which halves
-    the work."""
+    """Scale of classifier-free guidance: a higher value follows text and voice more closely. 0: no guidance, which
+    halves the work."""
     t_shift: float = Field(default=0.1, gt=0)
     """Shape of the schedule. 1: equally many codes per step. Below 1: few in the first steps, many in the last."""
     layer_penalty: float = Field(default=5.0, ge=0)

@@ -85,9 +85,9 @@ class Speak(Task):
     """Share of a record's own frames used as the prompt of such a sample. Null: 0.25 for records without an instruct,
     which would otherwise have no voice, and 0 for the others."""
     judges: list[SpeechEvaluator] = []
-    """Models that evaluate these samples, such as `{type: recognizer, from: runs/asr}`: the word error rate (or quality)
-    is reported at each evaluation, with that of the recordings. Models that compare voices are only used in `stentor
-    evaluate`."""
+    """Models that evaluate these samples, such as `{type: recognizer, from: runs/asr}`: the word error rate (or
+    quality) is reported at each evaluation, with that of the recordings. Models that compare voices are only used in
+    `stentor evaluate`."""
 
     audible: ClassVar[bool] = True
     hypotheses: ClassVar[tuple[str, ...]] = ("sampled",)
@@ -208,8 +208,8 @@ class Speak(Task):
             return []
         described = [cut.id for cut in cuts if self.spoken(cut).instruct is not None]
         return described and [
-            f"{len(described):,} training records have an instruct that the model is never told: `task.instruct_ratio` "
-            "is 0. Set it to 1 to train voices by description or name."
+            f"{len(described):,} training records have an instruct that is not used, because `task.instruct_ratio` is "
+            "0. Set it to 1 to train voices by description or name."
         ]
 
     def learned_style(
@@ -226,7 +226,7 @@ class Speak(Task):
     # Answers
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str]:
-        """`samples` of them: those with the smallest hash, whatever their order and the run."""
+        """Return the `samples` ids with the smallest hash, independent of their order and of the run."""
 
         def rank(name: str) -> bytes:
             return hashlib.blake2b(f"speak/{name}".encode(), digest_size=8).digest()
@@ -234,12 +234,12 @@ class Speak(Task):
         return set(sorted(ids, key=rank)[: self.samples])
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """Speak each text, as long as its recording.
+        """Speak each text with the duration of its recording.
 
-        Each output: `audio` `{"flac": base64, "rate"}`; `seconds`; `frames`; `seed`; `prompt_seconds`, at the
-        beginning, which are the recording's and not the model's; `codec`, the recording's decoded codec tokens in the
-        form of `audio`: the best that could be reached; `heard`, the outputs of the `judges` for both and for the
-        recording. Of models without a codec: `silent`, why.
+        Each output has `audio` `{"flac": base64, "rate"}`; `seconds`; `frames`; `seed`; `prompt_seconds`, the seconds
+        at the beginning that come from the recording; `codec`, the recording's decoded codec tokens in the form of
+        `audio`, which is the best possible result; `heard`, the outputs of the `judges` for both and for the
+        recording. Models without a codec only return `silent`, the reason.
         """
         import numpy as np
 
@@ -285,7 +285,7 @@ class Speak(Task):
     def _evaluate(
         self, bundle: Bundle, examples: Sequence[Example], synthetic: Sequence[np.ndarray], codec: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
-        """The outputs of the `judges` for each example; empty without any."""
+        """Return the outputs of the `judges` for each example; empty without judges."""
         from stentor.tasks.speak.evaluator_scores import evaluate_items
 
         if not (evaluators := self._evaluators_of_clips()):
@@ -297,7 +297,7 @@ class Speak(Task):
         return evaluate_items(evaluators, audios, rate, [e.language for e in examples], device)
 
     def _evaluators_of_clips(self) -> list[SpeechEvaluator]:
-        """Without those of voices, which need the whole set."""
+        """Return the judges except those of voices, which need the whole set."""
         return [evaluator for evaluator in self.judges if evaluator.gives != "voice"]
 
     def _prompt_frames(self, example: Example, frames: int) -> int:
@@ -312,8 +312,8 @@ class Speak(Task):
         return {"text": record.text, "language": record.language, "speaker": speaker, "instruct": record.instruct}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """Scores of the samples by the `judges`; the loss over all records, which comes first, is added by the engine.
-        `stentor evaluate` has every record spoken and evaluated."""
+        """Return the scores of the samples by the `judges`. The engine adds the loss over all records as the first
+        score. `stentor evaluate` synthesizes and evaluates every record."""
         from stentor.tasks.speak.evaluator_scores import scores
 
         evaluated = [p for p in predictions if "heard" in p.output]
@@ -325,7 +325,7 @@ class Speak(Task):
 
 
 def seed_of(seed: int, name: str) -> int:
-    """The seed of one record's utterance: a function of the section's seed and the record's id."""
+    """Return the seed of one record's utterance, from the section's seed and the record's id."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest(), "little")
 
 

@@ -1,4 +1,4 @@
-"""Launcher: several processes of one command on this machine (`--processes`); several machines start under torchrun."""
+"""Launcher: several processes of one command on this machine (`--processes`). Use torchrun for several machines."""
 
 import ctypes
 import os
@@ -15,13 +15,13 @@ from typing import IO
 from stentor.errors import ConfigError
 
 GRACE = 10.0
-"""Seconds that the others have to end by themselves after one process failed: most fail of the same cause."""
+"""Seconds for the other processes to end after one failed; most fail for the same reason."""
 END_WITH_PARENT = 1
 """Linux's PR_SET_PDEATHSIG."""
 
 
 def usable_cores() -> float:
-    """Cores that this process may use: its affinity and its control group's quota."""
+    """Return the number of cores that this process may use, from its affinity and its cgroup quota."""
     usable = float(len(os.sched_getaffinity(0))) if sys.platform == "linux" else float(os.cpu_count() or 1)
     quota = Path("/sys/fs/cgroup/cpu.max")
     if quota.exists():
@@ -32,7 +32,7 @@ def usable_cores() -> float:
 
 
 def launched(processes: int) -> bool:
-    """Is this already one of `processes` processes of a group?"""
+    """Return whether this is already one of `processes` processes of a group."""
     world = os.environ.get("WORLD_SIZE")
     if world is not None and int(world) != processes and processes > 1:
         raise ConfigError(
@@ -42,10 +42,10 @@ def launched(processes: int) -> bool:
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run `stentor ARGUMENTS` as `processes` processes of one group; answers the exit code of the first that failed.
+    """Run `stentor ARGUMENTS` as `processes` processes of one group, and return the exit code of the first that failed.
 
-    Signals go on to all of them. Only the first one writes to the terminal; what another one had to say is shown when
-    it failed and the first one did not.
+    Signals are forwarded to all of them. Only the first one writes to the terminal; the output of another one is shown
+    if it failed and the first one did not.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -106,7 +106,7 @@ def _wait(running: list[subprocess.Popen[bytes]], outputs: list[IO[bytes] | None
     hint = " (often: out of memory)" if code == -signal.SIGKILL else ""
     print(
         f"stentor: process {failed} of {len(running)} was ended by signal {-code}{hint}. Run the same command again "
-        "to go on.",
+        "to resume.",
         file=sys.stderr,
     )
     return 1
@@ -118,5 +118,5 @@ def _terminate(running: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _end_with_parent() -> None:
-    """In the child, before it starts: when the launcher is killed, save and stop instead of training on unseen."""
+    """Make the child save and stop when the launcher is killed. Called in the child before it starts."""
     ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and SIGINT end a run in good order."""
+"""Signals: SIGTERM and SIGINT end a run cleanly."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ from typing import Any
 from stentor.errors import Stopped
 
 LONG_VERBS = {"train", "improve", "quickstart"}
-"""Commands that go on where they were stopped."""
+"""Commands that resume where they were stopped."""
 
 
 def stop_at_once() -> None:
-    """From here on SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it
-    imports, reads its data or builds its model, where there is nothing to save yet. To be called first of all."""
+    """Make SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it imports, reads
+    its data or builds its model, when there is nothing to save yet. Call this first."""
     if LONG_VERBS.isdisjoint(sys.argv[1:3]):
         return
     process = os.getpid()
@@ -24,7 +24,7 @@ def stop_at_once() -> None:
         for other in (signal.SIGTERM, signal.SIGINT):
             signal.signal(other, lambda *_: os._exit(Stopped.exit_code))
         if os.getpid() == process:  # and not in a process forked for its work
-            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n")
+            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to resume.\n")
         raise SystemExit(Stopped.exit_code)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -33,7 +33,7 @@ def stop_at_once() -> None:
 
 @contextlib.contextmanager
 def on_signal(act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` when SIGTERM or SIGINT comes, once; a later SIGINT exits at once. Only for the main thread."""
+    """Call `act` once on SIGTERM or SIGINT; a later SIGINT exits immediately. Only for the main thread."""
     came = False
 
     def handle(number: int, frame: Any) -> None:

@@ -39,11 +39,11 @@ class Place:
 
 @dataclass(frozen=True, order=True)
 class Mistake:
-    """One thing that is wrong in a config."""
+    """One mistake in a config."""
 
     place: Place
     text: str
-    """The mistake and its mend, in one line."""
+    """The mistake and how to fix it, in one line."""
     key: str = ""
     """Dotted key of the value that is wrong; empty for the file as a whole."""
 
@@ -52,7 +52,7 @@ class Mistake:
 
 
 class Mistakes(ConfigError):
-    """Everything that is wrong in a config, one line each."""
+    """All mistakes in a config, one line each."""
 
     def __init__(self, mistakes: Sequence[Mistake]):
         self.mistakes = sorted(dict.fromkeys(mistakes))

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 
 class Backend:
-    """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks must make the same calls.
+    """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks must make the same
+    calls.
 
-    `model`: the model as the losses call it (wrapped, sharded, compiled); `description`: processes, sharding and device,
-    for the log. `sharded`: whether the weights are sharded, so that no rank can run the model alone and all ranks score
-    the same batches together.
+    `model`: the model as the losses call it (wrapped, sharded, compiled); `description`: processes, sharding and
+    device, for the log. `sharded`: whether the weights are sharded, so that no rank can run the model alone and all
+    ranks score the same batches together.
     """
 
     def __init__(self, optim: Optim, train: Train, setup: TrainingSetup, accelerator: Accelerator):
@@ -100,8 +101,8 @@ class Backend:
         return norm
 
     def optimizer_state(self) -> tuple[dict[str, TensorShard], dict[str, Any]]:
-        """Return (this rank's part of the tensors, plain values) by `PARAMETER|KEY`. The tensors are not copied: the next
-        optimizer step changes them."""
+        """Return (this rank's part of the tensors, plain values) by `PARAMETER|KEY`. The tensors are not copied: the
+        next optimizer step changes them."""
         tensors, plain = optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model)
         return own_shards(tensors), plain
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def count_unreadable(trainer: Trainer, dropped: Iterable[tuple[str, str, str]]) -> None:
-    """Count unreadable records, (id, reason, message) of all ranks, each once. Raises DataError if they exceed the share
-    `data.max_bad`."""
+    """Count unreadable records, (id, reason, message) of all ranks, each once. Raises DataError if they exceed the
+    share `data.max_bad`."""
     bad = trainer.progress.bad
     for name, reason, message in dropped:
         message = without_secrets(message)

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 class Callback(Choice):
     """An entry of `callbacks:`. Called on every rank, in order of `priority` (lower first), then in list order.
 
-    A callback reads from the trainer: `step`, `epoch`, `total_steps`, `config`, `bundle` (model and processor),
-    `model` (as wrapped), `optimizer`, `main` (true on the process that writes), `folder` (the run folder, a Path),
-    `world`. It may call `trainer.log(metrics)`, `trainer.event(name, **fields)`, `trainer.say(line)` and
-    `trainer.stop(reason)` (on all ranks). Entries of the dict `trainer.extra` are added to the next row of training
-    metrics.
+    A callback reads from the trainer: `step`, `epoch`, `total_steps`, `config`, `bundle` (model and processor), `model`
+    (as wrapped), `optimizer`, `main` (true on the process that writes), `folder` (the run folder, a Path), `world`. It
+    may call `trainer.log(metrics)`, `trainer.event(name, **fields)`, `trainer.say(line)` and `trainer.stop(reason)` (on
+    all ranks). Entries of the dict `trainer.extra` are added to the next row of training metrics.
     """
 
     package: ClassVar[str] = "stentor.callbacks"
@@ -34,8 +33,8 @@ class Callback(Choice):
         """Called when the data of a new epoch begins."""
 
     def on_epoch_end(self, trainer: Trainer, epoch: int, metrics: dict[str, Any]) -> None:
-        """Called after the last step of an epoch, its evaluation and its checkpoint; for the last epoch, before `on_end`.
-        `metrics` has the newest value of each metric, as in metrics.jsonl."""
+        """Called after the last step of an epoch, its evaluation and its checkpoint; for the last epoch, before
+        `on_end`. `metrics` has the newest value of each metric, as in metrics.jsonl."""
 
     def on_batch(self, trainer: Trainer, batch: Batch) -> None:
         """Called before the forward pass of each micro-batch."""

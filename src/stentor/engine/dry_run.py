@@ -1,4 +1,5 @@
-"""Dry run: forward and backward pass of the largest batch before step 1, so that running out of memory shows at once."""
+"""Dry run: forward and backward pass of the largest batch before step 1, so that running out of memory shows at
+once."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def dry_run(trainer: Trainer) -> None:
 
 
 def _flops_per_position(trainer: Trainer, batch: Batch) -> float | None:
-    """Return the FLOPs of forward and backward per position, for the utilization; None if a kernel cannot be counted."""
+    """Return the FLOPs of forward and backward per position, for the utilization; None if a kernel cannot be
+    counted."""
     counter = FlopCounterMode(display=False)
     with contextlib.suppress(RuntimeError, NotImplementedError):
         with counter:

@@ -95,8 +95,8 @@ def evaluate(
     mean over all targets.
 
     Ranks take different batches (unless `sharded`), so the model is called without DDP, whose forward communicates with
-    the other ranks. With `elsewhere`, outputs computed elsewhere for all batches, the model is not called and no loss is
-    computed. Raises DataError if more than the share `max_bad` of the records is unreadable, or none is left.
+    the other ranks. With `elsewhere`, outputs computed elsewhere for all batches, the model is not called and no loss
+    is computed. Raises DataError if more than the share `max_bad` of the records is unreadable, or none is left.
     """
     task = setup.task
     losses = measured(setup.losses)

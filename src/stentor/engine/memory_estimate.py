@@ -33,7 +33,8 @@ def estimate(
     tries: Sequence[tuple[float, Any]],
     size: float,
 ) -> MemoryEstimate:
-    """Estimate the memory of training this model; see `standing` and `activations`, which is left out without `tries`."""
+    """Estimate the memory of training this model; see `standing` and `activations`, which is left out without
+    `tries`."""
     weights = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     held = None
@@ -47,8 +48,8 @@ def activations(
 ) -> np.ndarray:
     """Estimate the `moments` of a batch of `size` positions from smaller ones.
 
-    `run(batch)` runs the forward and backward pass of a batch; `tries` are one or two (positions, batch), from which the
-    memory is extrapolated linearly.
+    `run(batch)` runs the forward and backward pass of a batch; `tries` are one or two (positions, batch), from which
+    the memory is extrapolated linearly.
     """
     (positions, first), *more = [(positions, moments(model, partial(run, batch))) for positions, batch in tries]
     if not more or more[0][0] == positions:

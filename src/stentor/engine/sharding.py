@@ -41,8 +41,8 @@ def is_divided(tensor: Tensor) -> bool:
 
 
 def own_shards(tensors: Mapping[str, Tensor], of_main: Set[str] = frozenset()) -> dict[str, TensorShard]:
-    """Return this rank's part of tensors to write: its rows of sharded tensors, and some of the others, each of which is
-    written by one rank. Those in `of_main`, which differ between ranks, are written by the main one."""
+    """Return this rank's part of tensors to write: its rows of sharded tensors, and some of the others, each of which
+    is written by one rank. Those in `of_main`, which differ between ranks, are written by the main one."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     written = [0] * world  # bytes of whole tensors by rank
     shards: dict[str, TensorShard] = {}

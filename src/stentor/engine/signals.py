@@ -14,8 +14,8 @@ LONG_VERBS = {"train", "improve", "quickstart"}
 
 
 def stop_at_once() -> None:
-    """Make SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it imports, reads
-    its data or builds its model, when there is nothing to save yet. Call this first."""
+    """Make SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it imports,
+    reads its data or builds its model, when there is nothing to save yet. Call this first."""
     if LONG_VERBS.isdisjoint(sys.argv[1:3]):
         return
     process = os.getpid()

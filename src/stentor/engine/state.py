@@ -290,8 +290,8 @@ def load_selected_weights(trainer: Trainer) -> None:
 
 
 def whole_weights(trainer: Trainer, scratch: Path) -> dict[str, torch.Tensor]:
-    """Return the weights of an export, whole and on the CPU, on the main process. Sharded ones are assembled in files of
-    the folder `scratch`. Called on all ranks."""
+    """Return the weights of an export, whole and on the CPU, on the main process. Sharded ones are assembled in files
+    of the folder `scratch`. Called on all ranks."""
     model = trainer.bundle.model
     tensors = ema.trained_tensors(model) | ema.exported_frozen_tensors(trainer.bundle)
     weights = {n: t.detach().cpu() for n, t in tensors.items() if not is_divided(t)} if trainer.main else {}

@@ -326,8 +326,8 @@ class Trainer:
         self.meter.add_step(losses, totals, norm)
 
     def seed_micro_batch(self, index: int) -> None:
-        """Seed torch and numpy (transformers uses both) for the micro-batch with this number in the run, so that dropout
-        is the same on any rank and after any resume."""
+        """Seed torch and numpy (transformers uses both) for the micro-batch with this number in the run, so that
+        dropout is the same on any rank and after any resume."""
         seed = (self.train.seed * 1_000_003 + index * 7919 + 12345) % 2**32
         torch.manual_seed(seed)
         np.random.seed(seed)

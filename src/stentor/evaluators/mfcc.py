@@ -19,9 +19,9 @@ QUIET = 40.0
 class Cepstra(SpeechEvaluator):
     """Voice embedding without a model: mean and deviation over time of mel cepstra.
 
-    It is not a trained speaker model: it distinguishes the voices of one set (`voice_accuracy_real` shows how well), but
-    its similarities cannot be compared between sets or with other embeddings. The long-term statistics of Furui 1981,
-    "Comparison of speaker recognition methods using statistical features and dynamic features".
+    It is not a trained speaker model: it distinguishes the voices of one set (`voice_accuracy_real` shows how well),
+    but its similarities cannot be compared between sets or with other embeddings. The long-term statistics of Furui
+    1981, "Comparison of speaker recognition methods using statistical features and dynamic features".
     """
 
     type: Literal["cepstra"] = "cepstra"
@@ -34,7 +34,8 @@ class Cepstra(SpeechEvaluator):
 
 
 def mfcc(audio: np.ndarray) -> np.ndarray:
-    """Return mean and standard deviation over time of mel cepstra 1 to 39, float32 [78], of float32 [samples] at 16 kHz.
+    """Return mean and standard deviation over time of mel cepstra 1 to 39, float32 [78], of float32 [samples] at 16
+    kHz.
 
     The level does not matter: audio is scaled to one level, cepstrum 0 and silence are left out.
     """

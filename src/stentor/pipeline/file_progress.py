@@ -1,4 +1,5 @@
-"""Processing of audio files: progress bar, output folder, failed files, and the work itself, locally or on a cluster."""
+"""Processing of audio files: progress bar, output folder, failed files, and the work itself, locally or on a
+cluster."""
 
 from __future__ import annotations
 
@@ -240,8 +241,8 @@ class FilesWorker(Worker):
         raise NotImplementedError
 
     def outcomes(self, items: Iterable[FileItem]) -> Iterator[FileOutcome]:
-        """Yield the outcomes of files, in order. They are opened one at a time, because each holds its audio until it is
-        done."""
+        """Yield the outcomes of files, in order. They are opened one at a time, because each holds its audio until it
+        is done."""
         names: deque[str] = deque()
         unread: deque[FileOutcome] = deque()
 

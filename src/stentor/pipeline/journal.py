@@ -37,8 +37,8 @@ def work_path(path: Path) -> Path:
 class Journal:
     """JSON lines, each with the `id` of a record or a group, after a first line with the settings of the command.
 
-    If an id occurs twice, the second line counts. A journal in remote storage is a folder of files with some lines each,
-    because remote files cannot be appended to; any machine can resume from them.
+    If an id occurs twice, the second line counts. A journal in remote storage is a folder of files with some lines
+    each, because remote files cannot be appended to; any machine can resume from them.
 
     Raises OtherSettings if the file is of a command with other settings. An incomplete last line is removed.
     """
@@ -151,8 +151,8 @@ def remove_journal(path: Path) -> None:
 
 def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, Any] | None:
     """Return the `summary.json` of a folder that is complete with these settings, and remove leftover journals. Raises
-    OtherSettings if the folder has other `what`, and ConfigError if it has a manifest of another command, which would be
-    overwritten, or is a file."""
+    OtherSettings if the folder has other `what`, and ConfigError if it has a manifest of another command, which would
+    be overwritten, or is a file."""
     if folder.is_file():
         raise ConfigError(f"{folder} is a file: give a folder as --to.")
     path = folder / "summary.json"

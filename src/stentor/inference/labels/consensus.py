@@ -24,9 +24,9 @@ class HypothesisWord:
     """A word of a hypothesis."""
 
     written: str
-    """As it stands in the text, with its punctuation."""
+    """Word as in the text, with its punctuation."""
     key: str
-    """What is compared: the word without case and punctuation."""
+    """Word to compare, without case and punctuation."""
     confidence: float
     """From 0 to 1."""
 
@@ -40,11 +40,11 @@ class Vote:
     """The word that won a slot."""
 
     word: HypothesisWord
-    """As that of its voters writes it who is surest."""
+    """Word of its most confident voter."""
     confidence: float
     """Mean confidence of its voters."""
     share: float
-    """Of the hypotheses that have it."""
+    """Share of the hypotheses that have it."""
 
 
 def align(hypotheses: Sequence[Sequence[HypothesisWord]]) -> list[Slot]:

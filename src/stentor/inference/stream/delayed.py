@@ -1,4 +1,4 @@
-"""Delayed streams: models that write one token per frame of audio. A word is final when it is complete."""
+"""Delayed streams: models that write one token per frame of audio; a word is final when it is complete."""
 
 from __future__ import annotations
 

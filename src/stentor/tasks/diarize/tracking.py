@@ -52,8 +52,8 @@ def link_windows(outputs: WindowOutputs, active: np.ndarray) -> np.ndarray:
 def track(tracks: np.ndarray, most: int) -> np.ndarray:
     """At most `most` speakers from tracks of speakers [W, S], without voices.
 
-    A track that begins anew is a new speaker while there are fewer than `most`. Then it is the one who shares fewest
-    windows with it, and of these the one active last: while one person keeps talking, the other must have come back.
+    A new track is a new speaker while there are fewer than `most`. After that, it is the speaker who shares the fewest
+    windows with it, and among equals the one active last: while one person keeps talking, the other one has returned.
     """
     speakers = tracks.copy()
     windows_of = {k: np.flatnonzero((tracks == k).any(1)) for k in np.unique(tracks[tracks >= 0]).tolist()}

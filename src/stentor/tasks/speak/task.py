@@ -131,8 +131,8 @@ class Speak(Task):
         self._sequence = sequence_terms(losses)
         if self._sequence and not self.recognizers():
             raise ConfigError(
-                f"losses.{next(iter(self._sequence))}: the reward needs a recogniser: add one to `task.judges`, such as "
-                "{type: recognizer, from: runs/asr}."
+                f"losses.{next(iter(self._sequence))}: the reward needs a recogniser: add one to `task.judges`, such "
+                "as {type: recognizer, from: runs/asr}."
             )
         losses = {name: loss for name, loss in losses.items() if name not in self._sequence}
         weights = next((loss.weights for loss in losses.values() if isinstance(loss, Codebook)), None)

@@ -328,7 +328,7 @@ def test_an_interrupt_ends_no_step_in_its_middle(run, export, tone, monkeypatch)
         (["--words"], b"", 2, "--words is for whole files, not for --stream: leave it out."),
         (["--speech-pad", "0.3"], b"", 2, "--speech-pad is for whole files, not for --stream"),
         (["--delay", "nan"], b"", 2, "give seconds, such as 0.32"),
-        (["--rate", "1"], bytes(99), 2, "A rate of 1 Hz is none"),
+        (["--rate", "1"], bytes(99), 2, "such as 16000, not 1"),
         (["--rate", "8000"], as_wav(np.zeros(99)), 2, "leave out --rate"),
         (["--channel", "2"], as_wav(np.zeros(99), 2), 3, "there is no channel 2"),
         ([], b"\x01", 3, "stdin is empty"),

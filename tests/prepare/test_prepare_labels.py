@@ -246,7 +246,7 @@ def test_a_manifest_that_it_did_not_make_stays(place, tmp_path, recogniser, caps
     speech = ["prepare", "speech", str(mine), "--to", str(mine.parent)]
     for command in (lambda: run(place, mine.parent, data=mine), lambda: main(speech)):
         assert command() == 2
-        assert "holds a manifest.jsonl already, which stays" in capsys.readouterr().err
+        assert "already has a manifest.jsonl of another command" in capsys.readouterr().err
     assert mine.read_bytes() == before and list(mine.parent.iterdir()) == [mine]
 
 

@@ -119,5 +119,5 @@ def test_the_studio_takes_no_addresses_of_those_who_sign_in(tmp_path):
 def test_a_path_that_must_be_local_says_so(attempt, tiny):
     keys = "data.train.0={type: conversation, source: {type: jsonl, path: x.jsonl}, cache: 's3://bucket/cache'}"
     code, said = attempt("config", "check", tiny(), keys)
-    assert code == 2 and "it must be a path on this machine, not an address" in said
+    assert code == 2 and "must be a local path, not a URL" in said
     shutil.rmtree("s3:", ignore_errors=True)

@@ -136,7 +136,7 @@ def _start_process(worker: Worker, devices: Any, plugins: Sequence[Path]) -> Non
 
 
 def _process(group: Any) -> Any:
-    """The set-up is here and not in `_start_process`, whose errors would not reach the parent."""
+    """Process a group. The set-up is here because errors of `_start_process` would not reach the parent."""
     global _device
 
     if _device is not None:
@@ -146,7 +146,7 @@ def _process(group: Any) -> Any:
 
 
 def end_with_parent() -> None:
-    """From now on, end when the parent ends, also when it is killed and can stop nobody."""
+    """End this process when its parent ends, even if the parent is killed and cannot stop its children."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Task(Choice):
-    """What the model is trained to do: the section `task`."""
+    """Task of the model: the section `task`."""
 
     required: ClassVar[tuple[str, ...]] = ("losses", "example", "predict", "reference", "score", "main_metric")
     audio: ClassVar[bool] = True

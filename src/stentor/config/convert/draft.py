@@ -85,7 +85,7 @@ class Conversion(ForeignConfig):
         super().__init__(root, null_is_default)
         self.place = place
         self.root = Node({}, place)
-        """Of the run file."""
+        """Tree of the run file."""
         self.comments: list[str] = []
         self.notes: list[str] = []
         """For the user: one sentence each."""

@@ -15,7 +15,7 @@ from stentor.tasks.decode_checks import word_confidences
 
 
 class DelayedHypothesis(Hypothesis):
-    """What was written so far, of which it keeps the word that is being written."""
+    """Output so far; keeps the tokens of the current word."""
 
     def __init__(self, recogniser: DelayedRecogniser):
         self.recogniser = recogniser

@@ -1,4 +1,4 @@
-"""Speaker diarization task (who spoke when).
+"""Speaker diarization task.
 
 A family that supports this task has, in addition to what every family has:
 
@@ -51,7 +51,7 @@ PIECE = "#"
 
 
 class Diarize(Task):
-    """Speaker diarization (who spoke when), or detection of speech or overlap."""
+    """Diarization (who spoke when), or detection of speech or overlap."""
 
     type: Literal["diarize"] = "diarize"
     labels: Labels = SpeakerLabels()

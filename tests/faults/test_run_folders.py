@@ -21,7 +21,7 @@ def test_a_second_start_of_a_run_is_refused(tiny, start, cli, rows, tmp_path, pr
     wait_for(folder / "metrics.jsonl", '"step": 3,', first)
     second = cli("train", config, *LONG, "optim.lr=0.5", "--processes", processes, check=False)
     assert second.returncode == 2 and "Traceback" not in second.stderr, second.stderr
-    assert f"is being trained already, by process {first.pid} on {socket.gethostname()} since" in second.stderr
+    assert f"is already being trained by process {first.pid} on {socket.gethostname()} since" in second.stderr
     assert first.poll() is None and "lr: 0.5" not in (folder / "resolved.yaml").read_text()
     wait_for(folder / "checkpoints" / "latest", "step-", first)
     first.send_signal(signal.SIGKILL)  # its lock ends with it

@@ -77,7 +77,7 @@ def test_what_is_there_is_left_out(ctc_export, folder, tmp_path, monkeypatch, he
     (tmp_path / "out" / "s1" / "clip.1.srt").write_text("mine")
     done, real = [], AlignWorker.process
     monkeypatch.setattr(AlignWorker, "process", lambda self, group: done.extend(group) or real(self, group))
-    assert "5 of 6 records were done before" in here(*command, "--skip-existing")
+    assert "5 of 6 records are already done" in here(*command, "--skip-existing")
     assert [cut.id for cut in done] == ["s0/clip.2.wav"]
     assert outputs(tmp_path / "out") == first | {"s1/clip.1.srt": "mine"}
 

@@ -44,7 +44,7 @@ def test_recordings_with_their_texts(s3, whisper, corpus, here, attempt, tmp_pat
         audio = f"{there}/{name.removesuffix('.json')}.wav"
         assert json.loads(s3.get(f"out/{name}")) == local | {"audio": audio}
     code, said = attempt("align", whisper, there, "--out", out, "--skip-existing")
-    assert code == 0 and "2 of 2 records were done before" in said
+    assert code == 0 and "2 of 2 records are already done" in said
 
 
 def test_prepared_data(s3, on_s3, corpus, here, tmp_path):

@@ -19,7 +19,7 @@ class Ordinal(Loss):
     per_frame: ClassVar[bool] = True
 
     def sum(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum over frames, a scalar, never a mean: `logits` [B, T, C], `targets` int64 [B, T], -100: none."""
+        """Return the sum over frames, never a mean: `logits` [B, T, C], `targets` int64 [B, T], -100: not scored."""
         valid = targets != -100
         logits, targets = logits[valid].float(), targets[valid]
         right = functional.one_hot(targets, logits.shape[-1])

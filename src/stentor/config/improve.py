@@ -15,8 +15,7 @@ class RoundLabels(LabelKeys):
     """Settings of pseudo-labelling in the rounds: the keys of a step `labels`, except those set by a round."""
 
     models: list[str] = []
-    """Recognisers in addition to the best model so far, which comes first. Models that make different errors help
-    most."""
+    """Recognisers in addition to the best model so far, which comes first. Models with different errors help most."""
 
 
 class MixRatio(Section):
@@ -44,8 +43,7 @@ class Improve(Section):
     """Number of consecutive rounds without a gain after which to stop."""
     assurance: float = Field(0.975, ge=0.5, lt=1)
     """Required probability that a round is better than the best one before, given the number of records in `eval`: the
-    share of their paired resamples with fewer errors. 0.975: the whole 95 % interval is better; 0.5: equally likely
-    worse."""
+    share of paired resamples with fewer errors. 0.975: the whole 95 % interval is better; 0.5: equally likely worse."""
     start: Literal["base", "best"] = "base"
     """Initial weights of each round: `base` as in the run file, `best` those of the best round so far."""
     then: dict[str, Any] | None = None
@@ -61,8 +59,7 @@ class Improve(Section):
     mix: MixRatio | None = MixRatio()
     """Ratio of human, pseudo-labelled and synthetic items. Null: all records are used equally often."""
     sweep: list[MixRatio] = []
-    """Other ratios to compare with `mix`, each in a shortened training of round 1. The best one on the set `eval` is
-    used in all rounds."""
+    """Other ratios to compare with `mix`, in a shortened training of round 1. All rounds use the best one on `eval`."""
     sweep_share: float = Field(0.3, gt=0, le=1)
     """Length of the shortened trainings, as a share of the whole one."""
     eval: str | None = None
@@ -70,8 +67,7 @@ class Improve(Section):
     whose result is then optimistic."""
     test: str | None = None
     """Set of `data.test` that must have nothing in common with the data of the rounds. Nothing is selected on it if
-    there is a set `eval`. The other test sets, which share no ids or recordings either, are also reported. Null: the
-    first one."""
+    there is a set `eval`. Other test sets, which share no ids or recordings, are also reported. Null: the first one."""
     may_share: list[Literal["speakers", "texts"]] = []
     """Properties that the set `test` may have in common with the data of the rounds, such as `texts` if only digits are
     said. Ids and recordings are never shared."""

@@ -80,6 +80,5 @@ class Config(Section):
             raise ConfigConflict("train.shard", f"{why}: leave it out")
 
     def plain(self) -> dict[str, Any]:
-        """Return the whole config as plain data, with the keys of each chosen type; loading it gives the same
-        config."""
+        """Return the whole config as plain data, with the keys of each chosen type; it loads to the same config."""
         return self.model_dump(mode="json", by_alias=True, serialize_as_any=True)

@@ -42,8 +42,7 @@ def dummy_batch(trainer: Trainer) -> Batch:
 
 
 def report_skipped_step(trainer: Trainer, losses: Sequence[MicroBatchLoss]) -> None:
-    """Count and report a skipped update; called on all ranks. Raises StentorError after `train.max_skipped` consecutive
-    ones."""
+    """Count and report a skipped update, on all ranks. Raises StentorError after `train.max_skipped` in a row."""
     gather = trainer.communicator.gather
     any_nonfinite = trainer.communicator.sum([float(any(not loss.is_finite for loss in losses))])[0]
     if not any_nonfinite and trainer.accelerator.scaler is not None:

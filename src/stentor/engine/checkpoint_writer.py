@@ -71,8 +71,7 @@ class CheckpointWriter:
         return self._thread is not None and not self._thread.is_alive()
 
     def wait(self) -> Path | None:
-        """Wait for the running write, if any, and return the checkpoint's folder. If it failed, raises the error on
-        every rank."""
+        """Wait for the running write, if any, and return the checkpoint's folder. Raises its error on every rank."""
         if self._thread is None:
             return None
         self._thread.join()

@@ -1,5 +1,4 @@
-"""Devices and processes: the Accelerator of this process, messages between processes, and the environment for results
-and reports."""
+"""Devices and processes: the Accelerator of this process, messages between processes, and the environment."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Dry run: forward and backward pass of the largest batch before step 1, so that running out of memory shows at
-once."""
+"""Dry run: forward and backward pass of the largest batch before step 1, to detect a lack of memory early."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def dry_run(trainer: Trainer) -> None:
 
 
 def _flops_per_position(trainer: Trainer, batch: Batch) -> float | None:
-    """Return the FLOPs of forward and backward per position, for the utilization; None if a kernel cannot be
-    counted."""
+    """Return the FLOPs of forward and backward per position; None if a kernel cannot be counted."""
     counter = FlopCounterMode(display=False)
     with contextlib.suppress(RuntimeError, NotImplementedError):
         with counter:

@@ -19,8 +19,7 @@ def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def random_buffers(model: nn.Module) -> set[str]:
-    """Return the names of buffers that are random draws. They are not averaged, because a mean of two draws is not a
-    draw."""
+    """Return the names of random buffers. They are not averaged, because a mean of two draws is not a draw."""
     modules = [(name, m) for name, m in model.named_modules() if isinstance(m, RandomFeatures)]
     return {f"{name}.{b}".lstrip(".") for name, m in modules for b, _ in m.named_buffers(recurse=False)}  # type: ignore[attr-defined]
 

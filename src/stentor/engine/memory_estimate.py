@@ -33,8 +33,7 @@ def estimate(
     tries: Sequence[tuple[float, Any]],
     size: float,
 ) -> MemoryEstimate:
-    """Estimate the memory of training this model; see `standing` and `activations`, which is left out without
-    `tries`."""
+    """Estimate the memory of training this model; see `standing` and `activations` (None without `tries`)."""
     weights = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     held = None

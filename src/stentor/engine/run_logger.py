@@ -38,8 +38,7 @@ class RunLogger:
                 print(line, flush=True)
 
     def forget_after(self, step: int, name: str = "metrics.jsonl") -> None:
-        """Remove the rows of this stage after `step` from a JSONL file, atomically, because a resumed run writes them
-        again."""
+        """Atomically remove the rows of this stage after `step` from a JSONL file: a resumed run rewrites them."""
         path = self.folder / name
         if not self.main or not path.exists():
             return

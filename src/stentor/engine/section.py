@@ -22,8 +22,7 @@ class Optim(Section):
     """Optimizer and parameter groups. Biases, norms and other vectors get no weight decay."""
 
     type: Literal["adam", "adamw", "sgd", "adagrad", "rmsprop", "adamax", "muon", "adamw8bit"] = "adamw"
-    """Optimizer. `muon` updates the hidden matrices with Muon and everything else with AdamW; `adamw8bit` needs
-    bitsandbytes."""
+    """Optimizer. `muon` uses Muon for hidden matrices and AdamW for the rest; `adamw8bit` needs bitsandbytes."""
     lr: float = Field(1e-3, ge=0, le=100)
     """Peak learning rate."""
     weight_decay: float = Field(0.01, ge=0)
@@ -90,8 +89,7 @@ class Interpolate(Section):
     ratios: list[Annotated[float, Field(ge=0, le=1)]] = Field([0.2, 0.4, 0.6, 0.8, 1.0], min_length=1)
     """Ratios to evaluate; 0, the initial weights, is always included."""
     set: str | list[str] | None = None
-    """Set of `data.eval` on which the ratio is selected, by the task's main metric; for several, by the sum. Null: the
-    first one."""
+    """Set of `data.eval` that selects the ratio, by the task's main metric; of several, the sum. Null: the first."""
     keep: dict[str, Annotated[float, Field(ge=0)]] = {}
     """Maximum relative increase of the main metric's error on sets of `data.eval`, compared with the initial weights,
     such as `{general: 0.02}`. Ratios above it are not selected."""

@@ -248,8 +248,7 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
 
 
 def _best_checkpoints(trainer: Trainer) -> list[tuple[dict[str, Any], Path]]:
-    """Return the best undamaged checkpoints, best first, with their entries in `progress.best`; the same on all
-    ranks."""
+    """Return the best undamaged checkpoints, best first, and their entries in `progress.best`, on all ranks."""
 
     def undamaged() -> list[tuple[dict[str, Any], Path]]:
         checkpoints = []

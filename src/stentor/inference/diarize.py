@@ -51,8 +51,7 @@ def diarize(
 
     Only one window of audio and the model's outputs are in memory. `task.windows` has the number of speakers and the
     settings of the aggregation (see `with_speakers`). `on_error` is called with the name and the AudioError of an
-    unreadable recording, which is then skipped; if None, the error is raised. `on_audio` is called with the seconds of
-    audio that were read.
+    unreadable recording, which is skipped; if None, the error is raised. `on_audio` is called with seconds of audio.
     """
     from stentor.tasks.diarize.aggregate import diarization
     from stentor.tasks.diarize.inference import run_windows

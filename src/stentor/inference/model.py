@@ -81,8 +81,7 @@ class Model:
             channel: use this channel, counted from 0, instead of the mean of all channels.
             options: `language`, `context` and the other fields of `DecodingOptions`.
 
-        Raises AudioError for unreadable audio, and ConfigError if the model was trained for another task or does not
-        support an option.
+        Raises AudioError for unreadable audio, and ConfigError for an unsupported option or a model of another task.
         """
         options |= {"language": language, "context": context}
         recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
@@ -248,8 +247,7 @@ class Model:
     ) -> Iterator[tuple[np.ndarray, int]]:
         """Synthesize a text of any length and yield each piece, (float32 [samples], Hz), as soon as it is ready.
 
-        Play the pieces one after the other. The first piece is short so that speech starts early. Arguments and errors
-        as in `speak`."""
+        The first piece is short so that speech starts early. Arguments and errors as in `speak`."""
         speaker, utterance = self._prepared(text, voice, reference, **options)
         return ((piece.audio, piece.rate) for piece in speaker.stream(utterance, finish))
 

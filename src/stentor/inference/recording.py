@@ -311,8 +311,7 @@ def open_recording(audio: Any, rate: int, source_rate: int | None = None, channe
 
 
 class StreamRecording(FileRecording):
-    """Audio that is not in a file: `copy` writes it to a temporary file when it is first read, which is deleted with
-    the recording."""
+    """Audio that is not in a file: `copy` writes it to a temporary file, deleted with the recording, on first use."""
 
     def __init__(self, name: str, rate: int, copy: Callable[[BinaryIO], Any], channel: int | None = None):
         super().__init__("", rate, channel)

@@ -1,5 +1,4 @@
-"""Processing of audio files: progress bar, output folder, failed files, and the work itself, locally or on a
-cluster."""
+"""Processing of audio files: progress bar, output folder, failed files, and the work, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -241,8 +240,7 @@ class FilesWorker(Worker):
         raise NotImplementedError
 
     def outcomes(self, items: Iterable[FileItem]) -> Iterator[FileOutcome]:
-        """Yield the outcomes of files, in order. They are opened one at a time, because each holds its audio until it
-        is done."""
+        """Yield the outcomes of files, in order. Files are opened one at a time, because each holds its audio."""
         names: deque[str] = deque()
         unread: deque[FileOutcome] = deque()
 

@@ -32,8 +32,7 @@ class Task(Choice):
     `predict` uses windows."""
 
     audible: ClassVar[bool] = False
-    """True if outputs are audio (`output["audio"]`), which is saved at each evaluation even without the callback
-    `samples`."""
+    """True if outputs are audio (`output["audio"]`), saved at each evaluation even without the callback `samples`."""
 
     hypotheses: ClassVar[tuple[str, ...]] = ()
     """Kinds of `hypotheses` of a family that sequence losses can use in this task."""
@@ -50,8 +49,7 @@ class Task(Choice):
         """Check before training that everything the section names can be loaded. Raises ConfigError."""
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
-        """Return why a model with this family's settings cannot do this task, as (key of the section, message); None if
-        it can."""
+        """Return why this family's settings do not support this task, as (key of the section, message), or None."""
         return None
 
     def check_processor(self, processor: Processor) -> None:
@@ -71,8 +69,7 @@ class Task(Choice):
         return None
 
     def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
-        """Like `drop_reason`, for a record or training segment with too few or too many sequence positions, which
-        `tokens()` counts."""
+        """Like `drop_reason`, for too few or too many sequence positions, which `tokens()` counts."""
         return None
 
     def training_segments(self, cut: Cut) -> Iterable[Cut]:

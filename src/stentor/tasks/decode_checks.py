@@ -28,8 +28,7 @@ class Checks(Section):
     """Also check texts in evaluations. If false, an evaluation scores the first text of each item, so it needs one
     decoding per item, and loops of the model show in the metrics."""
     compression_ratio: float | None = Field(2.4, gt=1)
-    """Maximum compression ratio: bytes of the text over its bytes after zlib, which is high for repetitive text. Null:
-    no limit."""
+    """Maximum ratio of the bytes of the text to its bytes after zlib, high for repetitive text. Null: no limit."""
     mean_log_prob: float | None = Field(-1.0, lt=0)
     """Minimum mean log-probability of the tokens. Null: no limit."""
     no_speech: float | None = Field(0.6, gt=0, le=1)

@@ -65,15 +65,13 @@ class Transcribe(Task):
     is then each record's `translation`, a record without one is dropped (`no_translation`), and chrF replaces the error
     rates. The record's `language` is the spoken one."""
     context: str | None = None
-    """Free text given to the model with every item, such as names and terms that may occur. An item's own `context`
-    takes precedence."""
+    """Free text given to the model with every item, such as names and terms. An item's own `context` replaces it."""
     beams: int = Field(1, ge=1)
     """Beam size of decoding. 1: greedy search."""
     hotwords: list[str] = []
     """Names and terms that get a bonus in decoding, for autoregressive and CTC models."""
     hotword_strength: float = Field(1.5, gt=0)
-    """Bonus added to the log-probability of each hotword token. If it is too high, hotwords appear where they are not
-    said."""
+    """Bonus added to the log-probability of each hotword token. If too high, hotwords appear that were not said."""
     language_model: StoragePath | None = None
     """Path of a text file, one sentence per line, to build an n-gram language model from, which is used in decoding
     (shallow fusion). It adds vocabulary if there is little transcribed speech. For models that support hotwords, but
@@ -239,8 +237,7 @@ class Transcribe(Task):
     def answer(
         self, processor: Any, ids: list[int], log_probs: list[float], seconds: float, **timing: Any
     ) -> dict[str, Any]:
-        """Return `text` and `words` of generated tokens for so many seconds of audio; `timing` as in
-        `word_confidences`."""
+        """Return `text` and `words` of generated tokens; `timing` as in `word_confidences`."""
         words = word_confidences(ids, log_probs, processor.decode, **timing)
         return {"text": processor.decode(ids).strip(), "words": words}
 

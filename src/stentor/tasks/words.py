@@ -78,8 +78,7 @@ class Words(Transcribe):
         tokens and the aligner's certainty of its times.
 
         Times come from a second, teacher-forced pass over the text. A text with more words than fit into the audio gets
-        no words and fails the check `no_room`. The pass is skipped if `words` is False, and for models with token
-        times.
+        no words and fails the check `no_room`. The pass is skipped without `words` and for models with token times.
         """
         if not words or bundle.capabilities.times_tokens:
             return super().predict(bundle, examples, checked)

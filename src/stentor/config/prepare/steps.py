@@ -29,8 +29,7 @@ class BuiltInVoices(Voices):
 
 
 class SpeechAugment(Augment):
-    """Augmentation of synthetic speech before it is stored, drawn for each utterance. Only `silence` is on by
-    default."""
+    """Augmentation of synthetic speech before it is stored, drawn for each utterance. By default only `silence`."""
 
     silence: Range | None = (0.1, 0.3)
     """Minimum and maximum seconds of silence before and after each utterance, drawn separately. Reverberation and noise
@@ -144,8 +143,7 @@ class LabelKeys(ClusterPlace):
     decodings: list[Decoding] = [Decoding()]
     """Decodings of each model, the best one first."""
     labelled: Source | None = None
-    """Records with texts that no model was trained on. They calibrate the confidences and determine the threshold for
-    `max_error`."""
+    """Records with texts that no model was trained on, to calibrate confidences and the threshold for `max_error`."""
     max_error: float = Field(0.1, gt=0, le=1)
     """Maximum word error rate of all kept labels together."""
     assurance: float = Field(0.8, ge=0.5, lt=1)

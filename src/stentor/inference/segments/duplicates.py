@@ -23,8 +23,7 @@ class DuplicatesStage(SetStage):
     type: Literal["duplicates"] = "duplicates"
     min_shared: float | None = Field(0.1, gt=0, le=1)
     """Minimum share of the shorter one's landmarks that both have at one offset. Measured on LibriSpeech: unrelated
-    speech under 0.02; MP3 at another level and offset from 0.2, white noise of 20 dB from 0.15. Null: only equal
-    samples."""
+    speech under 0.02; MP3 at another level and offset from 0.2, white noise of 20 dB from 0.15. Null: equal samples."""
 
     reasons: ClassVar = {
         "same_samples": "decodes to the same samples",

@@ -32,8 +32,7 @@ class Decoding(Section):
     """Playback speed of the audio, which also changes the pitch: 0.9 and 1.1 sound like other speakers."""
 
     language_model: StoragePath | None = None
-    """Path of a text file, one sentence per line, to build an n-gram language model from (the task's
-    `language_model`)."""
+    """Path of a text file, one sentence per line, for an n-gram language model (`language_model` of the task)."""
     language_model_weight: float | None = Field(None, gt=0)
     """Weight of the language model. Null: the setting of the model's task."""
 
@@ -54,8 +53,7 @@ class LabelStage(BatchedStage):
 
     type: Literal["label"] = "label"
     models: list[str] = Field(min_length=1)
-    """Recognisers, the best one first: run folders, exports or Hub ids. Models of different kinds make different
-    errors."""
+    """Recognisers, the best one first: run folders, exports or Hub ids. Different kinds make different errors."""
     decodings: list[Decoding] = Field([Decoding()], min_length=1)
     """Decodings of each model, the best one first."""
     round: int = Field(1, ge=0)
@@ -68,8 +66,7 @@ class LabelStage(BatchedStage):
     """Map from certainty features to confidence, for each hypothesis; see `calibrated`."""
 
     def calibrated(self, calibrations: list[list[float]]) -> LabelStage:
-        """Return the stage with these calibration maps (see `stentor.metrics.calibration`), one for each model and
-        decoding."""
+        """Return the stage with calibration maps (see `stentor.metrics.calibration`), by model and decoding."""
         stage = self.model_copy()
         stage._calibrations = calibrations
         return stage

@@ -28,8 +28,7 @@ class LanguageStage(Stage):
     languages: list[str] | None = None
     """Codes of the languages to keep, such as [en, de]. Null: all."""
     min_probability: float | None = Field(0.5, ge=0, le=1)
-    """Minimum probability of the most likely language, by the audio. It is low for short or noisy segments. Null: no
-    limit."""
+    """Minimum probability of the language, by the audio. It is low for short or noisy segments. Null: no limit."""
     agree: bool = True
     """When identifying by the text: drop segments whose text is not in the language of their `language`, if set."""
 

@@ -17,7 +17,7 @@ class QualityStage(Stage):
     type: Literal["quality"] = "quality"
     min_snr: float | None = 10.0
     """Minimum signal-to-noise ratio in dB, the lower of two estimates: within 3 dB of the truth in steady noise, while
-    varying noise is partly taken for speech. Speech recognition can be trained from 10 dB, synthesis needs 25. Null: no
+    varying noise is partly taken for speech. Recognition can be trained from 10 dB, synthesis needs 25. Null: no
     limit."""
     min_bandwidth: float | None = 4500.0
     """Minimum effective bandwidth in Hz, at most half the file's sample rate. Telephone speech ends at 4000 Hz and is

@@ -22,13 +22,12 @@ class VadStage(Stage):
     type: Literal["vad"] = "vad"
     detector: str = "energy"
     """Speech detector: energy (built in), silero (the model of the package silero-vad) or the path of a
-    silero_vad.onnx. The energy detector takes music and steady babble for speech, so use silero for podcasts with
+    silero_vad.onnx. The energy detector takes music and steady babble for speech: use silero for podcasts with
     music."""
     threshold: float | None = None
     """Threshold of speech: dB above the noise floor (energy) or a probability (silero). Null: 6 or 0.5."""
     seconds: Range = (1.0, 30.0)
-    """Minimum and maximum seconds of a segment. Segments under a second contain little to learn; Whisper reads 30 s at
-    once."""
+    """Minimum and maximum seconds of a segment. Under a second there is little to learn; Whisper reads 30 s at once."""
     pause: float = Field(0.3, gt=0)
     """Minimum seconds of a pause at which long speech is cut. Without such a pause, it is cut where it is quietest."""
     silence: float = Field(0.8, gt=0)

@@ -38,8 +38,7 @@ class SpeechPiece:
 
 
 class SpeechPlan:
-    """An utterance in progress. Without a voice, its first piece is the reference of the others; see
-    `Utterance.follows`."""
+    """An utterance in progress. Without a voice, its first piece is the reference of the others (see `follows`)."""
 
     pieces: list[SpeechPiece]
 
@@ -73,8 +72,7 @@ class SpeechPlan:
         return [group for group in (first, self.pieces[len(first) :]) if group]
 
     def audio(self, piece: SpeechPiece, codec: Any = None) -> np.ndarray:
-        """Return the audio that is complete with this piece; call it in order. `codec`: that of another copy of the
-        model."""
+        """Return the audio that is complete with this piece, in order. `codec`: of another copy of the model."""
         (audio,) = (codec or self.codec).decode([piece.codes])
         return audio if self.joiner is None else self.joiner.add(audio, piece.end, piece is self.pieces[-1])
 
@@ -120,8 +118,7 @@ class Synthesizer:
         """Yield one utterance piece by piece. The concatenated audio equals that of `speak` for the same pieces, sample
         by sample. At most `TOGETHER` pieces are in memory.
 
-        With `early`, the first pieces are short and each is yielded as soon as it is ready. Otherwise the pieces are
-        those of `speak`.
+        With `early`, the first pieces are short and each is yielded when ready; otherwise they are those of `speak`.
         """
         job = self.plan(utterance, finish, early)
         size = 1 if early else TOGETHER

@@ -25,8 +25,7 @@ class StreamOptions(NamedTuple):
 
     language: str | None = None
     delay: float | None = None
-    """Seconds of a chunk, or seconds after which a model on the frame grid writes; for LocalAgreement, seconds from one
-    answer to the next."""
+    """Seconds of a chunk, the delay of a model on the frame grid, or seconds between answers of LocalAgreement."""
     policy: Literal["agreement", "ctc"] | None = None
     """LocalAgreement, or only the CTC head. None: as the model was trained."""
     prompt: str | None = None

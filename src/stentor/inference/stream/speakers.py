@@ -3,8 +3,7 @@
 Every `step` seconds the model reads a speaker cache followed by the last seconds of audio. The cache has, for each
 speaker so far, the stretches in which the model was most certain and no one else spoke. The output that is active in a
 speaker's stretches is that speaker; one that is active in none of them is a new speaker. This is the speaker cache of
-Streaming Sortformer (Medennikov et al. 2025) with audio instead of embeddings, so it works with every diarization
-model.
+Streaming Sortformer (Medennikov et al. 2025) with audio instead of embeddings, for any diarization model.
 """
 
 from dataclasses import dataclass
@@ -205,8 +204,7 @@ class SpeakerStream:
     """
 
     def __init__(self, stream: Stream, diarizer: OnlineDiarizer, rate: int | None = None):
-        """`rate`: sample rate of the fed audio in Hz, by default the recogniser's. Raises ConfigError if the recogniser
-        has no word times."""
+        """`rate`: sample rate in Hz, by default the recogniser's. Raises ConfigError without word times."""
         if not stream.recogniser.timed:
             raise ConfigError(
                 "This recogniser has no word times, which are needed to assign speakers: use a model for the task "

@@ -5,8 +5,7 @@ frames (`link_windows`). This is reliable while a speaker keeps talking, but doe
 silence longer than a window. Voices do (`cluster_speakers`): the embeddings of the model or another one, or the
 long-term spectra. If voices do not differ clearly, no more speakers are distinguished than in one window (`track`). The
 decisions of the windows are then aggregated as in pyannote.audio (Bredin 2023, "pyannote.audio 2.1 speaker diarization
-pipeline"): the mean over windows is the number of speakers in a frame, and that many of the most probable speakers are
-active.
+pipeline"): the mean over windows is the number of speakers in a frame, and the most probable ones are active.
 """
 
 from itertools import pairwise

@@ -58,11 +58,9 @@ class Diarize(Task):
     """Labels of a frame: the active speakers (`speaker`, `powerset`), whether there is speech (`binary`) or overlapped
     speech (`overlap`), or labels of a plug-in."""
     chunk: float = Field(20.0, gt=0)
-    """Seconds of audio per training item. Longer recordings are cut into pieces of this length; `data.max_seconds` does
-    not apply."""
+    """Seconds per training item. Longer recordings are cut into pieces of this length, without `data.max_seconds`."""
     shift: float | None = Field(None, gt=0)
-    """Seconds from the start of one piece to the start of the next, at most `chunk`. If it is less, pieces overlap.
-    Null: `chunk`."""
+    """Seconds from the start of one piece to the next, at most `chunk`; with less, pieces overlap. Null: `chunk`."""
     speaker_names: Literal["global", "local"] = "global"
     """Whether a speaker name is the same person in all recordings (`global`) or only within one recording (`local`, for
     names such as `speaker_1`). Losses of speaker embeddings need this."""

@@ -28,8 +28,7 @@ Written = tuple[dict[str, Any], torch.Tensor, torch.Tensor]
 
 
 def item_seed(example: Example) -> int:
-    """Return the random seed of an item's hypotheses. The item's generator is not advanced, so other random draws do
-    not change."""
+    """Return the random seed of an item's hypotheses, without advancing its generator."""
     if example.rng is None:
         return zlib.crc32(example.id.encode())
     return int(copy.deepcopy(example.rng).integers(1 << 62))

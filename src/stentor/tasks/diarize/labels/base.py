@@ -47,8 +47,7 @@ class Labels(Choice):
         """Return the targets of the model: float32 [T, C] of 0 and 1, or one class per frame, int64 [T].
 
         `activity`, bool [T, N], has the active speakers of each frame, with the N speakers `ids` in order of first
-        appearance. If there are more than `slots` speakers, those who talk most are used (see `most_active`); the task
-        counts such items.
+        appearance. If there are more than `slots`, those who talk most are used (see `most_active`).
         """
         raise NotImplementedError
 

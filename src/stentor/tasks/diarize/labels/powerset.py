@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 class Powerset(Labels):
-    """Powerset labels: one class for each set of active speakers, including the empty one (Plaquet and Bredin 2023).
-    Needs no threshold."""
+    """Powerset labels: one class for each set of active speakers (Plaquet and Bredin 2023). Needs no threshold."""
 
     type: Literal["powerset"] = "powerset"
     speakers: int = Field(3, ge=1, le=12)

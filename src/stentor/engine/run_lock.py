@@ -42,7 +42,7 @@ def run_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of a run folder, which is created if needed. Raises ConfigError naming another holder.
 
     It is a record lock of the system: it ends with its process in any case, and forked data workers, which may outlive
-    a killed run by seconds, do not inherit it, unlike locks of filelock. Without locks in the file system, it is none.
+    a killed run by seconds, do not inherit it, unlike those of filelock. File systems without locks are not locked.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+", encoding="utf-8") as file:

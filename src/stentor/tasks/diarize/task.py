@@ -58,7 +58,7 @@ class Diarize(Task):
     """Labels of a frame: the active speakers (`speaker`, `powerset`), whether there is speech (`binary`) or overlapped
     speech (`overlap`), or labels of a plug-in."""
     chunk: float = Field(20.0, gt=0)
-    """Seconds per training item. Longer recordings are cut into pieces of this length, without `data.max_seconds`."""
+    """Seconds per training item: longer recordings are cut into pieces, and `data.max_seconds` does not apply."""
     shift: float | None = Field(None, gt=0)
     """Seconds from the start of one piece to the next, at most `chunk`; with less, pieces overlap. Null: `chunk`."""
     speaker_names: Literal["global", "local"] = "global"

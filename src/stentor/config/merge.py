@@ -83,7 +83,7 @@ def merge(base: Node, child: Node, annotation: Any) -> Node:
             return child
     if base.value and not child.value and drops_null(annotation):
         names = ", ".join(f"{name}: null" for name in base.value)
-        text = f"{{}} changes nothing, because mappings merge: {{{names}}} takes out what is there"
+        text = f"{{}} changes nothing, because mappings merge: {{{names}}} removes the entries"
         raise Mistakes([Mistake(child.place, text)])
     merged = dict(base.value)
     plain = {**base.plain(), **child.plain()}

@@ -85,10 +85,10 @@ def largest(moments: np.ndarray) -> float:
 
 
 class Live(TorchDispatchMode):
-    """Counts the bytes of tensors that are made inside it and are still there: `now`, and the most so far, `peak`.
+    """Counts the bytes of live tensors created inside it: `now`, and the maximum so far, `peak`.
 
-    When the backward pass begins: `forward`, the most until then; `held`, what there is; `late`, the most that there
-    was beside what is held, from when half of that was there.
+    At the start of the backward pass: `forward`, the maximum until then; `held`, the bytes that are kept; `late`, the
+    maximum in addition to what is kept, from the time when half of that existed.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 STATE = {"adamw": 8, "adam": 8, "adamax": 8, "adamw8bit": 2, "sgd": 4, "rmsprop": 8, "adagrad": 4, "muon": 4}
 """Bytes of optimizer state per trained parameter: two moments in float32, or one. Muon has one for the matrices; those
-of AdamW for the rest hardly count beside it."""
+of AdamW for the rest are negligible."""
 
 
 @dataclass(frozen=True)

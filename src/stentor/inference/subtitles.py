@@ -30,7 +30,7 @@ SPEED = 17.0
 GAP = 0.083
 """Seconds between two subtitles: two frames at 24 frames per second."""
 PAUSE = 1.0
-"""Seconds of silence that end a subtitle whatever it holds."""
+"""Seconds of silence that always end a subtitle."""
 
 SENTENCE_ENDS = frozenset(".?!…。？！．")
 CLAUSE_ENDS = frozenset(",;:—–、，；：")
@@ -78,7 +78,7 @@ def columns(text: str) -> int:
 
 
 def _words_as_written(transcript: dict[str, Any]) -> list[dict[str, Any]]:
-    """The words with their times, as written: signs that stand alone ("!", "«", "。") go with the word beside them."""
+    """Return the words with their times, as written: separate punctuation ("!", "«", "。") joins the next word."""
     queues: dict[str | None, deque[dict[str, Any]]] = {}
     for word in transcript.get("words", []):
         queues.setdefault(word.get("speaker"), deque()).append(word)

@@ -129,8 +129,8 @@ def has_outputs(folder: Path, name: str, suffixes: Sequence[str]) -> bool:
 
 
 def write_outputs(folder: Path, name: str, texts: Mapping[str, str]) -> str | None:
-    """Write the outputs of a file, by the suffix of each. Answers what is wrong where one cannot be written. Raises
-    OSError where no other one could be written either."""
+    """Write the outputs of a file, by suffix. Returns a message if one cannot be written. Raises OSError if the disk is
+    full."""
     for suffix, text in texts.items():
         # The temporary name is short: the name of an output may be as long as names can be.
         path, part = folder / f"{name}.{suffix}", folder / f".{os.getpid()}.part"

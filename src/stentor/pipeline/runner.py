@@ -126,7 +126,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class RecordsInJournal:
-    """The work of a verb that makes a record of each item, which goes through a journal beside the file `path`."""
+    """Work that creates a record for each item, with a journal next to the file `path`."""
 
     path: Path
     settings: dict[str, Any]

@@ -184,7 +184,7 @@ def _model(job: UniversalConversion) -> None:
     parts = [section for part in ("shared", "encoder", "decoder") if (section := job.made(f"model.{part}")) is not None]
     if parts and not any("positions" in section for section in parts):
         job.put("model.shared.positions", "none")
-        job.comments += ["", "Positions are not told apart, as in theirs, where no layer adds any. Often better:"]
+        job.comments += ["", "As in theirs, no layer encodes positions. Often better:"]
         job.comments += ["  model.shared.positions: sinusoidal"]
 
 
@@ -194,7 +194,7 @@ def _losses(job: UniversalConversion) -> None:
     job.take("training.loss.auxiliary")  # an empty one
     if main is None:
         values = [("training.loss.label_smoothing", smoothing), *auxiliary, *((key, job.take(key)) for key in _FOCAL)]
-        job.comment_out("No main loss is given, so the task's own; beside it:", values)
+        job.comment_out("No main loss is given, so the task's own is used; in addition:", values)
         return
     theirs = str(main.value)
     term, kind = "text", "cross_entropy"

@@ -22,7 +22,7 @@ _FIXED = {
         "{num_jobs,num_workers,torch_threads,storage_type,mix_eagerly,progress_bar,device,overwrite,batch_duration,"
         "debug_mel}"
     ),
-    "a loader beside the features does nothing there: `data.workers`": (
+    "a separate loader of features has no effect there: `data.workers`": (
         "dataloader.{num_workers,pin_memory,persistent_workers,prefetch_factor}"
     ),
 }
@@ -30,7 +30,7 @@ _FIXED = {
 _KALDI = {"use_log_fbank": True, "use_power": True, "htk_mode": False, "htk_compat": False}
 """Required values of features; other values are mistakes."""
 _LOADING = {
-    "features are made on the fly, or read where `model.features.store` names a place": (
+    "features are computed on the fly, or read from `model.features.store`": (
         "{strategy,input_strategy.num_workers,input_strategy.executor_type,input_strategy.use_batch_extract,"
         "input_strategy.fault_tolerant,input_strategy.return_audio}"
     ),

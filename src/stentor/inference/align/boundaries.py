@@ -69,8 +69,8 @@ def insert_pauses(words: list[Word], activity: Activity, seconds: float) -> None
 def silence(
     activity: Activity, start: float, end: float, least: float, extend: bool = False
 ) -> tuple[float, float] | None:
-    """The longest silence between two times, in seconds, when it has at least so many; with `extend` as far as it goes
-    beyond them."""
+    """Return the longest silence between two times in seconds, if it has at least `least` seconds; with `extend`, it
+    may reach beyond these times."""
     first, last = max(0, int(start / FRAME)), min(len(activity.speech), int(np.ceil(end / FRAME)))
     quiet = ~activity.speech[first:last]
     edges = runs(quiet)

@@ -44,7 +44,7 @@ def choose(
         words: of each label, the weight of its errors.
         seconds: of each record.
         max_error: errors over words of all that is kept.
-        assurance: the share of the resamples of which this must hold, beside the estimate.
+        assurance: share of the resamples for which this must hold, in addition to the estimate.
         hours: most hours that are kept.
 
     Records of one expected error are kept together or not at all.

@@ -24,7 +24,8 @@ class LoadedEvaluator:
 
     rate: int  # samples per second of the audio that it takes
     evaluate: Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Any]]
-    """One output for each clip, float32 [samples] at `rate`, in the language beside it (None: not known)."""
+    """Function that returns one output for each clip, float32 [samples] at `rate`, given its language (None:
+    unknown)."""
 
 
 class SpeechEvaluator(Choice):

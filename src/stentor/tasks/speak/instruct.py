@@ -39,7 +39,7 @@ HAN = re.compile(r"[\u4e00-\u9fff]")
 def resolve(instruct: str, text: str) -> str:
     """An instruct as a published model reads it: in Chinese for a text with Chinese characters and where it names a
     dialect, else in English. Raises ConfigError for words that such a model does not know, for two words of one
-    category, and for an accent beside a dialect."""
+    category, and for an accent together with a dialect."""
     parts = [part for part in SEPARATOR.split(instruct.strip().lower()) if part]
     if unknown := [part for part in parts if part not in CATEGORIES]:
         raise ConfigError(_unknown(unknown))

@@ -1,4 +1,4 @@
-"""Benchmarks of the loader: batches, packs and their masks, collators, and features of audio."""
+"""Benchmarks of data loading: batches, packs and their masks, collators, and audio features."""
 
 import json
 import random

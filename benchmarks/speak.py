@@ -88,7 +88,7 @@ def _chapters(characters: int) -> str:
 
 
 def _sentence(rng: random.Random) -> str:
-    """Texts of about two seconds (24 to 38 characters), as the model has learned them."""
+    """Return a sentence of about two seconds (24 to 38 characters), as in the training data of the model."""
     while True:
         text = command(rng) if rng.random() < 0.7 else digit_string(rng, 5, 5)
         if 24 <= len(text) <= 38:

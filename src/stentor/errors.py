@@ -1,7 +1,7 @@
-"""Exceptions, each with the exit code of the command line.
+"""Errors, each with the exit code of the command line.
 
-Messages are written for users: what is wrong, where, and what to do. No message contains an access token
-(`without_secrets`).
+Messages are written for the person at the keyboard: what is wrong, where, and what to do. No message holds an access
+token (`without_secrets`).
 """
 
 import errno
@@ -36,32 +36,32 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Purpose of each extra of the package, and the modules that it installs."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of a full disk or an exceeded quota."""
+"""Error numbers of a disk without room."""
 TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
-"""Strings that look like a token of the Hugging Face Hub, wherever they come from."""
+"""Pattern of tokens of the Hugging Face Hub."""
 URL_USER = re.compile(r"(?<=://)[^/\s'\"?#<>]+(?=@)")
-"""User name and password in a URL."""
+"""User and password of an address."""
 URL_SIGNATURE = re.compile(
     r"([?&;](?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|signature|sig|(?:\w+[_-])?token"
     r"|(?:api[_-]?)?key|password|secret)=)[^&;\s'\"<>\\]+",
     re.IGNORECASE,
 )
-"""Parts of a URL that grant access to anyone: signatures of S3, Google and Azure, tokens, passwords."""
+"""Parts of an address that grant access to what it names: signatures of S3, Google and Azure, tokens, passwords."""
 SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$")
-"""Environment variables that contain secrets, for the Hub and for trackers."""
+"""Environment variables that hold secrets, of the Hub and of trackers."""
 LEAST_SECRET = 8
-"""Minimum length of a secret in characters: a shorter value could be part of any word."""
+"""A shorter value could be part of any word."""
 _HIDDEN: set[str] = set()
 
 
 class StentorError(Exception):
-    """Base class of expected errors. The command line shows the message without a traceback."""
+    """An expected failure: shown as one plain paragraph, without a traceback."""
 
     exit_code = 1
 
 
 class ConfigError(StentorError):
-    """Invalid usage or an invalid config file."""
+    """Wrong usage or a wrong config file."""
 
     exit_code = 2
 
@@ -92,13 +92,13 @@ def require(extra: str, what: str, *modules: str, instead: str = "") -> None:
 
 
 class DataError(StentorError):
-    """Data that cannot be used for training or evaluation as it is. The message lists the problems."""
+    """Data that must not be trained or scored on as it is; the message lists what is wrong."""
 
     exit_code = 3
 
 
 class MissingData(DataError):
-    """Data that does not exist at `path`."""
+    """Data that is not where `path` says."""
 
     def __init__(self, message: str, path: Path):
         super().__init__(message)
@@ -109,7 +109,8 @@ class MissingData(DataError):
 
 
 class RecordError(DataError):
-    """One unusable record. It is counted and the rest is processed. `reason` is a short word for the statistics."""
+    """One record that cannot be used; it is counted, and the others continue. `reason` is a short word for the
+    statistics."""
 
     def __init__(self, message: str, reason: str = "unreadable"):
         super().__init__(message)
@@ -117,23 +118,23 @@ class RecordError(DataError):
 
 
 class AudioError(RecordError):
-    """One unusable audio file."""
+    """One audio file that cannot be used."""
 
 
 class Stopped(StentorError):
-    """A run that a signal stopped after everything was saved. The same command resumes it."""
+    """A signal stopped the run after everything was saved; the same command resumes."""
 
     exit_code = 75
 
 
 def hide(secret: str) -> None:
-    """Make `without_secrets` also remove this secret, which is in no environment variable, such as a login token."""
+    """From now on `without_secrets` takes this out as well: a secret that no variable holds, as that of a login."""
     if len(secret) >= LEAST_SECRET:
         _HIDDEN.add(secret)
 
 
 def without_secrets(text: str) -> str:
-    """Return the text with access tokens, passwords and URL signatures replaced by `***`."""
+    """The text without anything that is, or looks like, an access token, a password or a signature of an address."""
     for value in tuple(_HIDDEN):  # another thread may add one
         text = text.replace(value, "***")
     for name, value in os.environ.items():

@@ -203,7 +203,7 @@ def test_ratios_are_chosen_on_the_eval_set_and_one_more_round_can_be_asked_for(r
         ("improve=null", 2, "has no section `improve:`"),
         ("improve.test=other", 2, "'improve.test': names no set of `data.test` (dev)"),
         ("improve.sweep=[{human: 1}]", 2, "ratios are never chosen on a test set"),
-        ("data.eval={mine: {type: held_out, share: 0.2}}", 2, "with pseudo-labels"),
+        ("data.eval={mine: {type: held_out, share: 0.2}}", 2, "machine labels too"),
         ("stages=[{data: {train: []}}]", 2, "stages.0.data.train"),
         ("improve.labels.round=3", 2, "improve.labels.round"),
         ("improve.labels.max_errors=3", 2, "did you mean"),

@@ -125,7 +125,7 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
         with pytest.raises(DataError, match=f"something else than a VoiceClonePrompt of OmniVoice .*{reason}"):
             load_voice(path, codec)
     torch.save({"a": 1}, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(DataError, match="is not a torch file"):
+    with pytest.raises(DataError, match="is no torch file"):
         load_voice(path, codec)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.txt", "a")

@@ -1,4 +1,5 @@
-"""Tracking callback: send metrics to experiment trackers through Accelerate. A failing tracker is switched off."""
+"""Tracking callback: metrics to experiment trackers through Accelerate. A tracker that fails is switched off, never
+the run."""
 
 from __future__ import annotations
 
@@ -20,29 +21,29 @@ if TYPE_CHECKING:
 
 
 class WandB(Section):
-    """Weights & Biases. The key comes from `wandb login` or WANDB_API_KEY, not from the config."""
+    """Weights & Biases. The key comes from `wandb login` or WANDB_API_KEY, never from the config."""
 
     project: str
-    """Project of the run."""
+    """Project that the run is filed under."""
     entity: str | None = None
     """User or team. Null: the account's default."""
     group: str | None = None
-    """Group of related runs. Null: none."""
+    """Group of runs that belong together. Null: none."""
     tags: list[str] = []
-    """Tags of the run."""
+    """Labels of the run."""
     mode: Literal["online", "offline"] = "online"
-    """Mode. `offline` writes to the run folder, to upload later with `wandb sync`."""
+    """`offline` writes to the run folder, to be sent later with `wandb sync`."""
 
 
 class Trackio(Section):
-    """Trackio, Hugging Face's local-first tracker; open it with `trackio show`."""
+    """Trackio, Hugging Face's local-first tracker; look at it with `trackio show`."""
 
     project: str
-    """Project of the run."""
+    """Project that the run is filed under."""
     space_id: str | None = None
-    """Hugging Face Space (`USER/NAME`) that shows the run. Null: only on this machine."""
+    """Hugging Face Space (`USER/NAME`) that shows the run. Null: on this machine only."""
     private: bool | None = None
-    """Whether a new Space is private. Null: the account's default."""
+    """Whether a Space that is made for it is private. Null: the account's default."""
 
 
 class Tracking(Callback):
@@ -64,16 +65,17 @@ class Tracking(Callback):
         resumed = bool(self._run_id)
         self._run_id = self._run_id or uuid.uuid4().hex[:8]
         for name, make in self._makers(trainer, resumed).items():
-            if importlib.util.find_spec(name) is None:
-                trainer.say(f"{name} is not installed, so nothing is sent to it. To install it: pip install {name}")
+            extra = "wandb" if name == "wandb" else "track"
+            if missing := missing_extra(extra, f"Logging to {name}", name):
+                trainer.say(missing)
                 continue
             try:
                 tracker = make()
                 tracker.start()
-            except Exception as error:  # any network, account or disk failure: the run continues without it
+            except Exception as error:  # any kind of network, account or disk failure: the run continues without it
                 _switched_off(trainer, name, "could not be started", error)
                 continue
-            # In Accelerate's own list, so that other callbacks (samples) find them.
+            # Kept where Accelerate keeps them, so that other callbacks (samples) find them.
             trainer.accelerator.trackers.append(tracker)
 
     def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
@@ -97,14 +99,14 @@ class Tracking(Callback):
         self._run_id = state["run_id"]
 
     def _makers(self, trainer: Trainer, resumed: bool) -> dict[str, Callable[[], GeneralTracker]]:
-        """Return functions that start the trackers in use. A resumed run continues the same curves."""
+        """Start functions of the trackers that are on. A resumed run continues the same curves."""
         from accelerate import tracking
 
         makers: dict[str, Callable[[], GeneralTracker]] = {}
         name, folder = trainer.config.name, trainer.folder
         shared = {"config": trainer.config.plain(), "resume": "allow"}
         if self.tensorboard:
-            # Hide rows of an earlier process after the checkpoint from which this one resumes.
+            # Rows that an earlier process wrote after the checkpoint from which this one resumes are hidden.
             purge = {"purge_step": trainer.step + 1} if resumed else {}
             makers["tensorboard"] = partial(tracking.TensorBoardTracker, "tensorboard", folder, **purge)
         if self.wandb is not None:
@@ -119,7 +121,7 @@ class Tracking(Callback):
 
 
 def guarded(trainer: Trainer, tracker: GeneralTracker, action: Callable[[], Any]) -> None:
-    """Run an action of a tracker. If it fails, report it once and switch off the tracker."""
+    """Do something with a tracker; when it fails, say so once and switch that tracker off."""
     try:
         action()
     except Exception as error:

@@ -1,8 +1,8 @@
-"""Checkpoints on disk: written under a temporary name, hashed, then renamed. Damaged checkpoints are skipped.
+"""Checkpoints on disk: written under a temporary name, hashed, renamed; damaged ones are passed over.
 
-checkpoints/step-000400/export/   the model, for inference (written by the model family)
+checkpoints/step-000400/export/   what others load (written by the model family)
                         resume/   weights, optimizer (and ema) .safetensors, of several processes one file for each
-                                  (`tensor_files`), and state.json: the state to resume training from
+                                  (`tensor_files`), and state.json: what training resumes from
                         meta.json format, version of Stentor, step, and a hash of every file
 checkpoints/latest, best          names of checkpoints, in one line
 """
@@ -22,7 +22,7 @@ from stentor.version import CHECKPOINT_FORMAT, VERSION_KEY, __version__, refuse_
 
 META = "meta.json"
 NAME = re.compile(r"step-(\d{6,})", re.ASCII)
-"""Names of checkpoints. Other folders, such as a copy `step-000012.old`, belong to the user."""
+"""Folders of other names, such as a copy `step-000012.old`, are the user's."""
 
 
 def name_of(step: int) -> str:
@@ -30,18 +30,18 @@ def name_of(step: int) -> str:
 
 
 def step_of(folder: Path) -> int:
-    """Return the step of a checkpoint; -1 for other files and folders."""
+    """The step of a checkpoint, -1 for other files and folders."""
     match = NAME.fullmatch(folder.name)
     return int(match[1]) if match else -1
 
 
 def temporary(parent: Path, step: int) -> Path:
-    """Return the folder in which a checkpoint is written."""
+    """The folder in which a checkpoint is written."""
     return parent / f".{name_of(step)}.tmp"
 
 
 def begin(parent: Path, step: int) -> Path:
-    """Create the empty temporary folder of checkpoint `step`. Raises StentorError for errors of the disk."""
+    """The temporary folder of checkpoint `step`, empty. Raises StentorError when the disk refuses."""
     folder = temporary(parent, step)
     with _writing(parent, step):
         parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def begin(parent: Path, step: int) -> Path:
 
 
 def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]], format: int = 1) -> Path:
-    """Call `fill` with the folder of `begin`, then rename it to its final name and return its path.
+    """Call `fill` with the folder that `begin` made; then it appears under its name. Answers its path.
 
-    `fill` returns the hashes of files that are already flushed to disk, by their paths in the folder; all other files
-    are hashed and flushed here. Raises StentorError for errors of the disk; an earlier checkpoint is not changed.
+    `fill` answers the hashes of files that are flushed to disk already, by their paths in the folder; all other files
+    are hashed and flushed here. Raises StentorError when the disk refuses; what was there before stays.
     """
     target, folder = parent / name_of(step), temporary(parent, step)
     with _writing(parent, step):
@@ -75,13 +75,13 @@ def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]],
 
 
 def is_of_disk(error: BaseException) -> bool:
-    """Return whether this is an error of the disk; safetensors has its own error for a full disk."""
+    """Whether the disk refused: safetensors has an error of its own for a full one."""
     return isinstance(error, OSError) or type(error).__name__ == "SafetensorError"
 
 
 @contextlib.contextmanager
 def _writing(parent: Path, step: int) -> Iterator[None]:
-    """Context that removes the temporary folder after an error, and raises StentorError for errors of the disk."""
+    """Context that removes the temporary folder on errors, and reports errors of the disk in one sentence."""
     try:
         yield
     except Exception as error:
@@ -92,20 +92,20 @@ def _writing(parent: Path, step: int) -> Iterator[None]:
         fallback = f"the newest complete checkpoint is {newest.name}" if newest else "there is no earlier checkpoint"
         raise StentorError(
             f"The checkpoint of step {step} could not be written to {parent} ({error}); {fallback}. "
-            "Free disk space (`df -h`) and run the same command again to resume from there."
+            "Make room (`df -h`) and run the same command again to resume from there."
         ) from error
 
 
 def existing(parent: Path, complete: bool = True) -> list[Path]:
-    """Return complete checkpoints, newest first; or all, including those without meta.json."""
+    """Complete checkpoints, newest first; or all, also those whose meta.json was lost or is being deleted."""
     folders = [p for p in parent.glob("step-*") if step_of(p) >= 0 and ((p / META).is_file() or not complete)]
     return sorted(folders, key=step_of, reverse=True)
 
 
 def damage(folder: Path) -> str | None:
-    """Return the problem of a damaged checkpoint; None if every file is as it was written.
+    """Fault of a checkpoint, or None when every file is as it was written.
 
-    Raises StentorError for errors of the disk, which do not mean that the checkpoint is damaged.
+    Raises StentorError where the disk refuses to read, which says nothing about the checkpoint.
     """
     try:
         meta = json.loads((folder / META).read_text())
@@ -121,7 +121,7 @@ def damage(folder: Path) -> str | None:
 
 
 def changed_file(folder: Path, hashes: dict[str, str]) -> str | None:
-    """Return the problem of the first file that does not match its hash, or None."""
+    """Fault of the first file of a folder that does not match its hash, or None."""
     for name, digest in hashes.items():
         try:
             if hash_of(folder / name) != digest:
@@ -135,15 +135,15 @@ def changed_file(folder: Path, hashes: dict[str, str]) -> str | None:
 
 def _refused(path: Path, error: OSError) -> StentorError:
     return StentorError(
-        f"{path} cannot be read ({error.strerror}). Nothing was changed: check the disk and the file's permissions, "
-        "then run the same command again."
+        f"{path} cannot be read ({error.strerror}). Nothing was changed: see to the disk and the file's "
+        "permissions, then run the same command again."
     )
 
 
 def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
-    """Return the newest undamaged checkpoint, and report damaged ones that are skipped. None if there is none yet.
+    """The newest undamaged checkpoint; says so when it has to pass over a damaged one. None: there is none yet.
 
-    Raises ConfigError for one of a newer Stentor, and DataError if all are damaged.
+    Raises ConfigError for one of a newer Stentor, DataError when all are damaged.
     """
     damaged: dict[Path, str] = {}
     for folder in existing(parent, complete=False):
@@ -163,14 +163,14 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
     if damaged:
         problems = "; ".join(f"{folder.name}: {problem}" for folder, problem in damaged.items())
         raise DataError(
-            f"All checkpoints in {parent} are damaged ({problems}), so the run cannot be resumed. Restore them from a "
-            f"copy; or, to start again at step 0, delete {parent} or choose another `name`."
+            f"All checkpoints in {parent} are damaged ({problems}): there is nothing to resume from. Restore them from "
+            f"a copy; or, to start again at step 0, delete {parent} or choose another `name`."
         )
     return None
 
 
 def point(parent: Path, name: str, target: Path) -> None:
-    """Write the name of a checkpoint to the text file `name` (latest, best)."""
+    """Let the small text file `name` (latest, best) name a checkpoint."""
     temporary = parent / f".{name}.tmp"
     temporary.write_text(target.name + "\n")
     os.replace(temporary, parent / name)
@@ -187,12 +187,12 @@ def prune(parent: Path, keep: int | None, also: set[str]) -> None:
 
 
 def sealed(path: Path) -> str:
-    """Flush a file to disk and return its hash."""
-    _sync(path)
+    """The hash of a file, after it was flushed to disk."""
+    sync(path)
     return hash_of(path)
 
 
 def hash_of(path: Path) -> str:
-    """Return 16 bytes of BLAKE2b over a file, as hexadecimal digits."""
+    """16 bytes of BLAKE2b over a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Devices and processes: the Accelerator of this process, messages between processes, and the environment."""
+"""Devices and processes: the Accelerator of this process, small messages between processes, and their environment for
+results and reports."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system (only with glibc). For tensors of changing shapes, glibc keeps so much that a
-    run on a CPU grows to several times what it needs."""
+    """Give memory that was freed back to the system, where the C library is glibc: of tensors of ever new shapes it
+    keeps so much that a run on a CPU grows to several times what it needs."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -32,27 +33,32 @@ GPUS: dict[str, Any] = {"cuda": torch.cuda, "mps": torch.mps, "xpu": torch.xpu}
 
 
 def accelerator(train: Train) -> Accelerator:
-    """Return the Accelerator of this process, with the device and precision of `train:`."""
+    """The Accelerator of this process, on the device and precision that `train:` asks for."""
     from accelerate import Accelerator
 
     for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         if os.environ.get(name, "false").lower() == "true":
             raise ConfigError(
-                f"The launcher set {name}, which conflicts with the config file. Launch without it and set "
+                f"The launcher set {name}, which would compete with the config file. Launch without it and say "
                 "`train.shard=true` (FSDP2) instead."
             )
-    cuda = torch.cuda.is_available()
-    if train.device == "cuda" and not cuda:
-        raise ConfigError("`train.device` is cuda, but torch finds no GPU (`stentor doctor` shows why).")
-    cpu = train.device == "cpu" or not cuda
+    device = train.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    api = GPUS.get(device)
+    if api is not None and not api.is_available():
+        raise ConfigError(f"`train.device` is {device}, but torch finds no GPU here (`stentor doctor` says why).")
+    has_bf16 = torch.backends.mps.is_macos_or_newer(14, 0) if device == "mps" else api and api.is_bf16_supported()
     precision = train.precision
     if precision == "auto":
-        precision = "bf16" if not cpu and torch.cuda.is_bf16_supported() else "fp32"
-    if precision == "fp16" and cpu:
-        raise ConfigError("`train.precision` fp16 needs a GPU: use fp32 or bf16 on a CPU.")
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    # Under Slurm, each process may only see its own GPU.
-    if not cpu and local > torch.cuda.device_count() and "SLURM_PROCID" not in os.environ:
+        precision = "bf16" if has_bf16 and device != "mps" else "fp32"
+    if precision == "fp16" and device in ("cpu", "mps"):
+        raise ConfigError("`train.precision` fp16 needs a GPU: use fp32 or bf16 on a CPU or an Apple GPU.")
+    if precision == "bf16" and device == "mps" and not has_bf16:
+        raise ConfigError("`train.precision` bf16 needs macOS 14 or newer on an Apple GPU: use fp32.")
+    local, count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), api.device_count() if api else 0
+    # Under Slurm each process may be shown a GPU of its own only.
+    if api and local > count and "SLURM_PROCID" not in os.environ:
         raise ConfigError(
             f"{local} processes were started on this machine, where torch finds {count} GPUs: "
             "start one process for each (`--processes`, `--nproc-per-node`, CUDA_VISIBLE_DEVICES)."
@@ -64,11 +70,11 @@ def accelerator(train: Train) -> Accelerator:
 
 
 PATIENCE = timedelta(hours=2)
-"""Timeout of a rank that has written its part of a checkpoint and waits for the others."""
+"""Time that a rank that has written its part of a checkpoint waits for the others."""
 
 
 class Communicator:
-    """Small exact messages between ranks, over gloo on the CPU, which does not wait for the GPU."""
+    """Small exact messages between ranks, over gloo on the CPU so that no GPU has to be waited for."""
 
     def __init__(self, world: int):
         self.world, self.rank = world, dist.get_rank() if world > 1 else 0
@@ -78,7 +84,7 @@ class Communicator:
             self.background_group = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Return element-wise sums over all ranks."""
+        """Element-wise sums over all ranks."""
         if self.world == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -86,8 +92,8 @@ class Communicator:
         return tensor.tolist()
 
     def gather(self, value: Any, background: bool = False) -> list[Any]:
-        """Return the plain values of all ranks, in order of rank. `background`: for a background thread, in which ranks
-        may wait for each other for a long time."""
+        """Every rank's plain value, in order of rank. `background`: for a thread beside that of the training, in which
+        ranks wait long for each other."""
         if self.world == 1:
             return [value]
         everyone: list[Any] = [None] * self.world
@@ -95,7 +101,7 @@ class Communicator:
         return everyone
 
     def on_main(self, act: Callable[[], Any]) -> Any:
-        """Call `act` on the first rank and return its result on all ranks. A StentorError is raised on all ranks."""
+        """Result of `act` on the first rank, given to all ranks. A StentorError that it raises is raised on all."""
         value, error = None, None
         if self.world == 1 or dist.get_rank() == 0:
             try:
@@ -116,7 +122,7 @@ PACKAGES = ("stentor", "torch", "transformers", "accelerate", "peft", "lhotse", 
 
 
 def environment(accelerator: Accelerator) -> dict[str, Any]:
-    """Return versions, machine and device, without paths and user names."""
+    """Versions, machine and device; no paths and no user names."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -139,7 +145,7 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the name of the processor model."""
+    """Name of the processor's model."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))

@@ -1,4 +1,4 @@
-"""Launcher: several processes of one command on this machine (`--processes`). Use torchrun for several machines."""
+"""Launcher: several processes of one command on this machine (`--processes`); several machines start under torchrun."""
 
 import ctypes
 import os
@@ -15,24 +15,13 @@ from stentor.data.system import CHILD, KILLED, POSIX, STOP_SIGNALS, ask_to_stop,
 from stentor.errors import ConfigError
 
 GRACE = 10.0
-"""Seconds for the other processes to end after one failed; most fail for the same reason."""
+"""Seconds that the others have to end by themselves after one process failed: most fail of the same cause."""
 END_WITH_PARENT = 1
 """Linux's PR_SET_PDEATHSIG."""
 
 
-def usable_cores() -> float:
-    """Return the number of cores that this process may use, from its affinity and its cgroup quota."""
-    usable = float(len(os.sched_getaffinity(0))) if sys.platform == "linux" else float(os.cpu_count() or 1)
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.exists():
-        most, period = quota.read_text().split()
-        if most != "max":
-            usable = min(usable, int(most) / int(period))
-    return usable
-
-
 def launched(processes: int) -> bool:
-    """Return whether this is already one of `processes` processes of a group."""
+    """Is this already one of `processes` processes of a group?"""
     world = os.environ.get("WORLD_SIZE")
     if world is not None and int(world) != processes and processes > 1:
         raise ConfigError(
@@ -42,11 +31,10 @@ def launched(processes: int) -> bool:
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run `stentor ARGUMENTS` as `processes` processes of one group, and return the exit code of the first that failed.
+    """Run `stentor ARGUMENTS` as `processes` processes of one group; answers the exit code of the first that failed.
 
-    Signals are forwarded to all of them. Only the first one writes to the terminal; the output of another one is shown
-    if it failed and the first one did not.
-    """
+    Signals are passed to all of them. Only the first one writes to the terminal; what another one had to say is shown
+    when it failed and the first one did not."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -118,5 +106,5 @@ def _terminate(running: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Make the child save and stop when the launcher is killed. Called in the child before it starts."""
+    """In the child, before it starts: when the launcher is killed, save and stop instead of training on unseen."""
     ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGTERM)

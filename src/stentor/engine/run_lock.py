@@ -15,17 +15,17 @@ from stentor.data.system import lock, stop_this_process
 from stentor.errors import ConfigError, MissingData, StentorError
 
 LOCK = ".lock"
-"""Name of the lock file in the run folder; its text names the holder."""
+"""File of the run folder that is locked; its text says by whom."""
 RENEWED_EVERY = 10.0
-"""Seconds between renewals of a lock in remote storage."""
+"""Seconds after which a lock at an address is refreshed."""
 PATIENCE = 40.0
-"""Seconds after which a lock in remote storage that was not renewed is stale."""
+"""Seconds in which a lock at an address that is not refreshed is that of a machine that was lost."""
 FORGOTTEN = 900.0
-"""Age in seconds of a lock that is stale without waiting; the clocks of machines differ by less."""
+"""Age in seconds from which on no process waits for that; clocks of machines differ less."""
 
 
 def run_locked(folder: Path) -> bool:
-    """Return whether another process trains into a run folder."""
+    """Whether some other process trains into a run folder."""
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("rb") as file:
         with contextlib.suppress(OSError):
             return not lock(file, shared=True, inherited=False)
@@ -34,21 +34,21 @@ def run_locked(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run folder, which is created if needed. Raises ConfigError naming another holder.
+    """Hold the lock of a run folder, which is made when it is not there. Raises ConfigError that names the other one.
 
-    It is a record lock of the system: it ends with its process in any case, and forked data workers, which may outlive
-    a killed run by seconds, do not inherit it, unlike those of filelock. File systems without locks are not locked.
+    A record lock of the system: it ends with its process, however that ends, and forked data workers, which may outlive
+    a killed run by seconds, do not inherit it, as they would the locks of the library filelock. Where the file system
+    has no locks, there is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+", encoding="utf-8") as file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            file.seek(0)
-            raise ConfigError(
-                f"{folder} is already being trained by {file.read().strip() or 'another process'}: wait for it or "
-                "stop it there, or choose another `name`."
-            ) from None
+            if not lock(file, inherited=False):
+                file.seek(1)  # Windows refuses to read the first byte, which is locked
+                raise ConfigError(
+                    f"{folder} is being trained already, by {file.read().strip() or 'another process'}: wait for it "
+                    "or stop it there, or choose another `name`."
+                )
         except OSError:
             yield
             return
@@ -63,18 +63,18 @@ def _this_process() -> str:
 
 
 class AddressLock:
-    """Lock of a run folder in remote storage: a file that a thread of its holder renews. `taken_by` names another
-    machine that has taken it over; then this process is stopped with SIGTERM."""
+    """Lock of a run folder at an address: a file that a thread of its holder refreshes all the time. `taken_by` names
+    another machine that has taken it meanwhile; then this process is asked to stop as by SIGTERM."""
 
     def __init__(self, address: Path, copy: Path):
         self.address, self.lock, self.copy = address, address / LOCK, copy
-        """`copy`: the last written content, so that the next process of this machine recognises its own lock."""
+        """`copy`: what was written last, so that the next process of this machine knows its own lock."""
         self.holder, self.taken_by = _this_process(), ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True)
 
     def __enter__(self) -> "AddressLock":
-        """Take the lock. Raises ConfigError naming another holder."""
+        """Raises ConfigError that names the machine which trains there."""
         other = self._other()
         if other is not None and time.time() - other["time"] < FORGOTTEN:
             name = name_of(self.address)
@@ -82,7 +82,7 @@ class AddressLock:
             time.sleep(PATIENCE)
             if self._other() not in (other, None):
                 raise ConfigError(
-                    f"{name} is already being trained by {other['holder']}: wait for it or stop it there, or choose "
+                    f"{name} is being trained already, by {other['holder']}: wait for it or stop it there, or choose "
                     "another `name`."
                 )
         try:
@@ -100,7 +100,7 @@ class AddressLock:
                 self.lock.unlink(missing_ok=True)
 
     def _other(self) -> dict[str, Any] | None:
-        """Return the lock of another machine; None if there is none or this machine wrote it."""
+        """Content of the address, unless it is empty or this machine has written it."""
         try:
             text = self.lock.read_text()
         except MissingData:

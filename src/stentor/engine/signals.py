@@ -11,12 +11,12 @@ from stentor.data.system import STOP_SIGNALS
 from stentor.errors import Stopped
 
 LONG_VERBS = {"train", "improve", "quickstart"}
-"""Commands that resume where they were stopped."""
+"""Commands that resume."""
 
 
 def stop_at_once() -> None:
-    """Make SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it imports,
-    reads its data or builds its model, when there is nothing to save yet. Call this first."""
+    """From here on SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it
+    imports, reads its data or builds its model, where there is nothing to save yet. To be called first of all."""
     if LONG_VERBS.isdisjoint(sys.argv[1:3]):
         return
     process = os.getpid()
@@ -34,7 +34,7 @@ def stop_at_once() -> None:
 
 @contextlib.contextmanager
 def on_signal(act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` once on SIGTERM or SIGINT; a later SIGINT exits immediately. Only for the main thread."""
+    """Call `act` when SIGTERM or SIGINT comes, once; a later SIGINT exits at once. Only for the main thread."""
     came = False
 
     def handle(number: int, frame: Any) -> None:

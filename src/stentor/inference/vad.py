@@ -20,7 +20,7 @@ from stentor.audio.resampler import Resampler
 from stentor.errors import ConfigError, require
 
 SPOKEN = 8
-"""Minimum number of frames of speech before an end of speech."""
+"""Frames of speech without which there is nothing to end."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Window:
 
 
 class LiveDetector(Protocol):
-    """Speech detector for one live recording."""
+    """Finds speech in one recording while it comes."""
 
     hop: int
     """Samples of a frame of 10 ms."""
@@ -44,7 +44,7 @@ class LiveDetector(Protocol):
 
 
 class Detector(Protocol):
-    """Speech detector for audio in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
+    """Finds speech in audio that comes in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity: ...
 
@@ -52,8 +52,8 @@ class Detector(Protocol):
 
 
 def open_detector(vad: str = "energy", threshold: float | None = None) -> Detector:
-    """Open a speech detector: `energy`, `silero` (the model of the package silero-vad) or the path of a
-    `silero_vad.onnx`. `threshold`: dB above the noise floor (energy) or a probability (Silero); None: the default.
+    """The detector of a kind: `energy`, `silero` (the model of the package silero-vad) or the path of a
+    `silero_vad.onnx`. `threshold`: dB above the noise floor (energy) or a probability (Silero); None: its default.
     Raises ConfigError."""
     if vad == "energy":
         if threshold is not None and not 0 < threshold < 100:
@@ -62,20 +62,16 @@ def open_detector(vad: str = "energy", threshold: float | None = None) -> Detect
     if threshold is not None and not 0 < threshold < 1:
         raise ConfigError(f"The VAD threshold {threshold:g}: Silero's is a probability between 0 and 1, such as 0.5.")
     if vad == "silero":
-        package = find_spec("silero_vad")
-        if package is None or package.origin is None:
-            raise ConfigError(
-                "--vad silero needs the package silero-vad, which is not installed: `pip install silero-vad`, or give "
-                "the path of a silero_vad.onnx instead."
-            )
-        vad = str(Path(package.origin).parent / "data" / "silero_vad.onnx")
+        require("vad", "--vad silero", instead="leave out --vad to use the built-in energy detector")
+        package = importlib.util.find_spec("silero_vad")  # not imported, which would take torchaudio along
+        vad = str(Path(package.origin).parent / "data" / "silero_vad.onnx")  # type: ignore[union-attr, arg-type]
     if not Path(vad).is_file():
         raise ConfigError(f"--vad {vad}: no such file; give `energy`, `silero` or the path of a silero_vad.onnx.")
     return SileroDetector(vad, 0.5 if threshold is None else threshold)
 
 
 class SileroDetector:
-    """Silero VAD (version 5 or 6, ONNX, at 8 or 16 kHz), from a file; needs onnxruntime.
+    """Silero VAD (version 5 or 6, ONNX, at 8 or 16 kHz), from a file that the user has; needs onnxruntime.
 
     Source: https://github.com/snakers4/silero-vad (MIT). The model reads 32 ms at a time, with the 4 ms before. Speech
     begins where its probability is over `threshold` and ends where it is under `threshold` - 0.15, as in its authors'
@@ -98,7 +94,7 @@ class SileroDetector:
 
     @staticmethod
     def check_rate(rate: int) -> None:
-        """Raise ConfigError for an unsupported sample rate."""
+        """Raises ConfigError for audio at another rate than it knows."""
         if rate not in (8000, 16000):
             raise ConfigError(f"Silero VAD works at 8 or 16 kHz, and this model reads audio at {rate} Hz.")
 
@@ -123,7 +119,7 @@ class SileroDetector:
 
 
 class SileroChunks:
-    """Decisions of Silero VAD for each chunk of 32 ms of one live recording."""
+    """Silero VAD's speech probabilities of one recording as it arrives, for each chunk of 32 ms."""
 
     def __init__(self, detector: SileroDetector, rate: int):
         self.detector, self.rate = detector, rate
@@ -173,7 +169,7 @@ class LiveSilero:
 
 
 class Endpointer:
-    """Finds the end of speech: `silence` seconds without speech, after speech."""
+    """Finds where speech has ended: `silence` seconds without any, after speech."""
 
     def __init__(self, detector: LiveDetector, silence: float = 0.8):
         self.detector, self.hop, self.silence = detector, detector.hop, max(1, round(silence / FRAME))
@@ -183,15 +179,15 @@ class Endpointer:
 
     @property
     def speaking(self) -> bool:
-        """Whether there was speech since the last end of speech."""
+        """Whether somebody has spoken since speech ended last."""
         return self._spoken >= SPOKEN
 
     def end(self) -> None:
-        """Mark the end of speech."""
+        """Speech has ended, as somebody else knows."""
         self._spoken = 0
 
     def add(self, block: np.ndarray) -> bool:
-        """Add a block, float32 of whole frames of 10 ms, and return whether speech has ended in it."""
+        """Whether speech has ended in this block, float32 of some frames of 10 ms."""
         ended = self.paused = False
         for speech in self.detector.add(block):
             self._spoken += speech
@@ -212,13 +208,13 @@ def cut(
     silence: float | None = None,
     shortest: float = 0.0,
 ) -> list[Window]:
-    """Cut audio into windows of at most `longest` seconds, in order, without overlap, that contain all speech.
+    """Windows of at most `longest` seconds, in order, without overlap; together they hold every frame of speech.
 
-    A recording of up to `longest` seconds with speech is one window, unless `padding`, `silence` or `shortest` is
-    given. Otherwise speech is cut in the middle of the longest pause (at least `pause` seconds) in the second half of
-    the window; speech without a pause is cut at its quietest point there. Silence over `silence` seconds (None: 2)
-    belongs to no window, except `padding` seconds (None: 0.15) on either side of speech. Speech of less than `shortest`
-    seconds between two such silences is left out.
+    A recording that is no longer than `longest` and holds speech is one window, as it is, unless `padding`, `silence`
+    or `shortest` is given. Otherwise speech is cut in the middle of a pause (at least `pause` seconds), the longest one
+    in the second half of the window; speech without one is cut at its quietest point there. Silence over
+    `silence` seconds (None: 2) belongs to no window, but for `padding` seconds (None: 0.15) on either side of speech.
+    Speech of less than `shortest` seconds between two such silences is left out.
     """
     hop, samples = activity.hop, activity.samples
     if not activity.speech.any():

@@ -1,7 +1,7 @@
-"""Prepare pipeline: groups of records pass through a worker to a writer, in order. Killed commands resume.
+"""Prepare pipeline: groups of records through a worker to a writer, in order; after a kill the same command resumes.
 
-A command determines its groups from metadata, so they are the same after any kill and for any number of processes. The
-writer knows what is already done from its journal or its files; the executor runs the worker on the rest.
+A command decides its groups from metadata alone, so they are the same after any kill and for any number of processes.
+The writer knows what is done already, in its journal or its files; the executor runs the worker on the rest.
 """
 
 import os
@@ -43,7 +43,7 @@ class Writer:
 
 
 def unfinished(groups: Sequence[Selection[Any]], is_done: Callable[[Any], bool]) -> list[Selection[Any]]:
-    """Return the groups without the items that are done."""
+    """Groups without the items that are done."""
     rests = (group.where(lambda item: not is_done(item)) for group in groups)
     return [rest for rest in rests if len(rest)]
 
@@ -99,7 +99,7 @@ class Pipeline:
     saved: Callable[[], str]
     """Says where the results so far are, for the message after a signal."""
     unit: str = "records"
-    going_on: str = "Resuming: {done:,} of {total:,} {unit} are already done."
+    resuming: str = "Resuming: {done:,} of {total:,} {unit} were done before."
     finish_groups: bool = False
     """After a signal the groups at hand are finished and written; otherwise they are given up."""
 
@@ -127,7 +127,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class RecordsInJournal:
-    """Work that creates a record for each item, with a journal next to the file `path`."""
+    """The work of a verb that makes a record of each item, which goes through a journal beside the file `path`."""
 
     path: Path
     settings: dict[str, Any]
@@ -212,7 +212,7 @@ def reject(cut: Cut, error: AudioError) -> UnusableRecord:
 
 
 def summarize(rejects: Sequence[UnusableRecord]) -> dict[str, dict[str, Any]]:
-    """Return, for each reason, most frequent first, `count` and, as `first`, the messages of the first records."""
+    """Summary of each reason, most frequent first: `count`, and as `first` the messages of the first records."""
     counts = Counter(reject.reason for reject in rejects)
     return {
         reason: {"count": count, "first": [r.message for r in rejects if r.reason == reason][:NAMED]}

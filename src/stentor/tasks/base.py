@@ -1,4 +1,4 @@
-"""Base class of tasks: prepare items, sum losses, predict and score. It does not depend on a model family."""
+"""Task base class: prepares items, sums losses, predicts and scores. It names no model family."""
 
 from __future__ import annotations
 
@@ -21,112 +21,115 @@ if TYPE_CHECKING:
 
 
 class Task(Choice):
-    """Task of the model: the section `task`."""
+    """The section `task:`."""
 
     required: ClassVar[tuple[str, ...]] = ("losses", "example", "predict", "reference", "score", "main_metric")
     audio: ClassVar[bool] = True
-    """Whether the model takes audio. If False, no audio is read and `example` gets None."""
+    """Whether the model takes audio. False: none is read, and `example` gets None for it."""
 
     any_length: ClassVar[bool] = False
-    """True if records may be of any length, regardless of `data.max_seconds`: training uses `training_segments`, and
-    `predict` uses windows."""
+    """True when records may be of any length, whatever `data.max_seconds` says: training takes them as
+    `training_segments`, and `predict` in windows."""
 
     audible: ClassVar[bool] = False
-    """True if outputs are audio (`output["audio"]`), saved at each evaluation even without the callback `samples`."""
+    """True when answers are sound (`output["audio"]`): they are saved at each evaluation, also
+    without the callback `samples`."""
 
     hypotheses: ClassVar[tuple[str, ...]] = ()
-    """Kinds of `hypotheses` of a family that sequence losses can use in this task."""
+    """Kinds of `hypotheses` of a family that sequence losses may use in this task."""
 
     scores_loss: ClassVar[bool] = False
-    """True if the weighted mean loss over a whole evaluation set is its first score, `loss`."""
+    """True when the weighted mean loss over a whole evaluation set is one of its scores, `loss`, the first one."""
 
     def is_a(self, kinds: Sequence[str]) -> bool:
-        """Return whether this task is one of these types or a subclass of one, which families support too."""
+        """Whether this task is one of these types or a subclass of one: families serve those too."""
         known = self.choices()
         return any(isinstance(self, known[kind]) for kind in kinds if kind in known)
 
     def check(self) -> None:
-        """Check before training that everything the section names can be loaded. Raises ConfigError."""
+        """Raises ConfigError for what the section names that cannot be loaded, before training."""
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
-        """Return why this family's settings do not support this task, as (key of the section, message), or None."""
+        """Reason why a model of this family's settings cannot do this task with its settings, as (key of the section,
+        sentence). None when it can."""
         return None
 
     def check_processor(self, processor: Processor) -> None:
-        """Raise ConfigError for settings that the model, which was just built, does not support."""
+        """Raises ConfigError for settings that the model, which was just built, has no room for."""
 
     def losses(self) -> dict[str, Loss]:
-        """Return the default loss terms, used if the config has no section `losses`."""
+        """The loss terms used when the config has no `losses:` section."""
         raise NotImplementedError
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        """Return what the family must provide."""
+        """Requirements for the family."""
         return TaskRequirements(task=self.type, terms=tuple(losses))
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        """Return a drop reason (`empty_text`, ...) and a message with the id if the metadata of the cut is unusable for
-        this task; otherwise None."""
+        """A drop reason (`empty_text`, ...) and a message that names the cut when its metadata cannot serve this task;
+        None when it can."""
         return None
 
     def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
-        """Like `drop_reason`, for too few or too many sequence positions, which `tokens()` counts."""
+        """As `drop_reason`, of a record or training segment that takes too few or too many sequence positions, which
+        `tokens()` counts."""
         return None
 
     def training_segments(self, cut: Cut) -> Iterable[Cut]:
-        """Divide a training record into shorter cuts with their own ids if the task has `any_length`. The result must
-        always be the same. Records of evaluation sets are not divided."""
+        """The cuts that one training record is trained on as, where the task has `any_length`: shorter ones with ids of
+        their own, always the same. The records of evaluation sets stay as they are."""
         return (cut,)
 
     def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
-        """Return warnings for the user about the training data, from its metadata; an empty list if there are none."""
+        """Sentences for a person about what is trained on, from its metadata alone; none when all is well."""
         return []
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
-        """Return one item with its (augmented) audio, float32 [samples]. The audio is None in tasks without audio, and
-        if the processor has stored features of the unaugmented audio. Runs in a loader worker."""
+        """One item with its (augmented) audio, float32 [samples]; None where the processor has its features stored and
+        the audio, which is as it was recorded, was not read, and in tasks without audio. Runs in a loader worker."""
         raise NotImplementedError
 
     def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
-        """Return a training batch."""
+        """A training batch."""
         return processor.collate(examples, packed=packed, labels=True)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Return the number of targets per loss term, on the CPU."""
+        """Targets per loss term, on the CPU."""
         return batch.counts
 
     def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
-        """Return the sum of the losses per term (never means: only the engine divides)."""
+        """Summed losses per term (never means: only the engine divides)."""
         outputs = model(**batch.inputs)
         if "hypotheses" in outputs:
             outputs["hypotheses"] |= batch.search.facts  # type: ignore[union-attr]
         return {term: loss.checked_sum(outputs, loss.reads or term) for term, loss in losses.items()}
 
     def add_hypotheses(self, bundle: Bundle, batch: Batch, losses: Mapping[str, Loss]) -> None:
-        """Add hypotheses of the model, generated without gradient, for the sequence losses among `losses` to a training
-        batch on its device. Called before `loss_sums`, with the unwrapped model."""
+        """Have the model write, without a gradient, what sequence losses among the `losses` score, into a training
+        batch that is on its device. It is called before `loss_sums`, with the model itself and not what wraps it."""
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str] | None:
-        """Return the ids of the records of an evaluation set to predict, for slow predictions; None: all. The other
-        records only count in the loss."""
+        """Records of an evaluation set that the model answers, given the ids of all: for answers that take long. The
+        others count in the loss alone. None: all."""
         return None
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """Return the model's output for each example, as plain data (`Prediction.output`)."""
+        """The model's answer for each example, as plain data (`Prediction.output`)."""
         raise NotImplementedError
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        """Return the reference of a record (`Prediction.reference`)."""
+        """Reference for the answer (`Prediction.reference`)."""
         raise NotImplementedError
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """Return the metrics of a whole evaluation set. The first one is the task's main metric."""
+        """Metrics over a whole evaluation set. The first one is the task's main metric."""
         raise NotImplementedError
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
-        """Return the relative change of error rates (-0.25: a quarter fewer errors) between two systems' predictions
-        for the same items in the same order, with a paired interval. Empty for tasks without error rates."""
+        """Relative change of error rates (-0.25: a quarter fewer errors) between two systems' answers for the same
+        items in the same order, with a paired interval. Empty for tasks that have no such rate."""
         return {}
 
     def main_metric(self) -> tuple[str, str]:
-        """Return the name of the metric that selects the best checkpoint, and `min` or `max`."""
+        """Name of the metric that picks the best checkpoint, and `min` or `max`."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""`language`: identify the language of segments by their audio or their text."""
+"""`language`: which language is spoken in segments, by their audio or by their text."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ if TYPE_CHECKING:
     from stentor.inference.recording import Recording
 
 BATCH = 16
-"""Number of segments per batch."""
+"""Segments whose language is found at a time."""
 
 
 class LanguageStage(Stage):
-    """Identify the language of segments, by the audio with a model (`language`, `language_probability`) or, after a
-    transcription, by the text (`text_language`). Drop languages other than `languages`, uncertain ones, and segments
-    whose audio and text disagree."""
+    """Find the language of segments, by the audio with a model (`language`, `language_probability`) or, after a
+    transcription, by the text (`text_language`); drop others than `languages`, unsure ones, and those whose audio and
+    text disagree."""
 
     type: Literal["language"] = "language"
     model: str | None = None
-    """A multilingual Whisper model, to identify the language by the audio. Null: by the text, with py3langid."""
+    """A multilingual Whisper model: its language head hears the audio. Null: py3langid reads the text."""
     languages: list[str] | None = None
-    """Codes of the languages to keep, such as [en, de]. Null: all."""
+    """Codes of the languages that are kept, such as [en, de]. Null: all."""
     min_probability: float | None = Field(0.5, ge=0, le=1)
-    """Minimum probability of the language, by the audio. It is low for short or noisy segments. Null: no limit."""
+    """Lowest probability of the most likely language, by the audio. Short or noisy segments are unsure. Null: no
+    limit."""
     agree: bool = True
-    """When identifying by the text: drop segments whose text is not in the language of their `language`, if set."""
+    """By the text: drop segments whose text is in another language than `language` says, where it says one."""
 
     limits: ClassVar = (Limit("language_probability", "min_probability", "unsure_language"),)
     reasons: ClassVar = {
         "other_language": "not one of `languages`",
-        "unsure_language": "no language has a high enough probability",
+        "unsure_language": "no language is likely enough",
         "disagreement": "audio and text are in different languages",
     }
     _device: str = "cpu"
@@ -52,16 +53,11 @@ class LanguageStage(Stage):
     def setup(self, device: str) -> None:
         self._device = device
         if self.model is None:
-            from importlib.util import find_spec
-
-            if find_spec("py3langid") is None:
-                raise ConfigError(
-                    "Identifying the language of a text needs the package py3langid: `pip install 'stentor[speak]'`, "
-                    "or set `model` of the stage `language` to a Whisper model, to identify it by the audio."
-                )
+            other = "give it a Whisper `model`, which hears the audio"
+            require("speak", "The stage `language`", "py3langid", instead=other)
         elif not loaded(self.model, device).bundle.capabilities.detects_language:
             raise ConfigError(
-                f"{self.model} cannot identify languages: the stage `language` needs a multilingual Whisper model."
+                f"{self.model} knows no languages: the stage `language` needs a multilingual Whisper model."
             )
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:

@@ -1,4 +1,4 @@
-"""`speakers`: cut segments by speaker, with a diarization model."""
+"""`speakers`: segments with one speaker each, by a diarizer."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from stentor.inference.recording import Recording
 
 Turn = tuple[float, float, frozenset[str]]
-"""Start, end and speakers."""
+"""Start, end, and who speaks."""
 
 
 class SpeakersStage(Stage):
-    """Cut segments where the speaker changes and drop overlapped speech. Sets `speaker` to the id of the recording and
-    the speaker's name from the diarization of the recording."""
+    """Cut segments where the speaker changes and drop overlapped speech. `speaker` of a record is the recording's id
+    and the diarizer's label, which is the same through the recording."""
 
     type: Literal["speakers"] = "speakers"
     model: str
-    """Diarization model: run folder, export or Hub id, trained for the task `diarize`."""
+    """A diarizer: run folder, export or Hub id of the task diarize."""
     shortest: float = Field(1.0, ge=0)
-    """Minimum seconds of a part; shorter ones are dropped."""
+    """Seconds; shorter parts of one speaker are dropped."""
     pause: float = Field(0.5, ge=0)
-    """Maximum seconds without a speaker that are added to the neighbouring speaker."""
+    """Longest stretch without a speaker that is given to its neighbour."""
 
     reasons: ClassVar = {
         "overlap": "several people speak at once",
-        "no_speaker": "the diarization model finds no speaker",
+        "no_speaker": "the diarizer finds no speaker",
         "too_short": "less speech of one speaker than `shortest`",
     }
     _device: str = "cpu"
@@ -58,7 +58,7 @@ class SpeakersStage(Stage):
 
 
 def stretches(turns: Sequence[dict[str, Any]], start: float, end: float) -> list[Turn]:
-    """Divide [start, end] into stretches with constant speakers."""
+    """[start, end] in stretches in which the same people speak."""
     inside = [t for t in turns if t["start"] < end and t["end"] > start]
     times = sorted({start, end, *(min(max(t[k], start), end) for t in inside for k in ("start", "end"))})
     return _merged(
@@ -70,7 +70,8 @@ def stretches(turns: Sequence[dict[str, Any]], start: float, end: float) -> list
 
 
 def joined(turns: Sequence[Turn], pause: float) -> list[Turn]:
-    """Return the stretches, with silent ones of up to `pause` seconds added to the single speaker before or after."""
+    """The stretches with those up to `pause` seconds long without a speaker given to the single speaker before
+    them, or else to the one behind."""
     result: list[Turn] = []
     for i, (start, end, names) in enumerate(turns):
         if not names and end - start <= pause:

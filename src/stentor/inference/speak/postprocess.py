@@ -1,4 +1,4 @@
-"""Postprocessing of synthetic speech: silence, fades, pauses between pieces, and loudness."""
+"""Postprocessing of synthetic speech: silence at its ends and within, fades, pauses between pieces, loudness."""
 
 import itertools
 
@@ -7,28 +7,28 @@ import numpy as np
 from stentor.data.activity import join_spans, loud_spans
 
 MARGIN = 0.1
-"""Seconds of faded silence kept or added before and after speech."""
+"""Seconds of silence, faded in and out, that are left or added before and after speech."""
 SEAM = 0.005
-"""Seconds of the cross-fade between pieces without a pause."""
+"""Seconds that are faded where pieces meet without a pause."""
 LEVEL, PEAK = 0.1, 0.95
-"""Root mean square of the loud parts and largest sample of the result."""
+"""Root mean square of the loud parts, and the largest sample, that speech is given."""
 MOST_GAIN = 4.0
-"""Maximum ratio of the gain of a piece to the gain of the first piece, in both directions."""
+"""Gain of a piece relative to the first one."""
 KNEE = 0.8
-"""Level at which the limiter begins."""
+"""Where the limiter begins."""
 LIMITED = 4
-"""Number of times the gain of a piece is adjusted, because the limiter reduces the level again."""
+"""Number of times that the gain of a piece is corrected, as the limiter reduces it again."""
 LONGEST_SILENCE = 1.0
-"""Maximum seconds of silence within speech; OmniVoice keeps half a second on either side."""
+"""Seconds of silence within speech; OmniVoice keeps half a second at either side."""
 AFTER_PARAGRAPH, AFTER_SENTENCE, AFTER_CLAUSE, AFTER_WORD = 0.6, 0.35, 0.2, 0.1
-"""Seconds between pieces, including the margins, by the kind of end."""
+"""Seconds between pieces, by what ends there; the margins are part of it."""
 ENDS = tuple(".!?…。！？｡।॥؟۔።။។")
 COMMAS = tuple(",;:—–،؛，；：、､")
 
 
 def trim_silence(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Return float32 [samples] with exactly `MARGIN` seconds of faded silence before and after speech; audio without
-    speech is only faded."""
+    """Float32 [samples] with just `MARGIN` seconds of fading silence before and after speech; audio without
+    anything loud enough to be speech is only faded."""
     margin = round(MARGIN * rate)
     spans = loud_spans(audio, rate)
     first = round(spans[0][0] * rate) if spans else margin
@@ -39,7 +39,7 @@ def trim_silence(audio: np.ndarray, rate: int) -> np.ndarray:
 
 
 def shorten_silence(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Return float32 [samples] with silences within speech cut to at most `LONGEST_SILENCE` seconds."""
+    """Float32 [samples] with silences within speech of no more than `LONGEST_SILENCE` seconds: their middle goes."""
     spans = join_spans(loud_spans(audio, rate), LONGEST_SILENCE)
     out, seam, half = audio, round(SEAM * rate), LONGEST_SILENCE / 2
     for (_, before), (after, _) in reversed(list(itertools.pairwise(spans))):
@@ -48,12 +48,11 @@ def shorten_silence(audio: np.ndarray, rate: int) -> np.ndarray:
 
 
 class Joiner:
-    """Joins the pieces of one utterance, which arrive one by one.
+    """Joins the pieces of one utterance, which come one by one.
 
-    With `pauses` (off if a duration was given), each piece is trimmed and followed by silence that depends on its
-    punctuation; within a sentence, the silence around the cut is cross-faded. All pieces get the level of the first
-    one, which is the RMS `level` as far as its peak allows.
-    """
+    With `pauses` (not where a duration was asked for) each is trimmed, and after it there is as much silence as its
+    punctuation asks for; where a sentence continues, the silence around the cut is cross-faded. All pieces have the
+    level of the first one, which is `level`, an RMS, as far as its peak allows."""
 
     def __init__(self, rate: int, pauses: bool = True, level: float = LEVEL):
         self.rate, self.pauses, self.level = rate, pauses, level
@@ -61,8 +60,8 @@ class Joiner:
         self.rest = np.zeros(0, np.float32)
 
     def add(self, audio: np.ndarray, text: str, last: bool) -> np.ndarray:
-        """Add the next piece, float32 [samples], with the end of its text, and return the float32 [samples] that are
-        now complete."""
+        """Float32 [samples] that are complete with the next piece, float32 [samples], of which the end of its text is
+        given."""
         if not self.pauses:
             return _faded(self._levelled(audio), round(SEAM * self.rate), round(SEAM * self.rate))
         piece = self._levelled(trim_silence(shorten_silence(audio, self.rate), self.rate))
@@ -87,7 +86,7 @@ class Joiner:
 
 
 def pause_after(text: str) -> float:
-    """Return the seconds of silence after the end of a text."""
+    """Seconds of silence that the end of a text asks for."""
     ended = text.rstrip().rstrip("\"'”’»)]」』")
     if text.endswith("\n"):
         return AFTER_PARAGRAPH
@@ -95,7 +94,7 @@ def pause_after(text: str) -> float:
 
 
 def loudness(audio: np.ndarray) -> float:
-    """Return the RMS of [samples] over the loud parts, within 40 dB of the loudest 20 ms (at 24 kHz); 0 for silence."""
+    """RMS of [samples] over what is loud: within 40 dB of the loudest 20 ms (at 24 kHz). 0 of silence."""
     size = 480
     frames = np.pad(audio, (0, -len(audio) % size)).reshape(-1, size)
     power = np.square(frames, dtype=np.float64).mean(1)
@@ -104,7 +103,7 @@ def loudness(audio: np.ndarray) -> float:
 
 
 def _limited(audio: np.ndarray) -> np.ndarray:
-    """Compress peaks to below `PEAK`; samples under `KNEE` are unchanged."""
+    """Peaks beyond `PEAK` bent below it, and what is under `KNEE` left as it is."""
     size = np.abs(audio)
     if size.max(initial=0.0) <= PEAK + 1e-6:
         return audio
@@ -113,20 +112,20 @@ def _limited(audio: np.ndarray) -> np.ndarray:
 
 
 def _overlapped(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return the sum of the end of a piece and the beginning of the next, both already faded."""
+    """The sum of the end of a piece and the beginning of the next, both faded already."""
     out = after.copy()
     out[: len(before)] += before[: len(out)]
     return out
 
 
 def _crossfade(before: np.ndarray, after: np.ndarray, size: int) -> np.ndarray:
-    """Concatenate two arrays with a cross-fade of `size` samples."""
+    """One after the other, overlapping by so many samples."""
     seam = _faded(before[-size:], 0, size) + _faded(after[:size], size, 0)
     return np.concatenate([before[:-size], seam, after[size:]])
 
 
 def _faded(audio: np.ndarray, before: int, after: int) -> np.ndarray:
-    """Fade `before` and `after` samples at the ends with half a cosine."""
+    """Half a cosine over so many samples at each end."""
     out = audio.astype(np.float32, copy=True)
     before, after = min(before, len(out)), min(after, len(out))
     if before:

@@ -1,4 +1,4 @@
-"""Interface of streaming recognisers and their events."""
+"""Interface of streaming recognisers, and their events."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,76 +10,76 @@ from stentor.audio.activity import EnergyDetector
 from stentor.inference.vad import Detector
 
 Event = dict[str, Any]
-"""One of the following, each with `time`, the seconds of audio received when the event was known:
+"""One of these, each with `time`, the seconds of audio that had come when it was known:
 
-* `{"type": "word", "word", "start", "end", "confidence"}`: a final word; times are None if unknown; with `speaker` if
-  the stream has a diarizer;
-* `{"type": "partial", "text"}`: the text after the last word, which may still change;
-* `{"type": "end_of_speech"}`: a pause after speech. Everything said before it has become words.
+* `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where there are none; and
+  `speaker` of a stream with a diarizer;
+* `{"type": "partial", "text"}`: what follows the last word and may still change;
+* `{"type": "end_of_speech"}`: there has been no speech for a while. All that was said before is words.
 """
 
 
 class Hypothesis(ABC):
-    """The state of a recogniser for one live recording."""
+    """State of a recogniser for one recording as it arrives."""
 
     words: list[Event]
-    """Final words that have not been collected yet: `word`, `start`, `end`, `confidence`."""
+    """Words that stay and were not taken yet: `word`, `start`, `end`, `confidence`."""
     partial: str
-    """Text after the final words, which may still change."""
+    """Words after them that may still change."""
     seconds: float = 1.0
-    """Seconds of audio that the next step reads: its cost when many streams take turns."""
+    """Seconds of audio that its next step reads: its cost, where many take turns."""
     words_ended: bool = True
-    """Whether everything before the last pause has become words."""
+    """Whether all that came before the last pause is among the words."""
 
     @abstractmethod
     def add(self, samples: np.ndarray) -> None:
-        """Add audio, float32 [samples] at the recogniser's rate."""
+        """More audio: float32 [samples] at the recogniser's rate."""
 
     def pause(self) -> None:  # noqa: B027  # nothing, for recognisers whose words stay at other times
-        """Mark a short pause, after which speech may have ended: no word continues beyond it."""
+        """No speech for a while, and perhaps speech has ended: no word continues after this moment."""
 
     def flush(self) -> None:  # noqa: B027
-        """Mark the end of speech at the last pause: everything said becomes words, now or when `words_ended` is set.
-        More audio may follow."""
+        """Speech has ended with the last pause: what was said becomes words, at once or when
+        `words_ended`; more may come."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Mark the end of the audio."""
+        """There is no more audio."""
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether `Recogniser.advance` has work to do for it."""
+        """Whether `Recogniser.advance` has something to do for it."""
 
 
 class Recogniser(ABC):
-    """A model with its streaming settings."""
+    """A model with how it answers."""
 
     rate: int
-    """Sample rate of its audio in Hz."""
+    """Hz of the audio that it takes."""
     delay: float = 1.0
     """Seconds from one answer to the next."""
     delays: tuple[float, float] = (0.1, 10.0)
-    """Minimum and maximum delay that this kind of recogniser supports with its model."""
+    """The least and the most that such a recogniser of its model can have."""
     timed: bool = True
     """Whether its words have times."""
     takes_language: bool = False
-    """Whether it takes the language of the speech."""
+    """Whether it accepts the spoken language."""
     policy = "chunks"
-    """Name in results of the rule that makes a word final."""
+    """Policy that decides that a word is final, as figures are labelled."""
     detector: Detector = EnergyDetector()
-    """Speech detector."""
+    """Detector of speech and its end."""
 
     def nearest(self, delay: float) -> float:
-        """Return the supported delay that is nearest to `delay`."""
+        """The delay that such a recogniser can have which comes nearest to this one."""
         least, most = self.delays
         return min(max(delay, least), most)
 
     @abstractmethod
     def open(self) -> Hypothesis:
-        """Return the hypothesis of a new recording."""
+        """Stream of another recording."""
 
     @abstractmethod
     def advance(self, hypotheses: Sequence[Hypothesis]) -> None:
-        """Do one step for each of these `ready` hypotheses; results do not depend on the others. They may come from
-        another recogniser of the same kind with a copy of the model on the same device."""
+        """One step for each of these, which are all `ready`; their results do not depend on the others. They may be
+        those of another such recogniser, of a copy of the model on the same device."""

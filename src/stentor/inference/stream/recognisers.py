@@ -1,4 +1,4 @@
-"""Choice of the streaming recogniser for a model."""
+"""Streams: models that answer while one speaks."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
     from stentor.tasks.transcribe import Transcribe
 
 DELAY = 1.0
-"""Default seconds from one answer of LocalAgreement to the next."""
+"""Seconds from one answer to the next of LocalAgreement, where nothing else is asked for."""
 
 
 class StreamOptions(NamedTuple):
-    """Options of streaming; streams of one model with equal options can be processed together."""
+    """Settings of streaming; streams of one model with the same settings share batches."""
 
     language: str | None = None
     delay: float | None = None
-    """Seconds of a chunk, the delay of a model on the frame grid, or seconds between answers of LocalAgreement."""
+    """Seconds of a chunk, or after which a model on the frame grid writes; with LocalAgreement from one answer to the
+    next."""
     policy: Literal["agreement", "ctc"] | None = None
-    """LocalAgreement, or only the CTC head. None: as the model was trained."""
+    """LocalAgreement, or the CTC head alone. None: as the model was trained to hear."""
     prompt: str | None = None
-    """Prompt as in `DecodingOptions`, only with LocalAgreement."""
+    """As `Transcriber` takes it, for models that LocalAgreement asks."""
     hotwords: tuple[str, ...] = ()
-    """Hotwords, only with LocalAgreement."""
+    """The same."""
     detector: Detector | None = None
-    """Speech detector. None: by energy."""
+    """Detector of speech and its end. None: by energy."""
 
 
 class TranscribingModel(Protocol):
-    """Interface that streaming needs of a loaded model (`stentor.inference.model.Model`)."""
+    """Interface of a loaded model (`stentor.inference.model.Model`) for streaming."""
 
     name: str
     bundle: Bundle
@@ -47,13 +48,13 @@ class TranscribingModel(Protocol):
         """Whether its words have times."""
 
     def for_transcription(self) -> Transcribe:
-        """Return the task `transcribe`. Raises ConfigError if the model has another task."""
+        """Its task. Raises ConfigError for a model of another one."""
 
 
 def open_recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
-    """Return the streaming recogniser of a model: its own if it was trained with chunks or with a delay, otherwise
-    LocalAgreement. Raises ConfigError for a model of another task and for options that it does not support, such as a
-    delay that it was not trained with."""
+    """Streaming recogniser: the model itself where it was trained for chunks or for a delay
+    after it was said, for others LocalAgreement. Raises ConfigError for a model of another task, for a delay that it
+    was not trained with, and for what it cannot take."""
     recogniser = _recogniser(model, options)
     if options.detector is not None:
         recogniser.detector = options.detector
@@ -69,8 +70,8 @@ def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
     task, bundle = model.for_transcription(), model.bundle
     delay, policy, asked_for = options.delay, options.policy, bool(options.prompt or options.hotwords)
     if delay is not None and not 0 < delay < math.inf:
-        raise ConfigError(f"The delay must be above 0 s, such as 0.32, not {delay:g}.")
-    refused = f"{model.name} takes no prompt and no hotwords in streaming: leave them out."
+        raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
+    refused = f"{model.name} takes no prompt and no hotwords while one speaks: leave them out."
     if policy is None and DelayedRecogniser.serves(bundle):
         if asked_for:
             raise ConfigError(refused)
@@ -81,12 +82,12 @@ def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
         recognisers = [CTCHeadRecogniser, CTCRecogniser]
     serving = next((recogniser for recogniser in recognisers if recogniser.serves(bundle)), None)
     if policy == "ctc" and (streaming is None or serving is None):
-        raise ConfigError(f"{model.name} has no CTC head on a streaming encoder.")
+        raise ConfigError(f"{model.name} has no CTC head on an encoder that hears chunk by chunk.")
     if policy == "agreement" or streaming is None or serving is None:
         least, most = AgreementRecogniser.delays
         if delay is not None and not least <= delay <= most:
             raise ConfigError(
-                f"{model.name} streams with LocalAgreement, whose delay is {least:g} to {most:g} s, not {delay:g} s."
+                f"LocalAgreement asks {model.name} each {least:g} to {most:g} s, and {delay:g} s is none."
             )
         places = bundle.family.decoding_options()
         as_context = "context" in places and "prompt" not in places
@@ -102,5 +103,5 @@ def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
         raise ConfigError(refused)
     chunk = streaming.nearest(streaming.usual if delay is None else delay)
     if delay is not None and abs(delay - chunk) > TINY:
-        raise ConfigError(f"{model.name} was trained with chunks of {streaming.known} s, not {delay:g} s.")
+        raise ConfigError(f"{model.name} was trained with chunks of {streaming.known} s, and {delay:g} s is none.")
     return serving(bundle, chunk, streaming.reach[1])

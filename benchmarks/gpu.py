@@ -194,9 +194,9 @@ def _noise_with_texts(folder: Path, count: int, tiny: bool) -> None:
 
 CASES = ("flex", "sdpa", "arrival", "fp32-flex", "logits")
 TEXT_TOKENS = 151_676
-"""Of the published model, special tokens included."""
+"""Number of text tokens of the published model, including special tokens."""
 FRAMES = 25
-"""A second."""
+"""Frames per second."""
 
 
 @benchmark

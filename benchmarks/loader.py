@@ -1,4 +1,4 @@
-"""What a loader does: batches, packs and their masks, collators, and features of audio."""
+"""Benchmarks of data loading: batches, packs and their masks, collators, and audio features."""
 
 import json
 import random

@@ -1,6 +1,6 @@
-"""What is long: diarization of an hour, and data sets that do not fit in memory.
+"""Benchmarks of long inputs: diarization of an hour of audio, and data sets larger than memory.
 
-Imports of the package lie inside the functions: a process that measures its memory imports only what it needs.
+Imports of the package are inside the functions, so that a process that measures its memory only imports what it needs.
 """
 
 import json

@@ -327,7 +327,7 @@ def _watching(folder: Path, studio: Any, minutes: float) -> Rows:
 
 
 def _stretch(studio: Any, browser: Any, run: Path) -> Row:
-    """What training, studio and browser did in a stretch of time."""
+    """Return the activity of training, studio and browser during some time."""
     from stentor.studio.runs import detached
 
     pid = detached.process(run)

@@ -1,4 +1,4 @@
-"""Labels of one's own in one file: how many people talk at once.
+"""Example of custom labels in one file: the number of people who talk at once.
 
 stentor train count.yaml --plugin count_labels.py --plugin ordinal_loss.py --plugin talk_share.py
 """
@@ -14,11 +14,11 @@ from stentor.extend import CrossEntropy, Labels, concurrent_segments
 
 
 class Count(Labels):
-    """Nobody, one, two ... people: one class for each number. Answers with segments of `talk` and of `overlap`."""
+    """One class for each number of active speakers, from 0. Returns segments of `talk` and of `overlap`."""
 
     type: Literal["count"] = "count"
     most: int = Field(3, ge=2)
-    """Greatest number that is told apart; more count as so many."""
+    """Maximum number of speakers; more are counted as this number."""
 
     exclusive: ClassVar[bool] = True
 
@@ -34,15 +34,15 @@ class Count(Labels):
         return {"count": CrossEntropy()}
 
     def targets(self, activity, ids):
-        """int64 [T] from who talks in which frame, bool [T, N]."""
+        """Return classes int64 [T] from the activity of speakers, bool [T, N]."""
         return activity.sum(1).clip(max=self.most).astype(np.int64)
 
     def decode(self, logits):
-        """Probability that at least one and that at least two talk, float32 [T, 2]."""
+        """Return the probabilities that at least one and at least two speakers talk, float32 [T, 2]."""
         odds = np.exp(logits - logits.max(1, keepdims=True))
         chances = odds / odds.sum(1, keepdims=True)
         return np.stack([chances[:, 1:].sum(1), chances[:, 2:].sum(1)], axis=1).astype(np.float32)
 
     def reference_segments(self, segments):
-        """What a perfect model would answer."""
+        """Return the segments of a perfect model."""
         return [*concurrent_segments(segments, 1, "talk"), *concurrent_segments(segments, 2, "overlap")]

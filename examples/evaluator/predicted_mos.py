@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class PredictedMos(SpeechEvaluator):
-    """A predicted mean opinion score, 1 to 5."""
+    """Predicted mean opinion score, from 1 to 5."""
 
     type: Literal["predicted_mos"] = "predicted_mos"
     path: Path
-    """The network, a file in ONNX."""
+    """Path of the network, an ONNX file."""
     rate: int = Field(16000, ge=1)
-    """Samples per second of the audio that it takes."""
+    """Sample rate of its audio in Hz."""
 
     gives: ClassVar = "quality"
 

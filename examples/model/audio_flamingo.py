@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AudioFlamingo3(ChatProcessor):
-    """Audio is cut into windows of 30 s, each filled up with silence and encoded by itself; every 40 ms of audio become
+    """Audio is cut into windows of 30 s, each padded with silence and encoded separately; every 40 ms of audio become
     one position of the language model."""
 
     model_types = ("audioflamingo3",)

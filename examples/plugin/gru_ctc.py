@@ -158,11 +158,11 @@ class GruCtcProcessor(Processor):
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Characters of classes that `generate` has already merged."""
+        """Return the characters of classes that `generate` has already merged."""
         return "".join(self.alphabet.units[i - 1] for i in ids)
 
     def max_new_tokens(self, seconds: float) -> int:
-        """At most one character per output frame."""
+        """Return the maximum number of characters: one per output frame."""
         return frames_after(round(seconds * 100))
 
     def save(self, folder: Path) -> None:
@@ -202,7 +202,7 @@ class GruCtcModel(nn.Module, Recognizer):
     def forward(
         self, features: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor
     ) -> dict[str, dict[str, Any]]:
-        """For the loss term `ctc`: the keyword arguments of its `sum`."""
+        """Return the keyword arguments of `sum` of the loss term `ctc`."""
         log_probs, frames = self.log_probs(features, lengths)
         prediction = {"log_probs": log_probs.transpose(0, 1), "lengths": frames}
         return {"ctc": {**prediction, "targets": targets, "target_lengths": target_lengths}}
@@ -210,8 +210,8 @@ class GruCtcModel(nn.Module, Recognizer):
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: list[int], beams: int = 1, **_: Any
     ) -> list[GenerationOutput]:
-        """Classes and log-probabilities along the most likely path, repeats merged and blanks left out. CTC frames do
-        not depend on one another, so temperatures and end tokens have no say in it."""
+        """Return classes and log-probabilities along the most likely path, with repeats merged and without blanks. CTC
+        frames are independent of each other, so temperatures and end tokens have no effect."""
         if beams != 1:
             raise ConfigError("A model of type gru_ctc decodes greedily: set `task.beams: 1`.")
         log_probs, lengths = self.log_probs(inputs["features"], inputs["lengths"])
@@ -224,7 +224,7 @@ class GruCtcModel(nn.Module, Recognizer):
 
 
 def frames_after(frames: int) -> int:
-    """Output frames of so many log-mel frames."""
+    """Return the number of output frames for a number of log-mel frames."""
     return -(-frames // STRIDE)
 
 
@@ -236,7 +236,7 @@ class SmoothedCTC(CTCLoss):
     """Share of the loss that is the cross entropy with even probabilities, summed over frames."""
 
     def sum(self, log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
-        """A scalar; arguments as for CTC. A sum, never a mean: only the engine divides."""
+        """Return a scalar; arguments as for CTC. A sum, never a mean: only the engine divides."""
         path = super().sum(log_probs, lengths, targets, target_lengths)
         inside = torch.arange(len(log_probs), device=log_probs.device)[:, None] < lengths
         even = -(log_probs.float().mean(-1) * inside).sum()
@@ -244,7 +244,7 @@ class SmoothedCTC(CTCLoss):
 
 
 class WeightGrowth(Callback):
-    """Logs how large the weights of each part are, relative to the start of training: `weight_growth/PART`."""
+    """Log the norm of the weights of each part relative to the start of training: `weight_growth/PART`."""
 
     type: Literal["weight_growth"] = "weight_growth"
     every: int = Field(100, ge=1)
@@ -253,7 +253,7 @@ class WeightGrowth(Callback):
     _start: dict[str, float] = PrivateAttr(default_factory=dict)
 
     def on_start(self, trainer: Trainer) -> None:
-        self._start = self._start or self._norms(trainer)  # a resumed run keeps what it started from
+        self._start = self._start or self._norms(trainer)  # a resumed run keeps its initial norms
 
     def on_step(self, trainer: Trainer) -> None:
         if trainer.step % self.every == 0:

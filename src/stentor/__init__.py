@@ -1,7 +1,7 @@
 """Stentor: one training pipeline for speech models.
 
-The names here are the public Python API, and `stentor.extend` has those for plug-ins; everything else may move. Most
-are imported on first use: `import stentor` imports no torch.
+The public Python API is the names in this module and, for plug-ins, those in `stentor.extend`. Everything else may
+change. Most names are imported on first use, so `import stentor` does not import torch.
 
     stentor.load("runs/digits").transcribe("a.wav").text
 """
@@ -45,7 +45,7 @@ MODULES = {
     "Speaker": "stentor.inference.speak.speaker",
     "Voice": "stentor.inference.speak.voice",
 }
-"""Where the names lie that are imported on first use."""
+"""Modules of the names that are imported on first use."""
 
 __all__ = ["AudioError", "ConfigError", "DataError", "StentorError", "__version__", *MODULES]
 

@@ -1,6 +1,6 @@
-"""Names that plug-ins may use, see docs/extend.md. Everything else may move.
+"""Names that plug-ins may use, see docs/extend.md. Everything else may change.
 
-Importing this module imports no torch and no NumPy.
+Importing this module does not import torch or NumPy.
 """
 
 import importlib
@@ -53,7 +53,7 @@ MODULES = {
     "load_audio": "stentor.data.load_audio",
     "Trainer": "stentor.engine.trainer",
 }
-"""Where the names lie that are imported on first use, since their modules import torch or NumPy."""
+"""Modules of the names that are imported on first use, because these modules import torch or NumPy."""
 
 __all__ = [
     "HOP",

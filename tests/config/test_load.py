@@ -390,7 +390,7 @@ def test_null_takes_an_entry_out_of_a_mapping(run):
 def test_a_config_has_few_levels(run, depth, text):
     nested = "[" * depth + "]" * depth
     name = "run.json" if text.startswith("{") else "run.yaml"
-    with pytest.raises(Mistakes, match="more than 50 levels; this is no config") as caught:
+    with pytest.raises(Mistakes, match="more than 50 levels; this is not a config") as caught:
         if text == "override":
             load(run(), [f"data.train={nested}"])
         else:

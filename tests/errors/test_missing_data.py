@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
-LIBRISPEECH = "`stentor prepare corpus librispeech --download --to data/librispeech` gets it"
+LIBRISPEECH = "`stentor prepare corpus librispeech --download --to data/librispeech` downloads it"
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ LIBRISPEECH = "`stentor prepare corpus librispeech --download --to data/librispe
         (
             "digits",
             "data.train.0.source.path",
-            "Put your data there, or name it: `data.train.0.source.path=PATH` (docs/",
+            "Put your data there, or give its path: `data.train.0.source.path=PATH` (docs/",
         ),
         ("encoder_diarize", "data.train.0.source.path", LIBRISPEECH),
-        ("diarize_simple", "data.train.0.path", "Put your data there, or name it"),
+        ("diarize_simple", "data.train.0.path", "Put your data there, or give its path"),
         ("decoder_language", "data.train.0.path", "data/text/train.txt"),
     ],
 )

@@ -118,8 +118,8 @@ def test_no_recogniser(tmp_path):
     bert = '{"model_type": "bert", "architectures": ["BertModel"]}'
     for source, config, message in (
         ("nowhere", bert, "There is no model nowhere"),
-        (tmp_path, bert, "is no recogniser, neither"),
-        (tmp_path, "{", "is no JSON"),
+        (tmp_path, bert, "is not a recogniser, neither"),
+        (tmp_path, "{", "is not JSON"),
     ):
         (tmp_path / "config.json").write_text(config)
         with pytest.raises(ConfigError, match=message):

@@ -107,7 +107,7 @@ def test_utmos_as_a_network(tmp_path):
     measured = evaluate_clips(evaluator("utmos", path), clips(), 16000)
     assert measured == pytest.approx([16 + clip.max() for clip in clips()], abs=1e-5)
     (tmp_path / "broken.onnx").write_bytes(b"not a network")
-    with pytest.raises(ConfigError, match="no network that onnxruntime can load"):
+    with pytest.raises(ConfigError, match="not a network that onnxruntime can load"):
         evaluate_clips(evaluator("utmos", tmp_path / "broken.onnx"), clips(), 16000)
 
 
@@ -145,7 +145,7 @@ def test_weights_that_are_not_those(published, tmp_path):
         ("utmos", tmp_path / "gone.safetensors", "there is no file"),
         ("utmos", empty, "has no file"),
         ("wavlm_ecapa", published["utmos"], "is missing"),
-        ("utmos", bare, "no strong learner of UTMOS"),
+        ("utmos", bare, "not a strong learner of UTMOS"),
         ("utmos", text, "cannot be read as safetensors"),
     ):
         with pytest.raises(ConfigError, match=message):

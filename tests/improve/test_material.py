@@ -114,7 +114,7 @@ def test_translations_are_not_compared_in_rounds(corpus, tiny_text, tmp_path):
     text = tiny_text.format(folder=corpus, runs=tmp_path, dropout=0.0).replace("  eval: {", "  test: {")
     config = load_text(text, "tiny.yaml").config
     config.task.translate = True
-    with pytest.raises(ConfigConflict, match="which compares rounds by errors of words"):
+    with pytest.raises(ConfigConflict, match="which compares word error rates"):
         Improve(rounds=0).check(config.task, config.data, None)
 
 

@@ -62,7 +62,7 @@ def test_a_manifest_with_records_that_cannot_be_aligned(ctc_export, corpus, tmp_
     assert (made["good.json"]["language"], made["part.json"]["language"]) == ("en", "de")
     assert made["part.json"]["start"] == 0.1 and made["part.json"]["duration"] == 0.6
     warned = [line for line in said if line.startswith("stentor: warning: ")]
-    assert len(warned) == 2 and all("the text does not seem to be what is said" in line for line in warned)
+    assert len(warned) == 2 and all("the text does not match the audio" in line for line in warned)
     for name in ("silent", "dash", "long", "nowhere.wav"):
         assert any(name in line and not line.startswith("stentor: warning: ") for line in said[:-1]), name
     assert said[-1].startswith("stentor: 4 of 6 records could not be aligned: ")
@@ -77,7 +77,7 @@ def test_what_is_there_is_left_out(ctc_export, folder, tmp_path, monkeypatch, he
     (tmp_path / "out" / "s1" / "clip.1.srt").write_text("mine")
     done, real = [], AlignWorker.process
     monkeypatch.setattr(AlignWorker, "process", lambda self, group: done.extend(group) or real(self, group))
-    assert "5 of 6 records were done before" in here(*command, "--skip-existing")
+    assert "5 of 6 records are already done" in here(*command, "--skip-existing")
     assert [cut.id for cut in done] == ["s0/clip.2.wav"]
     assert outputs(tmp_path / "out") == first | {"s1/clip.1.srt": "mine"}
 

@@ -123,7 +123,7 @@ def test_it_is_known_by_its_config(whisper, tmp_path):
     with pytest.raises(ConfigError, match=r"Unknown --engine dtw; known: aligner, transducer, ctc, whisper"):
         engine_of(str(whisper), "dtw")
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
-    with pytest.raises(ConfigError, match="cannot align: it is no Whisper model, no CTC model"):
+    with pytest.raises(ConfigError, match="cannot align: it is not a Whisper model, a CTC model"):
         engine_of(str(tmp_path))
 
 

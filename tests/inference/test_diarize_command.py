@@ -49,7 +49,10 @@ def test_fewer_speakers_than_asked_for_are_told(diarizer, talk, run):
     assert (
         err.strip()
         == result["warning"]
-        == (f"{path}: {count} speakers, not 20: the model tells 2 apart at a time, and no more voices differ.")
+        == (
+            f"{path}: found {count} speakers, not 20. The model distinguishes 2 at a time, and there are no more "
+            "different voices."
+        )
     )
     assert run("diarize", model, path, "--speakers", "2")[2] == ""
 

@@ -80,7 +80,7 @@ def test_what_stands_for_no_file(tmp_path, argument, message):
     (tmp_path / "empty/notes.txt").write_text("")
     with pytest.raises(ConfigError, match=message):
         expand([str(tmp_path / argument)])
-    with pytest.raises(ConfigError, match="once only"):
+    with pytest.raises(ConfigError, match="only be given once"):
         expand(["-", "-"])
 
 

@@ -95,7 +95,7 @@ def test_where_there_is_none(tmp_path):
     with pytest.raises(ConfigError, match="neither a run folder nor an export folder"):
         find_export(empty)
     (empty / "checkpoints").mkdir()
-    with pytest.raises(ConfigError, match="saved no checkpoint yet"):
+    with pytest.raises(ConfigError, match="not saved a checkpoint yet"):
         find_export(empty)
     (tmp_path / "a.wav").write_bytes(b"x")
     with pytest.raises(ConfigError, match="is a file"):

@@ -196,8 +196,8 @@ def test_a_recogniser_writes_the_reference_down(talker, run, reference, meter, t
     (folder / "config.json").write_text('{"model_type": "test_meter"}')
     code, _, err = run(talker, "seven", "--out", tmp_path / "a.wav", "--reference", reference, "--recognizer", folder)
     assert code == 0, err
-    assert re.search(r"stentor: warning: .*anna\.wav is heard as: level \d+\n", err)
-    hypothesis = err.split("heard as: ")[1].splitlines()[0]
+    assert re.search(r"stentor: warning: Transcript of .*anna\.wav: level \d+\n", err)
+    hypothesis = err.split("anna.wav: ")[1].splitlines()[0]
     run(talker, "seven", "--out", tmp_path / "b.wav", "--reference", reference, "--reference-text", hypothesis)
     assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
 

@@ -327,15 +327,15 @@ def test_an_interrupt_ends_no_step_in_its_middle(run, export, tone, monkeypatch)
         (["--format", "srt"], b"", 2, "--stream is for one recording"),
         (["--words"], b"", 2, "--words is for whole files, not for --stream: leave it out."),
         (["--speech-pad", "0.3"], b"", 2, "--speech-pad is for whole files, not for --stream"),
-        (["--delay", "nan"], b"", 2, "give seconds, such as 0.32"),
-        (["--rate", "1"], bytes(99), 2, "A rate of 1 Hz is none"),
+        (["--delay", "nan"], b"", 2, "above 0 s, such as 0.32"),
+        (["--rate", "1"], bytes(99), 2, "such as 16000, not 1"),
         (["--rate", "8000"], as_wav(np.zeros(99)), 2, "leave out --rate"),
         (["--channel", "2"], as_wav(np.zeros(99), 2), 3, "there is no channel 2"),
         ([], b"\x01", 3, "stdin is empty"),
         ([], b"OggS" + bytes(99), 3, "neither a WAV nor bare samples"),
         ([], b"What was said, as a text.", 3, "neither a WAV nor bare samples"),
-        (["--delay", "0"], b"", 2, "give seconds, such as 0.32"),
-        (["--delay", "0.05"], b"", 2, "0.1 to 10 s, and 0.05 s is none"),
+        (["--delay", "0"], b"", 2, "above 0 s, such as 0.32"),
+        (["--delay", "0.05"], b"", 2, "0.1 to 10 s, not 0.05 s"),
         ([], b"", 3, "stdin is empty"),
         ([], b"RIFF....", 3, "no WAV"),
     ],
@@ -366,7 +366,7 @@ def test_samples_that_are_none(samples):
     with pytest.raises(StentorError, match=r"floating-point|NaN"):
         stream.feed(samples)
     for figures in ({"rate": 0}, {"rate": 7.5}, {"rate": 10**9}, {"silence": 0}, {"silence": np.nan}):
-        with pytest.raises(ConfigError, match="is none"):
+        with pytest.raises(ConfigError, match="must be"):
             Stream(AgreementRecogniser(Listener()), **figures)
 
 

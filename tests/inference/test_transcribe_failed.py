@@ -92,13 +92,14 @@ def test_thresholds_of_a_call(export, unsure, partly, run):
     [
         (["--log-prob-threshold", "1"], "mean_log_prob 1"),
         (["--compression-ratio-threshold", "0.5"], "compression_ratio 0.5"),
-        (["--no-speech-threshold", "0.5"], "knows no probability that nobody speaks"),
+        (["--no-speech-threshold", "0.5"], "has no no-speech probability"),
         (["--vad-threshold", "-3"], "dB above the noise floor"),
         (["--vad", "silero", "--vad-threshold", "6"], "a probability between 0 and 1"),
-        (["--vad", "silero"], "package silero-vad"),
+        (["--vad", "silero"], "needs silero_vad"),
     ],
 )
-def test_impossible_thresholds(export, tone, run, options, message):
+def test_impossible_thresholds(export, tone, run, options, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, "silero_vad", None)
     code, out, err = run(export(), tone("a.wav", (1, -10)), *options)
     assert (code, out) == (2, "") and message in err and len(err.strip().splitlines()) == 1
 

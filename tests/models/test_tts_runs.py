@@ -62,7 +62,7 @@ def test_speak_and_evaluate_are_as_with_other_models(trained, corpus, tmp_path, 
     audio, rate = soundfile.read(tmp_path / "a.wav")
     assert rate == load(str(trained)).bundle.processor.sample_rate and len(audio) > 0
     assert main(["speak", str(trained), "one", "--steps", "4", "--out", str(tmp_path / "b.wav")]) == 2
-    assert "this model makes one frame after the other" in capsys.readouterr().err
+    assert "this model generates one frame at a time" in capsys.readouterr().err
     records = [{**r, "audio_path": str(corpus / r["audio_path"])} for r in records_of(corpus / "dev.jsonl")[:2]]
     data = write_records(tmp_path / "two.jsonl", records)
     assert main(["evaluate", str(trained), "--data", str(data), "--json", str(tmp_path / "scores.json")]) == 0

@@ -246,7 +246,7 @@ def test_a_manifest_that_it_did_not_make_stays(place, tmp_path, recogniser, caps
     speech = ["prepare", "speech", str(mine), "--to", str(mine.parent)]
     for command in (lambda: run(place, mine.parent, data=mine), lambda: main(speech)):
         assert command() == 2
-        assert "holds a manifest.jsonl already, which stays" in capsys.readouterr().err
+        assert "already has a manifest.jsonl of another command" in capsys.readouterr().err
     assert mine.read_bytes() == before and list(mine.parent.iterdir()) == [mine]
 
 
@@ -290,7 +290,7 @@ def test_stopped_and_started_again_it_makes_the_same(place, tmp_path, recogniser
     monkeypatch.setattr(label, "transcribed", stopping)
     stopped = tmp_path / "stopped"
     assert [run(place, stopped, "--labelled", place / "labelled.jsonl") for _ in range(3)] == [75, 75, 0]
-    assert capsys.readouterr().out.count("were done before") == 4  # the labelled records twice
+    assert capsys.readouterr().out.count("are already done") == 4  # the labelled records twice
     for path in (tmp_path / "straight").iterdir():
         assert path.read_bytes() == (stopped / path.name).read_bytes()
     assert not list(stopped.glob("*.part"))

@@ -46,7 +46,7 @@ def test_a_codec_and_its_tokens_across_a_stop(run_file, tmp_path, capsys, monkey
     assert main(["prepare", "run", str(run_file)]) == 0
     second = capsys.readouterr().out
     assert "Preparing tokens (tokens, 2 of 2)" in second and "Preparing codec" not in second
-    assert "were done before" in second
+    assert "are already done" in second
     config = json.loads((tmp_path / "codec" / "config.json").read_text())
     assert (config["codebooks"], config["entries"]) == (2, 16)
     labels = [json.loads(line) for p in Path("tokens").glob("*.jsonl") for line in p.read_text().splitlines()]

@@ -213,8 +213,8 @@ def test_it_goes_on_after_a_signal_and_after_a_cut_journal(speech, monkeypatch, 
     monkeypatch.setattr(verb.SpeechWorker, "process", real)
     journal = folder / "manifest.jsonl.part"
     journal.write_bytes(journal.read_bytes()[:-20])  # as a kill in the middle of a line leaves it
-    speech("parts", *command, "--seed", 3, code=2, says="was left by a command with other settings")
-    speech("parts", *command, says="15 of 40 utterances were done before")
+    speech("parts", *command, "--seed", 3, code=2, says="is from a command with other settings")
+    speech("parts", *command, says="15 of 40 utterances are already done")
     assert files(folder) == files(whole)
 
 

@@ -114,7 +114,7 @@ def test_checkpoints_hold_what_their_step_trained_with(runs):
 
 def test_the_mean_of_checkpoints_goes_with_the_draw_of_the_best(runs):
     folder = runs / "mean"
-    assert "averages are of the weights alone" in (folder / "log.txt").read_text()
+    assert "averages only include the weights" in (folder / "log.txt").read_text()
     best = [b["step"] for b in json.loads((folder / "results.json").read_text())["best"]]
     assert sorted(best) == [2, 4, 6]
     parts = [load_file(folder / "checkpoints" / f"step-{s:06d}" / "resume" / "weights.safetensors") for s in best]
@@ -133,9 +133,11 @@ def started(*kinds: str, fixed: bool = False) -> None:
 
 
 def test_refused_where_it_would_do_nothing():
-    with pytest.raises(ConfigError, match="The callback `redraw` finds no random features in this model: take linear"):
+    with pytest.raises(ConfigError, match="The callback `redraw` finds no random features in this model: use linear"):
         started("softmax", "softmax")
-    with pytest.raises(ConfigError, match=r"for they are fixed \(`model.fixed_projection`\): leave out one of the two"):
+    with pytest.raises(
+        ConfigError, match=r"because they are fixed \(`model.fixed_projection`\): leave out one of the two"
+    ):
         started("linear", "softmax", fixed=True)
     started("softmax", "causal_linear")
 

@@ -62,4 +62,4 @@ def test_the_words_of_the_command(words, serve, talk, run):
             continue
         assert answer.json()["words"] == json.loads(out)["words"] and len(answer.json()["words"]) == 3
     assert ask(text=" ").status_code == ask().status_code == 400
-    assert ask(text="–").json()["error"]["message"].startswith("Nothing in the text")
+    assert ask(text="–").json()["error"]["message"].startswith("The text '–' has no words")

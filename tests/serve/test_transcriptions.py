@@ -133,7 +133,7 @@ WRONG = [
     ({"languages": ["en", "de"]}, 400, "languages", "one language"),
     ({"temperature": 1.5}, 400, "temperature", "less than or equal to 1"),
     ({"prompt": "hello"}, 400, "prompt", "takes no prompt"),
-    ({"keywords": ["Stentor"]}, 400, "keywords", "takes no hotwords"),
+    ({"keywords": ["Stentor"]}, 400, "keywords", "does not support hotwords"),
     ({"include": ["logprobs"], "response_format": "text"}, 400, "include", "response_format=json"),
     ({"chunking_strategy": {"type": "server_vad", "threshold": 0.5}}, 400, "chunking_strategy", "--vad silero"),
     ({"known_speaker_names": ["Ann"]}, 400, "known_speaker_references", "needs one"),

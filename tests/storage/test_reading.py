@@ -192,7 +192,7 @@ def test_what_is_missing_is_one_sentence(s3, attempt, tmp_path):
     code, said = attempt("transcribe", s3.url("run"), "a.wav")
     assert code == 2 and said.strip() == f"stentor: There is no model at {s3.url()}/run: check the bucket and the path."
     code, said = attempt("prepare", "check", "nothing://x/train.jsonl", "--to", tmp_path / "check")
-    assert code == 2 and "Addresses that begin with nothing:// are not supported" in said
+    assert code == 2 and "nothing:// is no kind of address that is known" in said
 
 
 def test_a_missing_package_is_one_sentence(attempt, tmp_path, monkeypatch):
@@ -200,5 +200,5 @@ def test_a_missing_package_is_one_sentence(attempt, tmp_path, monkeypatch):
     code, said = attempt("prepare", "check", "gs://bucket/train.jsonl", "--to", tmp_path / "check")
     assert code == 2
     assert said.strip() == (
-        "stentor: gs://bucket/train.jsonl needs a package that is not installed: pip install gcsfs."
+        "stentor: gs://bucket/train.jsonl needs gcsfs, which is not installed: pip install 'stentor[gs]'."
     )

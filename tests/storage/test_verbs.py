@@ -44,7 +44,7 @@ def test_recordings_with_their_texts(s3, whisper, corpus, here, attempt, tmp_pat
         audio = f"{there}/{name.removesuffix('.json')}.wav"
         assert json.loads(s3.get(f"out/{name}")) == local | {"audio": audio}
     code, said = attempt("align", whisper, there, "--out", out, "--skip-existing")
-    assert code == 0 and "2 of 2 records were done before" in said
+    assert code == 0 and "2 of 2 records are already done" in said
 
 
 def test_prepared_data(s3, on_s3, corpus, here, tmp_path):
@@ -119,5 +119,5 @@ def test_the_studio_takes_no_addresses_of_those_who_sign_in(tmp_path):
 def test_a_path_that_must_be_local_says_so(attempt, tiny):
     keys = "data.train.0={type: conversation, source: {type: jsonl, path: x.jsonl}, cache: 's3://bucket/cache'}"
     code, said = attempt("config", "check", tiny(), keys)
-    assert code == 2 and "it must be a path on this machine, not an address" in said
+    assert code == 2 and "must be a local path, not a URL" in said
     shutil.rmtree("s3:", ignore_errors=True)

@@ -65,7 +65,7 @@ def test_runs_that_ended_with_a_model_are_offered(projects):
     exported(projects, "broken", {"type": "ctc"}, exit=1, folder="nothing")
     assert try_model.runs(projects) == ["half", "good"]
     assert try_model.trial(projects, "half").export.name == "export"
-    with pytest.raises(ConfigError, match="has saved no checkpoint"):
+    with pytest.raises(ConfigError, match="has not saved a checkpoint"):
         try_model.trial(projects, "broken")
     with pytest.raises(ConfigError):
         try_model.trial(projects, "../good")

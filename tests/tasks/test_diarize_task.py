@@ -454,7 +454,7 @@ def test_recordings_are_longer_than_an_encoder_hears(trained, meetings):
     processor = TransformerProcessor.load(runs / "pretrained" / "export")
     assert processor.max_seconds == 8
     for key, settings in (("chunk", {"chunk": 9}), ("windows.window", {"windows": Windows(window=8.5)})):
-        with pytest.raises(ConfigError, match=rf"^task\.{key}: the model hears 8 s at once"):
+        with pytest.raises(ConfigError, match=rf"^task\.{key}: the model takes at most 8 s at once"):
             Diarize(**{"chunk": 8} | settings).check_processor(processor)
 
 

@@ -117,7 +117,7 @@ def test_each_speaker_is_the_target_once():
 
 
 def test_no_more_at_once_than_there_are_speakers():
-    with pytest.raises(ValidationError, match="no more than the 2 speakers can talk at once, got 3"):
+    with pytest.raises(ValidationError, match=r"must not be above the number of speakers \(2\), got 3"):
         Powerset(speakers=2, at_once=3)
 
 

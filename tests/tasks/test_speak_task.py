@@ -205,7 +205,7 @@ def test_instructs_that_training_leaves_out_are_told(tmp_path):
     cuts = list(Source.model_validate({"type": "jsonl", "path": str(tmp_path / "m.jsonl")}).cuts())
     assert Speak(type="speak").data_warnings(cuts) == []
     (sentence,) = Speak(type="speak", instruct_ratio=0.0).data_warnings(cuts)
-    assert sentence.startswith("2 training records have an instruct that the model is never told")
+    assert sentence.startswith("2 training records have an instruct that is not used")
 
 
 FULL = Spoken("hello", language="en", instruct="female, low pitch", pinyin="hel3lo")

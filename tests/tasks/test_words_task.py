@@ -209,7 +209,7 @@ def test_times_of_a_known_text(bundle):
 
 def test_text_and_audio_that_do_not_belong_together(bundle):
     task = Task.model_validate("words")
-    with pytest.raises(DataError, match=r"0: the text has 300 words, more than 1\.00 s of audio can hold"):
+    with pytest.raises(DataError, match=r"0: the text has 300 words, more than fit into 1\.00 s of audio"):
         task.align(bundle, examples([" ".join(["zero"] * 300)]))
 
 

@@ -1,6 +1,5 @@
-"""Encoder: audio as the bytes of a file, sent while it is made."""
+"""Encoder: audio as the bytes of a file, for somebody who reads them while it is made."""
 
-import importlib.util
 import io
 from typing import Any
 
@@ -9,7 +8,7 @@ import soundfile
 
 from stentor.audio.resampler import Resampler
 from stentor.audio.writer import quantised, wav_header
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 PCM_RATE = 24000
 """Hz of bare samples, as OpenAI's interface has them: nothing in them says it."""
@@ -42,7 +41,7 @@ class Encoder:
             form, code = CODED[kind]
             if code not in soundfile.available_subtypes(form):
                 raise ConfigError(
-                    f"The installed libsndfile cannot write {kind}: use another format, or reinstall soundfile."
+                    f"The libsndfile here writes no {kind}: choose another format, or reinstall soundfile."
                 )
             # At a constant rate readers know the length of an MP3 that does not say it.
             constant: Any = {"bitrate_mode": "CONSTANT", "compression_level": MP3_LEVEL} if kind == "mp3" else {}
@@ -53,7 +52,7 @@ class Encoder:
             self._sink.write(wav_header(self.rate))
 
     def add(self, audio: np.ndarray, last: bool = False) -> bytes:
-        """Encode more float [samples] and return the bytes that are ready. Raises AudioError (`not_finite`)."""
+        """Bytes that can be sent after more float [samples]. Raises AudioError (`not_finite`)."""
         audio = self._resampler.add(audio, last)
         samples = quantised(audio)
         if self._file is None:
@@ -91,8 +90,7 @@ class _AAC:
     """AAC in ADTS, by FFmpeg."""
 
     def __init__(self, sink: _Sink, rate: int):
-        if importlib.util.find_spec("av") is None:
-            raise ConfigError("aac needs PyAV: pip install 'stentor[av]', or use mp3, opus, flac, wav or pcm.")
+        require("av", "The format aac", instead="take mp3, opus, flac, wav or pcm")
         import av
 
         self._container = av.open(sink, "w", format="adts")

@@ -4,7 +4,6 @@ libsndfile reads wav, flac, mp3, ogg, opus, SPHERE, aiff and more; FFmpeg (the o
 A file that cannot be trusted is refused with a reason, so that it is counted instead of trained on.
 """
 
-import importlib.util
 import io
 import os
 import re
@@ -17,7 +16,7 @@ import numpy as np
 
 from stentor.audio.channels import to_mono
 from stentor.audio.ffmpeg import ffmpeg_errors, is_text, open_av
-from stentor.errors import AudioError
+from stentor.errors import AudioError, installed
 
 SILENCE = 10 ** (-90 / 20)
 """A file whose samples are all below this (-90 dBFS, less than one step of 16 bits) is silent."""
@@ -26,7 +25,7 @@ AUDIO_SUFFIXES = (
     *(".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".aif", ".au", ".w64", ".caf"),
     *(".m4a", ".aac", ".wma", ".amr", ".webm", ".mp4", ".mkv", ".mov"),
 )
-"""Suffixes of audio files that are found in a folder; those of the second line need FFmpeg."""
+"""Suffixes of audio files, for searches in folders; those of the second line need FFmpeg."""
 
 # libsndfile's error codes for a file that another reader may know: unrecognised format, unsupported encoding.
 _FOREIGN = (1, 4)
@@ -122,7 +121,7 @@ def check_length(path: Path, start: float, expected: float, seconds: float) -> N
     """Raise `AudioError` with the reason `truncated` when less than `expected` seconds were read from `start` on."""
     if expected - seconds > max(0.2, 0.05 * expected) or (not seconds and expected > 0):
         raise AudioError(
-            f"{path} is cut short: it should last until {start + expected:.2f} s but ends at {start + seconds:.2f} s.",
+            f"{path} is cut short: its header says {start + expected:.2f} s and it ends at {start + seconds:.2f} s.",
             "truncated",
         )
 
@@ -130,10 +129,11 @@ def check_length(path: Path, start: float, expected: float, seconds: float) -> N
 def check_finite(audio: np.ndarray, name: str) -> None:
     """Raise `AudioError` with the reason `not_finite` for NaN and infinite samples and for those beyond `LOUDEST`."""
     if not np.isfinite(audio).all():
-        raise AudioError(f"{name} contains NaN or infinite samples; export it again.", "not_finite")
+        raise AudioError(f"{name} contains NaN or infinite samples; write it again.", "not_finite")
     if len(audio) and (peak := float(np.abs(audio).max())) > LOUDEST:
         raise AudioError(
-            f"{name} holds samples as large as {peak:.1e}, but full scale is 1. Export it again.", "not_finite"
+            f"{name} holds samples as large as {peak:.1e}, which is no audio: full scale is 1. Write it again.",
+            "not_finite",
         )
 
 
@@ -153,7 +153,7 @@ def write(path: str | Path, audio: np.ndarray, rate: int) -> None:
     path = Path(path)
     kind = path.suffix.lower().lstrip(".")
     if kind not in WRITTEN:
-        raise AudioError(f"{path}: audio can only be written as .wav, .flac or .ogg.", "unreadable")
+        raise AudioError(f"{path}: audio is written as .wav, .flac or .ogg.", "unreadable")
     quantised = _quantised(audio, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -214,7 +214,7 @@ def _decode(
     rate, first = file.samplerate, round(start * file.samplerate)
     if first >= file.frames:
         raise AudioError(
-            f"{path}: audio from {start:g} s on was requested, but it ends at {file.frames / rate:.2f} s.", "truncated"
+            f"{path}: audio from {start:g} s on is wanted, it ends at {file.frames / rate:.2f} s.", "truncated"
         )
     expected = file.frames / rate - start if duration is None else duration
     try:
@@ -251,13 +251,13 @@ def _check_complete(file: Any, path: Path) -> None:
     """Compare the promised size with the file's, which libsndfile does not. Raises `AudioError`, also for a file
     without a header that libsndfile takes for audio because of its name."""
     if file.format == "RAW" and (file.subtype == "ULAW" or is_text(path)):
-        raise AudioError(f"{path} is not an audio file, in spite of its name.", "unreadable")
+        raise AudioError(f"{path} is no audio file: it only has the name of one.", "unreadable")
     if file.format == "OGG" and (problem := _last_page_problem(path)):
         raise AudioError(f"{path} is cut short: {problem}.", "truncated")
     promised, present = _promised_bytes(file, path)
     if promised - present > 0.05 * promised:
         raise AudioError(
-            f"{path} is cut short: its header announces {promised} bytes of audio, but it has {present}.", "truncated"
+            f"{path} is cut short: its header promises {promised} bytes of audio, {present} are there.", "truncated"
         )
 
 
@@ -281,7 +281,7 @@ def _promised_bytes(file: Any, path: Path) -> tuple[int, int]:
 
 
 def _written_to_a_pipe(path: Path) -> bool:
-    """Whether a WAV says that it is empty although the file continues after its end."""
+    """Whether a WAV says that it is empty although more data follows."""
     with path.open("rb") as raw:
         head = raw.read(8)
     promised, present = _wav_bytes(path)
@@ -303,8 +303,8 @@ def _wav_bytes(path: Path) -> tuple[int, int]:
 
 
 def _last_page_problem(path: Path) -> str | None:
-    """Return the fault at the end of an ogg file, if any (RFC 3533): a page has at most 65,307 bytes, its header says
-    its size, and that of the last one that it is the last."""
+    """Fault at the end of an ogg file (RFC 3533): a page is at most 65,307 bytes, its header says its size,
+    and that of the last one that it is the last."""
     size = path.stat().st_size
     with path.open("rb") as raw:
         raw.seek(max(0, size - 65307))
@@ -329,7 +329,7 @@ def _opened(path: Path) -> Any:
     except soundfile.LibsndfileError as error:
         if error.code not in _FOREIGN:
             raise AudioError(f"{path} cannot be read: {_reason(error)}.", "unreadable") from None
-    if importlib.util.find_spec("av") is None:
+    if not installed("av"):
         raise AudioError(
             f"{path} is in a format that libsndfile does not read; if it is m4a, aac, webm or the like, "
             "`pip install 'stentor[av]'`.",

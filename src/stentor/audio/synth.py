@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 RATE = 16000
 """Sampling rate of `SynthesizedSpeech.audio` in Hz."""
@@ -83,9 +83,9 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
     """
     check_voice(voice)
     if not 80 <= speed <= 450:
-        raise ConfigError(f"The speed of the built-in voice must be 80 to 450 words per minute, not {speed}.")
+        raise ConfigError(f"The built-in voice speaks 80 to 450 words per minute; speed is {speed}.")
     if not 0 <= pitch <= 99:
-        raise ConfigError(f"The pitch of the built-in voice must be 0 to 99, not {pitch}.")
+        raise ConfigError(f"The built-in voice's pitch goes from 0 to 99; it is {pitch}.")
     tokens = _tokens(text)
     if not tokens:
         raise ConfigError("The text to speak is empty.")
@@ -148,7 +148,7 @@ def voices() -> list[str]:
 def check_voice(name: str) -> None:
     """Raise `ConfigError` when there is no such voice, naming close ones. Does not load the synthesiser.
 
-    espeak itself would continue with another voice: it keeps the previous one, or leaves the variant out.
+    espeak itself would use another voice: it keeps the previous one, or leaves the variant out.
     """
     language, _, variant = name.partition("+")
     if language not in languages():
@@ -165,9 +165,15 @@ def _hint(close: list[str]) -> str:
 
 @cache
 def _data() -> Path:
+    return Path(_loader().get_data_path())
+
+
+def _loader() -> Any:
+    """The package that brings espeak-ng. Raises ConfigError without it."""
+    require("voice", "The built-in voice")
     import espeakng_loader
 
-    return Path(espeakng_loader.get_data_path())
+    return espeakng_loader
 
 
 @cache
@@ -265,9 +271,7 @@ class _Library:
     """A freshly loaded espeak for one utterance; leaving the `with` block unloads it."""
 
     def __init__(self) -> None:
-        import espeakng_loader
-
-        self.path = espeakng_loader.get_library_path()
+        self.path = _loader().get_library_path()
         self.chunks: list[np.ndarray] = []
         self.events: list[_SynthEvent] = []
         self.callback = _Callback(self._take)  # kept here: C holds no reference
@@ -285,7 +289,7 @@ class _Library:
         self.listed = None
         if self.rate <= 0:
             self.__exit__()
-            raise ConfigError(f"The built-in voice did not start: espeak-ng cannot use its data in {_data()}.")
+            raise ConfigError(f"The built-in voice did not start: espeak-ng's data in {_data()} is not usable.")
         if os.name != "nt" and lib.espeak_Info(None).startswith(b"1.52"):
             # Setting a voice would make this list too; espeak 1.52 never frees it (2 KB at each loading).
             self.listed = lib.espeak_ListVoices(None)

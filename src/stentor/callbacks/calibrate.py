@@ -1,5 +1,4 @@
-"""Calibration callback: a logistic map to confidences and the delays of word times, fitted on held-out words at each
-evaluation."""
+"""Calibration callback: fit confidences and the delays of word times on held-out words at each evaluation."""
 
 from __future__ import annotations
 
@@ -17,21 +16,20 @@ if TYPE_CHECKING:
 
 
 class Calibrate(Callback):
-    """Fit the map from a word's signs of certainty to its confidence, and in transducers by how much the times of words
-    are off. For the task `words`."""
+    """Calibrate word confidences and, in transducers, the delay of word times. For the task `words`."""
 
     type: Literal["calibrate"] = "calibrate"
     set: str | None = None
-    """The evaluation set that the map is fitted on, one that nothing else is claimed from. Null: the first."""
+    """Evaluation set to fit on. Do not report other results on it. Null: the first one."""
     least: int = Field(100, ge=1)
-    """With fewer recognised words the map stays as it is."""
+    """Minimum number of recognised words; with fewer, the calibration is not changed."""
 
     def on_start(self, trainer: Trainer) -> None:
         sets = list(trainer.config.data.eval)
         if not trainer.config.task.is_a(["words"]):
             raise ConfigError(
-                f"callbacks: calibrate is for the task words, not {trainer.config.task.type}: take it out, or put it "
-                "into the stage that learns words."
+                f"callbacks: calibrate is for the task words, not {trainer.config.task.type}: remove it, or move it to "
+                "the stage with the task words."
             )
         if not sets or self.set not in (None, *sets):
             known = f"has no '{self.set}', only {', '.join(sets)}" if sets else "is empty"
@@ -47,7 +45,7 @@ class Calibrate(Callback):
         fitted = trainer.communicator.gather(fitted)[0]
         if fitted is None:
             return
-        # The model holds the average of its weights while it is scored, where there is one; both must know.
+        # With `train.ema`, the model has the averaged weights during evaluation; both copies must be updated.
         holders = [dict(trainer.bundle.model.named_buffers()), *([trainer.ema.shadow] if trainer.ema else [])]
         for name, values in fitted.items():
             for tensors in holders:
@@ -56,11 +54,10 @@ class Calibrate(Callback):
                     tensors[buffer].copy_(torch.tensor(values) + values_before)
 
     def fitted(self, predictions: list[Prediction], normalizer: str) -> dict[str, list[float]] | None:
-        """By name of the model's buffer, for these predictions: `calibration`, the map (see
-        `stentor.metrics.calibration`), and `delays`, the seconds that starts and ends of words are early in the median.
-        None when there are too few words.
+        """Return the new values of the model's buffers: `calibration`, the map (see `stentor.metrics.calibration`), and
+        `delays`, the median seconds by which starts and ends of words are early. None if there are too few words.
 
-        A word is right when the reference has it there, as the expected calibration error counts it.
+        A word is right if the reference has it there, as in the expected calibration error.
         """
         from statistics import median
 

@@ -1,4 +1,4 @@
-"""Memory callback: memory of the run and load of the GPU, in the metrics."""
+"""Memory callback: memory of the run and utilization of the GPU, in the metrics."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 GB = 1e9
 EVERY = 0.5
-"""Seconds from one look at the GPU to the next; the driver itself averages over up to a second."""
+"""Seconds between two readings of the GPU utilization; the driver averages over up to a second."""
 
 
 class Memory(Callback):
-    """Log the memory of the main process, of its loader workers and of its GPU, and how busy that is. Always on."""
+    """Log the memory of the main process, its loader workers and its GPU, and the GPU utilization. Always on."""
 
     type: Literal["memory"] = "memory"
 
@@ -42,8 +42,8 @@ class Memory(Callback):
 
 
 def utilization() -> int | None:
-    """Percent of the last moments in which a kernel ran on the current GPU, as the driver says (NVML); None where that
-    cannot be had: no NVIDIA GPU, no `nvidia-ml-py`, or a driver that does not tell."""
+    """Return the recent utilization of the current GPU in percent, from the driver (NVML); None without an NVIDIA GPU,
+    without `nvidia-ml-py`, or if the driver does not report it."""
     import torch
 
     if not torch.cuda.is_available():
@@ -55,12 +55,12 @@ def utilization() -> int | None:
 
 
 def memory() -> dict[str, float]:
-    """Memory in units of 1e9 bytes.
+    """Return memory in units of 1e9 bytes.
 
-    `memory_gb`: what the run needs most of: the most that the GPU's allocator ever held, or on the CPU the resident
-    memory of this process and its children now. In detail: `rss` (this process), `workers` (its children), and on a
-    GPU `cuda_allocated` (tensors now), `cuda_peak` (the most tensors ever held), `cuda_reserved` (held by the
-    allocator now) and `cuda_free` (left on the device, with other processes counted).
+    `memory_gb` is the peak of the GPU's allocator or, on the CPU, the current resident memory of this process and its
+    children. In detail: `rss` (this process), `workers` (its children) and, on a GPU, `cuda_allocated` (tensors now),
+    `cuda_peak` (peak of tensors), `cuda_reserved` (held by the allocator now) and `cuda_free` (free on the device,
+    considering other processes).
     """
     import psutil
     import torch

@@ -1,4 +1,4 @@
-"""Profile callback: the time of a few steps by operator, from torch.profiler."""
+"""Profile callback: time of a few steps by operator, with torch.profiler."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Profile(Callback):
-    """Record a few steps into `profile/` of the run: a trace for ui.perfetto.dev and a table of operators."""
+    """Profile a few steps, into `profile/` of the run: a trace for ui.perfetto.dev and a table of operators."""
 
     type: Literal["profile"] = "profile"
     start: int = Field(10, ge=0)
-    """Steps to leave out first, counted from where this process starts: the first ones are not typical."""
+    """Number of steps to skip, counted from the start of this process, because the first ones are not typical."""
     steps: int = Field(3, ge=1)
-    """Steps to record."""
+    """Number of steps to profile."""
     shapes: bool = False
-    """Record tensor shapes as well (larger files, slower)."""
+    """Also record tensor shapes (slower, larger files)."""
     rows: int = Field(25, ge=1)
-    """Lines of the table."""
+    """Number of rows of the table."""
 
     _profiler: Any = PrivateAttr(None)
     _first: int = PrivateAttr(0)
@@ -41,7 +41,7 @@ class Profile(Callback):
             self._begin(trainer)
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
-        if self._profiler is not None:  # a run shorter than start + steps: what there is
+        if self._profiler is not None:  # the run was shorter than start + steps
             self._finish(trainer)
 
     def _begin(self, trainer: Trainer) -> None:

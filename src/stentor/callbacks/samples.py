@@ -1,4 +1,4 @@
-"""Samples callback: predictions of the same few items at each evaluation, as text and audio."""
+"""Samples callback: predictions for the same few items at each evaluation, as text and audio."""
 
 from __future__ import annotations
 
@@ -31,30 +31,31 @@ RATE = 16000
 
 @dataclass
 class Sound:
-    """Something to be heard in a tracker."""
+    """Audio to send to a tracker."""
 
-    kind: str  # `samples`: a recording; `spoken`: an answer
+    kind: str  # `samples`: a recording; `spoken`: an output
     id: str
     samples: np.ndarray  # float32 [samples]
     rate: int
 
 
 class Samples(Callback):
-    """Write a fixed probe set's predictions to `samples.jsonl` at each evaluation, and to the trackers with audio.
+    """Write the predictions for a fixed set of samples to `samples.jsonl` at each evaluation, and to the trackers with
+    audio.
 
-    Answers that are speech are written to `samples/step-000400/SET/ID.wav`, and sent to the trackers each time. Tasks
-    with such answers have this callback without its being asked for.
+    Audio outputs are written to `samples/step-000400/SET/ID.wav` and sent to the trackers each time. Tasks with audio
+    outputs always have this callback.
     """
 
     type: Literal["samples"] = "samples"
     count: int = Field(8, ge=1)
-    """Items of each evaluation set. They are picked by a hash of their ids, so they are the same in every run."""
+    """Number of items of each evaluation set. They are selected by a hash of their ids: the same in every run."""
     seed: int = 0
-    """Another seed picks other items."""
+    """Random seed of the selection."""
     audio: bool = True
-    """Send the recordings to the trackers as well (once: they do not change)."""
+    """Also send the recordings to the trackers (once, because they do not change)."""
     max_seconds: float = Field(30.0, gt=0)
-    """Longer recordings are sent as text only."""
+    """Maximum seconds of recordings to send; of longer ones, only the text is sent."""
 
     _sent: set[str] = PrivateAttr(default_factory=set)
 
@@ -88,7 +89,7 @@ class Samples(Callback):
             guarded(trainer, tracker, partial(_send, tracker, name, rows, sounds, trainer.step))
 
     def pick(self, predictions: list[Prediction]) -> list[Prediction]:
-        """The `count` predictions with the smallest hash of (seed, id): independent of their order and of the run."""
+        """Return the `count` predictions with the smallest hash of (seed, id), independent of their order and run."""
 
         def rank(prediction: Prediction) -> bytes:
             return hashlib.blake2b(f"{self.seed}/{prediction.id}".encode(), digest_size=8).digest()
@@ -100,10 +101,10 @@ class Samples(Callback):
         return trainer.folder / FOLDER / f"stage-{stage}" if stage else trainer.folder / FOLDER
 
     def _with_files(self, trainer: Trainer, name: str, prediction: Prediction) -> dict[str, Any]:
-        """The answer with its sounds written to files, which are named in their place as `{"file", "rate"}`.
+        """Write the audio of an output to files and return the output with `{"file", "rate"}` instead of the audio.
 
-        `audio` is the answer itself; other sounds in it, such as the codec's rendition of the recording, are the same
-        at each evaluation and written once, to `samples/NAME/SET/ID.wav`.
+        `audio` is the output itself; other audio, such as the recording decoded by the codec, is the same at each
+        evaluation and written once, to `samples/NAME/SET/ID.wav`.
         """
         import soundfile
 
@@ -144,7 +145,7 @@ class Samples(Callback):
 
 
 def file_name(name: str) -> str:
-    """A name that any file system takes, another one for each id."""
+    """Return a name that is valid on any file system and unique for each id."""
     plain = re.sub(r"[^\w.-]", "_", name)[:80].lstrip(".")
     return plain if plain and plain == name else f"{plain}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
 
@@ -158,7 +159,7 @@ def _answer_text(answer: dict[str, Any]) -> str:
 
 
 def _send(tracker: GeneralTracker, name: str, rows: list[tuple[str, str, str]], sounds: list[Sound], step: int) -> None:
-    """Show texts as a table and sounds as players, in each tracker's own way."""
+    """Send texts as a table and audio as players, in the format of the tracker."""
     columns = ["id", "reference", "output"]
     if tracker.name == "tensorboard":
         cells = [[cell.replace("|", "\\|").replace("<", "&lt;") for cell in row] for row in rows]

@@ -1,4 +1,4 @@
-"""Missing data: the line of the run file that asks for data which is not there, and the command that gets it."""
+"""Missing data: the line of the run file that needs it, and the command that creates it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ def _mend(path: Path, key: str) -> str:
 
     if path.suffix in (".lst", ".tar"):
         make = f"`stentor prepare tokens MANIFEST --codec CODEC --to {path.parent}`"
-        return f"{make} makes token shards; `{key}=PATH` names those that you have."
+        return f"Create token shards with {make}, or give the path of yours: `{key}=PATH`."
     folder = path.parent if path.suffix else path
-    get = f"`stentor prepare corpus {folder.name} --download --to {folder}` gets it (PART.jsonl). "
-    return f"{get if folder.name in names() else ''}Put your data there, or name it: `{key}=PATH` (docs/data.md)."
+    get = f"`stentor prepare corpus {folder.name} --download --to {folder}` downloads it (PART.jsonl). "
+    return f"{get if folder.name in names() else ''}Put your data there, or give its path: `{key}=PATH` (docs/data.md)."

@@ -41,7 +41,7 @@ def _file(path: Path) -> str:
         raise ConfigError(f"The plug-in {path} needs a file name that can be imported, such as my_plugin.py.")
     spec = importlib.util.find_spec(name)
     if loaded is not None or (spec is not None and not _same(spec.origin, path)):
-        raise ConfigError(f"The plug-in {path} has the name of another Python module; give the file another name.")
+        raise ConfigError(f"The plug-in {path} has the name of another Python module: rename the file.")
     # A plain import by name, so that loader processes find the module again.
     sys.path.insert(0, str(path.parent))
     importlib.invalidate_caches()

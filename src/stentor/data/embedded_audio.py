@@ -31,9 +31,9 @@ def load_at(
     duration: float | None = None,
     channel: int | None = None,
 ) -> np.ndarray:
-    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or in a tar file,
-    `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono (see `stentor.audio.io.read`).
-    `name` is used in errors. Raises `AudioError`."""
+    """The audio in a row of an Arrow file, `{"arrow": path, "column": name, "row": number}`, or in a tar
+    file, `{"path": tar, "offset", "size"}` in bytes: float32 [samples] at `rate` Hz, mono (see
+    `stentor.audio.io.read`). `name` stands in errors. Raises `AudioError`."""
     if "arrow" in location:
         data = arrow_cell(location["arrow"], location["column"], location["row"])
     else:
@@ -56,14 +56,18 @@ def encoded_duration(data: Any, name: str) -> float:
     Raises `AudioError` when it cannot be read."""
     import io
 
-    import pyarrow
     import soundfile
 
     from stentor.audio.io import probe
 
     if not len(data):
         raise AudioError(f"{name} is empty (0 bytes).", "empty")
-    view = pyarrow.BufferReader(data) if isinstance(data, pyarrow.Buffer) else io.BytesIO(data)
+    if isinstance(data, bytes | bytearray | memoryview):
+        view: Any = io.BytesIO(data)
+    else:  # a buffer of a mapped Arrow file, of which nothing is copied
+        import pyarrow
+
+        view = pyarrow.BufferReader(data)
     try:
         with soundfile.SoundFile(view) as sound:
             if sound.format in ("WAV", "WAVEX", "FLAC", "AIFF"):  # the header is enough, and is all that is touched
@@ -93,7 +97,7 @@ def audio_file(path: Path | str) -> Iterator[Path]:
 @contextmanager
 def as_file(data: Any, name: str) -> Iterator[Path]:
     """Encoded audio under a path: a file in memory where the system has such (Linux), or a temporary one. An
-    `AudioError` raised inside names `name` instead of the path."""
+    `AudioError` raised inside names `name` in place of the path."""
     if sys.platform == "linux":
         with os.fdopen(os.memfd_create("audio"), "wb") as memory:
             memory.write(data)
@@ -147,4 +151,4 @@ def arrow_table(file: str) -> Any:
     try:
         return pyarrow.ipc.open_stream(pyarrow.memory_map(file)).read_all()
     except FileNotFoundError:
-        raise AudioError(f"{file} does not exist any more: the cache of the data set was deleted.", "missing") from None
+        raise AudioError(f"{file} does not exist any more: the data set's cache was emptied.", "missing") from None

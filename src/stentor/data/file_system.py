@@ -1,5 +1,5 @@
-"""File systems of addresses, through fsspec: calls to servers that are repeated while connections break, and the errors
-when that does not help."""
+"""File systems of addresses, through fsspec: calls to servers that are made again while connections break, and what is
+said when that does not help."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from stentor.errors import ConfigError, DataError, MissingData, StentorError, without_secrets
+from stentor.errors import ConfigError, DataError, MissingData, StentorError, require, without_secrets
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -26,13 +26,13 @@ LONGEST_WAIT = 26.0
 SAID_AFTER = 5
 """Failed attempts (of 3 seconds) after which the waiting is reported."""
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-PACKAGES = {"s3": "'stentor[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
-"""Packages that fsspec needs for a kind of address."""
+KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "http": "web", "https": "web"}
+"""Extra of the package that fsspec needs for a kind of address."""
 Result = TypeVar("Result")
 
 
 class NotFound(MissingData, FileNotFoundError):
-    """Error for an address without a file. It is an `OSError` too, so that code for local files works for addresses."""
+    """Nothing lies at an address. It is an `OSError` too: code for local files need not know where a file lies."""
 
     def __init__(self, message: str, path: Path):
         super().__init__(message, path)
@@ -56,18 +56,19 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
     import fsspec
 
     protocol = str(path).partition("://")[0].lower()
-    # Other machines may change what lies there: folders are always listed again.
+    # What lies there may be changed by other machines: folders are listed again.
     options: dict[str, Any] = {"use_listings_cache": False}
     if is_web(path):
         options["encoded"] = True  # or a signature would be encoded twice
     elif protocol in ("s3", "s3a"):
         options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # `retried` tries again
         options |= {} if writing else {"default_block_size": BLOCK}
+    if protocol in KINDS:
+        require(KINDS[protocol], name_of(path))
     try:
         system = fsspec.filesystem(protocol, **options)
     except ImportError as error:
-        fix = f"pip install {PACKAGES[protocol]}" if protocol in PACKAGES else error
-        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {fix}.") from None
+        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {error}.") from None
     if "default_block_size" in options:
         system.retries = 1  # a block is asked for again in smaller pieces; parts of uploads as they are
     return system
@@ -89,10 +90,10 @@ def retried(
     path: Any, call: Callable[[], Result], doing: str = "read", reached: Callable[[], int] = lambda: 0
 ) -> Result:
     """The result of a call to a server, made again while connections break. `reached` says how far it has come: after
-    an attempt that came farther, the count of failures starts again.
+    an attempt that came farther, the failed ones are counted from zero again.
 
     Raises NotFound where nothing lies at the address. For the rest: DataError where `doing` is "read", StentorError
-    otherwise, with the problem and how to fix it.
+    otherwise, with the cause and how to fix it.
     """
     failures, before = 0, reached()
     while True:
@@ -120,7 +121,7 @@ _DONE = {"read": "read", "write": "written", "delete": "deleted"}
 
 
 def final_error(error: BaseException, path: Any, doing: str) -> StentorError | None:
-    """The error to raise when another attempt cannot help; None when it may."""
+    """Message when another attempt cannot help; None when it may."""
     cause: Any = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
     status, kind = _status(cause), type(error).__name__
     problem = f"{name_of(path)} cannot be {_DONE[doing]}"
@@ -131,7 +132,7 @@ def final_error(error: BaseException, path: Any, doing: str) -> StentorError | N
             "kind of storage looks for them) and their permissions.",
         )
     if isinstance(error, FileNotFoundError):
-        # fsspec's HTTP raises it for every failure.
+        # fsspec's HTTP says so of every failure.
         if type(cause).__module__.partition(".")[0] == "aiohttp" and status not in (404, 410):
             return None
         return NotFound(f"{name_of(path)} does not exist: check the bucket and the path.", path)
@@ -161,6 +162,6 @@ def short(error: BaseException) -> str:
 
 
 def info(path: Any) -> dict[str, Any]:
-    """Facts from a server about an address: `size` in bytes (None: not given), `type` (file or directory), and an
-    identifier of the version. Raises NotFound."""
+    """Facts of a server about an address: `size` in bytes (None: it does not say), `type` (file or directory), and what
+    tells versions apart. Raises NotFound."""
     return retried(path, lambda: filesystem(path).info(key_of(path)))

@@ -27,6 +27,7 @@ from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, parse_object, raise_problems
 from stentor.data.storage import is_remote, upload
 from stentor.data.storage_cache import local_copy
+from stentor.data.system import open_to_read, read_at
 from stentor.errors import DataError, RecordError
 from stentor.text.languages import known_code
 
@@ -53,10 +54,10 @@ class Part:
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Selection of the records of a manifest to index: of the wanted ones all but the first `skip`, at most `limit`."""
+    """Records of a manifest that are indexed: of those that are wanted all but the first `skip`, at most `limit`."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that decide it, for JSON; empty: all records."""
+    """Settings that decide this, for JSON; empty: all are."""
     wanted: Callable[[Cut | UnusableRecord], bool] | None = None
     skip: int = 0
     limit: int | None = None
@@ -66,7 +67,7 @@ UNFILTERED = RecordFilter()
 
 
 def index_folder(manifest: Path, record_filter: RecordFilter = UNFILTERED) -> Path:
-    """The folder of the index of a manifest."""
+    """Where the index of a manifest lies."""
     if not record_filter.settings:
         return manifest.with_name(f"{manifest.name}.index")
     content = json.dumps(record_filter.settings, sort_keys=True).encode()
@@ -108,19 +109,19 @@ class RecordIndex:
         lines, rows_file = self._open()
         width, start = RECORD.itemsize, int(self.records.offset)  # type: ignore[attr-defined]
         # Not through the map: what is touched there brings megabytes around it into the process's memory.
-        read = b"".join(os.pread(rows_file, width, start + width * number) for number in numbers.tolist())
+        read = b"".join(read_at(rows_file, width, start + width * number) for number in numbers.tolist())
         rows = np.frombuffer(read, RECORD)
         places = list(zip(rows["offset"].tolist(), rows["size"].tolist()))
         for offset, size in places if sys.platform == "linux" else ():
             os.posix_fadvise(lines, offset, size, os.POSIX_FADV_WILLNEED)  # read by the disk side by side
         for offset, size in places:
-            yield self._cut(os.pread(lines, min(size, MAX_LINE), offset), offset, size)
+            yield self._cut(read_at(lines, min(size, MAX_LINE), offset), offset, size)
 
     def _open(self) -> tuple[int, int]:
         """Descriptors of the manifest and of the rows, which are read here and there."""
         if self._files is None:
             lines, rows = self._places
-            self._files = os.open(lines, os.O_RDONLY), os.open(rows, os.O_RDONLY)
+            self._files = open_to_read(lines), open_to_read(rows)
             for file in self._files if sys.platform == "linux" else ():
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return self._files
@@ -129,7 +130,7 @@ class RecordIndex:
         where = f"{self.manifest} at byte {offset}"
         try:
             if size > MAX_LINE:
-                raise RecordError(f"{where}: the line has {size:,} bytes; the maximum is {MAX_LINE:,}.")
+                raise RecordError(f"{where}: the line has {size:,} bytes; {MAX_LINE:,} are the most.")
             return cut_from_record(parse_object(str(data, "utf-8-sig"), where), self.manifest.parent, where)
         except UnicodeDecodeError:
             return UnusableRecord(f"{self.manifest.name}@{offset}", "unreadable", f"{where}: not UTF-8 text.")
@@ -143,9 +144,9 @@ def build_index(
     record_filter: RecordFilter = UNFILTERED,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> RecordIndex:
-    """Make the index of a manifest, replacing an older one; `report` takes the bytes that are done, of how many. A
-    killed command leaves no index: the next one starts again. Raises `DataError` for manifests without random access
-    and for lines that break the contract."""
+    """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
+    What a killed command leaves is not an index: the next one starts again. Raises `DataError` for manifests without
+    random access and for lines that break the contract."""
     local, folder = local_copy(manifest), index_folder(manifest, record_filter)
     remote = is_remote(manifest)
     draft = Path(tempfile.mkdtemp()) / "index" if remote else folder.with_name(folder.name + ".tmp")
@@ -153,7 +154,7 @@ def build_index(
     try:
         with open_text(local) as lines:
             if lines.zipped:
-                raise DataError(f"{manifest} is gzipped, without random access: unpack it and index that file.")
+                raise DataError(f"{manifest} is gzipped, and has no places to jump to: unpack it and index that file.")
             draft.mkdir()
             before = identity(local)
             parts = _Parts(draft)

@@ -1,11 +1,10 @@
-"""Storage cache: local copies of remote files up to a size limit; the least recently used are deleted first.
+"""Storage cache: files of other machines on this one's disk, as many as fit a limit, the least recently used go first.
 
 `STENTOR_CACHE` names its folder (default: `stentor` in the user's cache folder), `STENTOR_CACHE_GB` its size (default:
 100). All processes of a machine share it: a file is brought once, by one of them, and the others wait for it.
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -20,6 +19,7 @@ from typing import Any
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import copy_files, copy_to, files_below, info, is_remote, key_of, name_of
+from stentor.data.system import POSIX, lock
 from stentor.errors import ConfigError, StentorError
 
 FOLDER, LIMIT = "STENTOR_CACHE", "STENTOR_CACHE_GB"
@@ -33,8 +33,8 @@ REPEATS = 20
 WHOLE = ".whole"
 """File of a folder that was brought whole."""
 PINNED = 4
-"""Files that a process has requested last and that no process deletes: they may not have been opened yet. It holds a
-shared lock on each, which only the system's own locks offer, not the library filelock."""
+"""Files that a process has asked for last and that no process deletes: they may not have been opened yet. It keeps each
+open, with a shared lock on POSIX; Windows deletes no file that is open."""
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()
@@ -60,8 +60,8 @@ def limit() -> int:
 
 
 def local_copy(path: Path) -> Path:
-    """A local path with the contents of the file at an address, which is copied to the cache unless it is there; of a
-    local path itself. Raises NotFound, DataError, StentorError where the disk is full."""
+    """A local path with the contents of the file at an address, which is brought into the cache unless it is there; of
+    a local path itself. Raises NotFound, DataError, StentorError where the disk is full."""
     if not is_remote(path):
         return path
     address = key_of(path)
@@ -107,8 +107,8 @@ def work_place(kind: str, address: Path) -> Path:
 
 
 def prefetch(path: Path) -> None:
-    """Copy the file at an address to the cache in the background, one after the other. `local_copy` waits for it and
-    reports problems."""
+    """Have the file at an address brought into the cache in the background, one after the other. `local_copy` waits for
+    it, and says what stands in the way."""
     if is_remote(path):
         _ahead(os.getpid()).submit(local_copy, path)
 
@@ -120,13 +120,13 @@ def _ahead(process: int) -> ThreadPoolExecutor:
 
 
 def _tell_of_repeats() -> None:
-    """Warn once that files are fetched repeatedly."""
+    """Say once that files come again and again."""
     global _repeats
     _repeats += 1
     if _repeats == REPEATS:
         print(
             f"Files were deleted from the cache and fetched again {REPEATS} times: it holds {limit() / 1e9:g} GB, less "
-            f"than the data that is read repeatedly. Raise {LIMIT}, or read shards as a stream (`stream: true`).",
+            f"than what is read over and over. Raise {LIMIT}, or read shards as a stream (`stream: true`).",
             file=sys.stderr,
         )
 
@@ -139,11 +139,12 @@ def _key(path: Any, listing: dict[str, dict[str, Any]]) -> str:
 
 
 def _use(file: Path, hold: bool = False) -> bool:
-    """Whether a file exists. It becomes the last one used, and this process holds it for a while, or to its end."""
+    """Whether a file is there; it becomes the one that was used last, and this process holds it for a while, or to its
+    end."""
     try:
         handle = open(file, "rb")  # noqa: SIM115 - it is kept open
         with contextlib.suppress(OSError):  # of file systems without locks
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            _ = POSIX and lock(handle, shared=True, wait=True)
         with contextlib.suppress(PermissionError):  # another user's
             os.utime(file)
     except FileNotFoundError:
@@ -165,8 +166,8 @@ def _storing(path: Any, target: Path, size: int) -> Iterator[Path]:
         if isinstance(error, StentorError):
             raise
         raise StentorError(
-            f"{name_of(path)} cannot be copied to the cache {target.parent} ({error}): free space, lower {LIMIT}, or "
-            f"set another folder in {FOLDER}."
+            f"{name_of(path)} cannot be brought into the cache {target.parent} ({error}): make room, lower {LIMIT}, or "
+            f"name another folder in {FOLDER}."
         ) from error
 
 
@@ -188,10 +189,21 @@ def make_room(size: int) -> None:
     for _, bytes_, path, mark in sorted(entries):
         if total <= allowed:
             break
-        with contextlib.suppress(OSError), mark.open("rb") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):
+            if _delete_unused(path, mark):
+                total -= bytes_
+
+
+def _delete_unused(path: Path, mark: Path) -> bool:
+    """Delete a file, or a folder by its `mark`, unless a process holds it. Return whether it was deleted."""
+    if not POSIX:
+        mark.unlink()  # an OSError while it is open
+        _delete(path)
+        return True
+    with mark.open("rb") as handle:
+        if unused := lock(handle):
             _delete(path)
-            total -= bytes_
+        return unused
 
 
 def _delete(path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stentor.data import system
 from stentor.data.storage import as_path
 from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError
@@ -32,7 +33,8 @@ class Index:
 
     members: dict[str, ByteRange] = field(default_factory=dict)
     damage: str | None = None
-    """Reason why the file ends at the last member ("is cut off inside of 'a.npy' ..."). None for a whole file."""
+    """Reason why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole
+    file."""
     truncated: bool = False
     """Whether the file ends too early."""
 
@@ -42,8 +44,8 @@ class _Damaged(Exception):
 
 
 def index(path: Path | str) -> Index:
-    """The members of an uncompressed tar file; one at an address is copied to the cache whole. Raises OSError when it
-    cannot be opened or read."""
+    """The members of an uncompressed tar file; one at an address is brought into the cache whole. Raises OSError when
+    it cannot be opened or read."""
     tar = Index()
     with local_copy(as_path(path)).open("rb") as file:
         end = file.seek(0, 2)
@@ -122,11 +124,11 @@ def _extended(data: bytes, kind: bytes) -> dict[str, str]:
 
 def read_at(location: Mapping[str, int | str]) -> bytes:
     """The bytes at `{"path", "offset", "size"}`; fewer where the file ends early. Raises OSError without the file."""
-    return os.pread(_open(str(location["path"])), int(location["size"]), int(location["offset"]))
+    return system.read_at(_open(str(location["path"])), int(location["size"]), int(location["offset"]))
 
 
 def read_member(location: Mapping[str, Any], name: str) -> bytes:
-    """All bytes of a member; `name` is used in errors. Raises AudioError: `missing`, `truncated`."""
+    """All bytes of a member; `name` stands in errors. Raises AudioError: `missing`, `truncated`."""
     try:
         data = read_at(location)
     except OSError as error:
@@ -145,7 +147,7 @@ def _open(path: str) -> int:
     move nothing, so that a worker process may use the files that its parent had open."""
     descriptor = _descriptors.pop(path, None)
     if descriptor is None:
-        descriptor = os.open(local_copy(as_path(path)), os.O_RDONLY)
+        descriptor = system.open_to_read(local_copy(as_path(path)))
     while len(_descriptors) >= MOST_OPEN:
         os.close(_descriptors.pop(next(iter(_descriptors))))
     _descriptors[path] = descriptor  # the latest last

@@ -152,7 +152,7 @@ class ShardedStream:
             (shard, [*astuple(starts[0]), self.lanes.counts(shard)]) for shard, starts in self.window_starts.items()
         ]
 
-    def go_on(self, starts: Iterable[tuple[int, list[Any]]]) -> None:
+    def resume_at(self, starts: Iterable[tuple[int, list[Any]]]) -> None:
         """Take over what `starts` of all processes gave, so that resuming reads nothing of earlier windows."""
         for shard, (first, epoch, *rest) in starts:
             *fields, counts = rest or [None]  # older checkpoints have the starts of epochs alone

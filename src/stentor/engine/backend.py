@@ -1,4 +1,4 @@
-"""Training backend: runs, divides and steps the model, in one process, with DDP or with FSDP2."""
+"""Training backend: runs, shards and steps the model, in one process, with DDP or with FSDP2."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 
 class Backend:
-    """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks make the same calls.
+    """A model and its optimizer on this process's device: one process, DDP or FSDP2. All ranks must make the same
+    calls.
 
-    `model`: as the losses call it (wrapped, sharded, compiled); `description`: processes, way of sharding and device,
-    for the log. `sharded`: whether the weights are divided over the processes, so that no rank can run the model alone
-    and all ranks score the same batches together.
+    `model`: the model as the losses call it (wrapped, sharded, compiled); `description`: processes, sharding and
+    device, for the log. `sharded`: whether the weights are sharded, so that no rank can run the model alone and all
+    ranks score the same batches together.
     """
 
     def __init__(self, optim: Optim, train: Train, setup: TrainingSetup, accelerator: Accelerator):
@@ -47,7 +48,7 @@ class Backend:
         self.optimizers = [accelerator.prepare_optimizer(o) for o in build(optim, setup.bundle.model)]
 
     def loss_sums(self, batch: Batch) -> dict[str, Tensor]:
-        """The summed loss of each term, under autocast."""
+        """Return the summed loss of each term, under autocast."""
         batch = batch.to(self.accelerator.device)
         with self.accelerator.autocast():  # one of its own, whose copies of the weights have no gradient
             self.task.add_hypotheses(self.bundle, batch, self.losses)
@@ -60,7 +61,7 @@ class Backend:
 
     @contextlib.contextmanager
     def synced(self, is_last: bool) -> Iterator[None]:
-        """Around a micro-batch: gradients go to the other ranks in the last one of a step."""
+        """Context of a micro-batch: gradients are synchronized in the last one of a step."""
         if isinstance(self.model, nn.parallel.DistributedDataParallel) and not is_last:
             with self.model.no_sync():
                 yield
@@ -70,7 +71,7 @@ class Backend:
         yield
 
     def trial(self, batch: Batch) -> None:
-        """Forward and backward of the dry run; the gradients count for nothing."""
+        """Run the forward and backward pass of the dry run; the gradients are discarded."""
         sums = self.loss_sums(batch)
         torch.stack([s.float() / max(batch.counts[t], 1) for t, s in sums.items()]).sum().backward()
 
@@ -100,8 +101,8 @@ class Backend:
         return norm
 
     def optimizer_state(self) -> tuple[dict[str, TensorShard], dict[str, Any]]:
-        """(what this rank writes of the tensors, plain values) by `PARAMETER|KEY`. The data is that which the next
-        optimizer step changes."""
+        """Return (this rank's part of the tensors, plain values) by `PARAMETER|KEY`. The tensors are not copied: the
+        next optimizer step changes them."""
         tensors, plain = optimizer_state([o.optimizer for o in self.optimizers], self.bundle.model)
         return own_shards(tensors), plain
 
@@ -110,7 +111,7 @@ class Backend:
 
 
 def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple[nn.Module, str]:
-    """The whole model on this process's device, compiled and wrapped in DDP where asked for, and a description."""
+    """Return the whole model on this process's device, compiled and wrapped in DDP if set, and a description."""
     model.to(accelerator.device)
     if train.compile:
         model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
@@ -124,7 +125,7 @@ def replicate(model: nn.Module, train: Train, accelerator: Accelerator) -> tuple
 
 
 def check_shard_options(layers: Sequence[str], family: str) -> None:
-    """Raises ConfigError for what does not go together with `train.shard`."""
+    """Raise ConfigError for settings that cannot be combined with `train.shard`."""
     if not layers:
         raise ConfigError(
             f"`train.shard` is set, but model family '{family}' names no layers to shard by: use "

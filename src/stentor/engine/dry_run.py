@@ -1,4 +1,4 @@
-"""Dry run: forward and backward of the largest batch before step 1, so that a lack of memory shows at once."""
+"""Dry run: forward and backward pass of the largest batch before step 1, to detect a lack of memory early."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def dry_run(trainer: Trainer) -> None:
-    """Run the largest batch, leaving no trace in the model, and log its memory beside the estimate. On a GPU the FLOPs
-    per position go to the trainer's metrics. Raises ConfigError when the batch does not fit in memory."""
+    """Run the largest batch without changing the model, and log its memory and the estimate. On a GPU, also measure the
+    FLOPs per position for the metrics. Raises ConfigError if the batch does not fit into memory."""
     dataset, model = trainer.batch_dataset(), trainer.bundle.model
     items = trainer.batch_sampler.largest(rank=trainer.rank)
 
@@ -33,7 +33,7 @@ def dry_run(trainer: Trainer) -> None:
     buffers = {n: b.clone() for n, b in model.named_buffers()}
     trainer.model.train()
     trainer.seed_micro_batch(0)
-    # Tensors can be watched where a forward pass is neither collective nor compiled.
+    # Tensors can be counted if the forward pass is neither collective nor compiled.
     watchable = trainer.model is model and trainer.world == 1
     smaller = [read(count) for count in (1, 2)] if watchable and len(items) > 2 else []
     tries = [(small.num_positions, small) for small in smaller if small.ids]
@@ -63,7 +63,7 @@ def dry_run(trainer: Trainer) -> None:
 
 
 def _flops_per_position(trainer: Trainer, batch: Batch) -> float | None:
-    """FLOPs of forward and backward, for the utilisation; None where a kernel cannot be counted."""
+    """Return the FLOPs of forward and backward per position; None if a kernel cannot be counted."""
     counter = FlopCounterMode(display=False)
     with contextlib.suppress(RuntimeError, NotImplementedError):
         with counter:

@@ -22,7 +22,7 @@ class StepTotals:
     targets: dict[str, float]  # targets of each loss term: its summed loss is divided by them
     epoch: float = 0.0  # epoch of the step's first batch
     signalled: float = 0.0  # ranks that a signal asked to stop
-    saved: float = 0.0  # ranks that have ended writing the checkpoint that is written beside the training
+    saved: float = 0.0  # ranks that have finished writing the checkpoint in the background
     num_dropped: float = 0.0  # records that turned out unreadable, those known before left out
     num_read: float = 0.0  # records that were read or tried
     tokens: float = 0.0  # sequence positions that hold something

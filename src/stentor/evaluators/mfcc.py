@@ -1,4 +1,4 @@
-"""Cepstral voice embedding: built in and without a model, so that there is one everywhere."""
+"""Cepstral voice embedding: built in, without a model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 RATE, SIZE, HOP = 16000, 512, 160
 BANDS, CEPSTRA = 64, 40
 QUIET = 40.0
-"""Frames that are so many dB below the loudest are silence, which has no voice."""
+"""Threshold of silence in dB below the loudest frame."""
 
 
 class Cepstra(SpeechEvaluator):
-    """Mean and deviation over time of mel cepstra: what a voice sounds like on the average.
+    """Voice embedding without a model: mean and deviation over time of mel cepstra.
 
-    No trained speaker model: it tells the voices of one set apart (see `voice_accuracy_real` for how well), and its
-    similarities mean nothing beside those of other sets or other embeddings. The long-term statistics of Furui 1981,
-    "Comparison of speaker recognition methods using statistical features and dynamic features".
+    It is not a trained speaker model: it distinguishes the voices of one set (`voice_accuracy_real` shows how well),
+    but its similarities cannot be compared between sets or with other embeddings. The long-term statistics of Furui
+    1981, "Comparison of speaker recognition methods using statistical features and dynamic features".
     """
 
     type: Literal["cepstra"] = "cepstra"
@@ -34,9 +34,10 @@ class Cepstra(SpeechEvaluator):
 
 
 def mfcc(audio: np.ndarray) -> np.ndarray:
-    """Mean and standard deviation of the mel cepstra 1 to 39 over time, float32 [78], of float32 [samples] at 16 kHz.
+    """Return mean and standard deviation over time of mel cepstra 1 to 39, float32 [78], of float32 [samples] at 16
+    kHz.
 
-    The level does not matter: audio is scaled to one, cepstrum 0 and silence are left out.
+    The level does not matter: audio is scaled to one level, cepstrum 0 and silence are left out.
     """
     import numpy as np
 

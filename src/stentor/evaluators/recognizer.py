@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from stentor.inference.model import Model
 
 BATCH_SECONDS = 120.0
-"""Padded seconds of audio in a batch of a recogniser."""
+"""Maximum padded seconds of audio per batch."""
 MIN_TOKENS, TOKEN_RATE = 16, 25
-"""Most tokens of a transformers recogniser: so many, and so many a second."""
+"""Maximum tokens of a transformers recogniser: a constant, plus a number per second."""
 
 
 class Recognizer(SpeechEvaluator):
-    """A recogniser: its word and character error rates on synthetic speech say how intelligible that is."""
+    """Speech recognition model: its word and character error rates on synthetic speech measure intelligibility."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     type: Literal["recognizer"] = "recognizer"
     source: str = Field(alias="from")
-    """A run folder, an export folder or a Hub id: a model of Stentor's for the task `transcribe`, or a recogniser of
-    transformers (Whisper, a CTC model, or any other that `AutoModelForSpeechSeq2Seq` knows)."""
+    """Run folder, export folder or Hub id of a Stentor model for the task `transcribe`, or of a transformers recogniser
+    (Whisper, a CTC model, or any other of `AutoModelForSpeechSeq2Seq`)."""
     language: str | None = None
-    """The language that every clip is in. Null: that of its record."""
+    """Language of all clips. Null: the language of each record."""
 
     gives: ClassVar = "text"
 
@@ -48,13 +48,13 @@ class Recognizer(SpeechEvaluator):
         try:
             config = json.loads((folder / CONFIG).read_text("utf-8"))
         except ValueError as error:
-            raise ConfigError(f"{folder / CONFIG} is no JSON ({error}): get the recogniser again.") from None
+            raise ConfigError(f"{folder / CONFIG} is not JSON ({error}): download the recogniser again.") from None
         families: list[Any] = list(Family.choices().values())
         family = next((known for known in families if known.can_load(config)), None)
         if family is None:
             return _transformers_recognizer(folder, self.source, device)
         if "transcribe" not in family.tasks:
-            raise ConfigError(f"{self.source} is no recogniser: its family is {family.__name__}.")
+            raise ConfigError(f"{self.source} is not a recogniser: its family is {family.__name__}.")
         model = load(folder, device)
         task = model.for_transcription()
         return LoadedEvaluator(model.bundle.processor.sample_rate, partial(_transcribe, model, task, self.language))
@@ -106,7 +106,7 @@ def _transformers_recognizer(folder: Path, name: str, device: str) -> LoadedEval
     except (OSError, ValueError, AttributeError, ImportError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"{name} is no recogniser, neither of Stentor's nor one of transformers with its processor ({reason})."
+            f"{name} is not a recogniser, neither of Stentor nor of transformers with its processor ({reason})."
         ) from None
     torch_device = pick_device(device)
     model.to(torch_device).eval()

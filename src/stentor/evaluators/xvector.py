@@ -1,4 +1,4 @@
-"""X-vector evaluator: a speaker model of transformers."""
+"""X-vector evaluator: a speaker embedding model of transformers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 LONGEST = 120.0
-"""Seconds of a clip that are heard at most."""
+"""Maximum seconds of a clip that are used."""
 
 
 class XVector(SpeechEvaluator):
-    """A model that embeds voices (WavLM and its like with an x-vector head), as SIM is measured with."""
+    """Speaker embedding model (such as WavLM with an x-vector head), for speaker similarity (SIM)."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     type: Literal["xvector"] = "xvector"
     source: str = Field(alias="from")
-    """Hub id or folder of a model that `AutoModelForAudioXVector` loads, such as microsoft/wavlm-base-plus-sv. The
-    first 120 seconds of each clip are heard."""
+    """Hub id or folder of a model of `AutoModelForAudioXVector`, such as microsoft/wavlm-base-plus-sv. The first 120
+    seconds of each clip are used."""
     revision: str | None = None
     """Branch, tag or commit of the Hub id. Null: the newest."""
 

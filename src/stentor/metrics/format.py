@@ -50,6 +50,11 @@ def label(metric: str) -> str:
     return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words
 
 
+def deciding_first(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores of a set with the one that decides first: the word error rate leads word times."""
+    return {"wer": scores["wer"], **scores} if "wer" in scores and "word_time_mean_ms" in scores else dict(scores)
+
+
 def is_rate(metric: str) -> bool:
     """Whether a metric is a share that people read in percent: one of its parts (`dev/ctc_wer`) is a known rate."""
     name = metric.lower().replace("/", "_")

@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stentor.errors import ConfigError
+from stentor.errors import require
 from stentor.metrics.score import Score, by_unit, rate_interval, resampled
 from stentor.text.languages import language_code
 from stentor.text.normalize import characters, normalize, words
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
 Unit = Literal["word", "character", "compound"]
-"""Units in which errors are counted. `compound`: words, of which several match one that is written together, see
+"""Unit of the errors. `compound`: words, of which several match one that is written together, see
 `count_merged`."""
 
 SUBSTITUTIONS, DELETIONS, INSERTIONS, REFERENCE = range(4)
@@ -179,15 +179,9 @@ def score(
 
 
 def _kaldialign() -> Any:
-    try:
-        import kaldialign
+    require("evaluate", "The scoring open_asr", "kaldialign")
+    import kaldialign
 
-        kaldialign.batch_error_rate  # noqa: B018 - older releases know no compounds
-    except (ImportError, AttributeError):
-        raise ConfigError(
-            "The scoring open_asr counts errors with the package kaldialign 0.12 or newer: "
-            "pip install 'stentor[evaluate]'."
-        ) from None
     return kaldialign
 
 
@@ -251,8 +245,8 @@ def relative_change(
 
 
 def chrf(references: Sequence[str], hypotheses: Sequence[str]) -> Score:
-    """The character n-gram F-score of a set, from 0 to 1, with a bootstrap interval over its items. The texts are not
-    normalised: case and punctuation count. NaN for no items.
+    """The character n-gram F-score of a set, from 0 to 1, with a bootstrap interval over its items. The texts count as
+    they are, with case and punctuation. NaN for no items.
 
     Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation", with the settings that sacreBLEU (which
     prints it times 100) calls `nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no`: n-grams of 1 to 6 characters, without

@@ -1,4 +1,4 @@
-"""Options of where work is done: processes of this machine, or a cluster."""
+"""Options of processes, devices and clusters."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,42 +6,44 @@ from pathlib import Path
 from stentor.inference.declarations import Argument, Flag, Option
 from stentor.inference.options import FILES
 
-CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: their mean."
-DEVICE = "auto, cpu, cuda, cuda:N or mps."
-JOBS = "Processes, of one thread each when more than one. Default: 1; with --ray what the cluster offers."
-MODEL_PLUGINS = "A Python file with your own model family."
-RAY = "Work on a Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT."
-WORKERS = "With --ray: workers. Default: as many as the cluster offers."
+CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: the mean of all channels."
+DEVICE = "Device: auto (the GPU if there is one), cpu, cuda, cuda:N or mps."
+JOBS = "Number of processes, with one thread each if more than one. Default: 1; with --ray, as many as fit."
+MODEL_PLUGINS = "Python file with your own model family."
+RAY = "Use a Ray cluster: auto (a running one, or a new one for this command) or HOST:PORT."
+WORKERS = "Number of workers, with --ray. Default: as many as fit on the cluster."
 
 
 @dataclass(kw_only=True)
 class Cluster:
-    """Where the work is done: in processes of this machine, or on a Ray cluster."""
+    """Options of the executor: processes of this machine, or a Ray cluster."""
 
     jobs: int | None = Option(JOBS, min=1)
     ray: str | None = Option(RAY)
-    plugin: list[Path] = Option("A Python file whose classes extend Stentor. May be repeated.", [], local=True)
+    plugin: list[Path] = Option("Python file with classes that extend Stentor. May be repeated.", [], local=True)
 
 
 @dataclass(kw_only=True)
 class GpuCluster(Cluster):
-    """The same, for work with a model."""
+    """Options of the executor for work with a model."""
 
     gpus_per_worker: float | None = Option(
-        "With --ray: GPUs of each worker, such as 0.25. Default: 1 with GPUs, 0 without.", min=0.0, needs="ray"
+        "GPUs per worker, with --ray, such as 0.25. Default: 1 if the cluster has GPUs, otherwise 0.",
+        min=0.0,
+        needs="ray",
     )
 
 
 @dataclass(kw_only=True)
 class Workers(GpuCluster):
-    """The same, on devices that are named."""
+    """Options of the executor with a choice of the device."""
 
     device: str = Option(DEVICE, "auto")
 
 
 @dataclass(kw_only=True)
 class FileWorkers(Workers):
-    """The same, where only a cluster has several processes."""
+    """Options of the executor for work with several processes only on a cluster."""
 
     jobs: int | None = Option(WORKERS, min=1, needs="ray")
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
@@ -49,13 +51,13 @@ class FileWorkers(Workers):
 
 @dataclass(kw_only=True)
 class AudioFiles(FileWorkers):
-    """Audio files that a model works on, and where the outputs go."""
+    """Model, audio files and output folder of a command."""
 
     model: str = Argument("Run folder, export folder or Hub id.")
     audio: list[str] = Argument(
-        "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), addresses (s3://, gs://, hf://, "
+        "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), URLs (s3://, gs://, hf://, "
         "https://), or - for standard input."
     )
-    out: str | None = Option("Folder for the files (made when missing). Without: standard output.", output=True)
-    skip_existing: bool = Flag("Leave out files whose outputs are in the folder --out already.", ways=(FILES,))
+    out: str | None = Option("Output folder, created if needed. Default: standard output.", output=True)
+    skip_existing: bool = Flag("Skip files that already have their outputs in the folder --out.", ways=(FILES,))
     channel: int | None = Option(CHANNEL, min=0)

@@ -15,7 +15,7 @@ from typing import Any
 
 from stentor.data.embedded_audio import arrow_table, path_and_data
 from stentor.data.jsonl import not_found
-from stentor.errors import ConfigError, DataError, without_secrets
+from stentor.errors import ConfigError, DataError, require, without_secrets
 
 AUDIO_NAMES = ("audio", "speech", "wav", "flac", "mp3", "opus", "ogg", "audio_path", "audio_filepath", "path", "file")
 
@@ -122,7 +122,7 @@ class OpenDataset:
 def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> OpenDataset:
     """The data set, downloaded (or found in the cache) unless it is streamed. `audio` names its column of audio. Raises
     `ConfigError` without the package `datasets` and `DataError`, saying what to do, for a data set, config, split or
-    audio column that does not exist or cannot be loaded."""
+    audio column that is not there or not to be had."""
     split = location.split
     if "[" in split:
         raise ConfigError(f"`split: {split}`: slices are not supported; use `limit`, or `part` and `held_out`.")
@@ -208,10 +208,9 @@ def _undecoded(data: Any, datasets: Any) -> Any:
 
 
 def _import_datasets() -> Any:
-    try:
-        import datasets
-    except ModuleNotFoundError:
-        raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
+    require("hub", "A data set of the Hub")
+    import datasets
+
     _store_as_given()
     logging.getLogger("datasets").setLevel(logging.ERROR)
     return datasets

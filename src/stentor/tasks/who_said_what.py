@@ -1,12 +1,13 @@
-"""Speech to text with the speaker and the times of every turn, from one model.
+"""Speaker-attributed speech recognition with one model: the speaker, the times and the text of every turn.
 
-A family that serves this task gives, besides what `transcribe` asks for:
+A family that supports this task has, in addition to what `transcribe` needs:
 
-* processor: `collate` answers examples with the key `turns` in `Example.extra` in the model's own format; in training
+* processor: `collate` writes examples with the key `turns` in `Example.extra` in the model's own format; in training
   these are `{"speaker", "start", "end", "text"}` as `turns_of` numbers them, their times as shares of the clip;
-* processor: `answer_text(ids)`, the answer as it was written, and `parse(text)`: the turns that can be read in it,
-  `{"speaker", "start", "end", "span"}`, and whether all of it could be read. `speaker`, `start` and `end` (seconds) may
-  be None, `span` are the characters [start, end) of the words in the answer; `written(text)` are the words themselves.
+* processor: `answer_text(ids)`, the raw answer, and `parse(text)`, which returns the readable turns,
+  `{"speaker", "start", "end", "span"}`, and whether the whole answer was readable. `speaker`, `start` and `end`
+  (seconds) may be None; `span` are the characters [start, end) of the words in the answer; `written(text)` returns the
+  words.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ if TYPE_CHECKING:
 
 
 class WhoSaidWhat(Transcribe):
-    """Write down who says what, and when: for models that answer with speakers."""
+    """Speech recognition with speakers and times of turns, for models that output speakers."""
 
     type: Literal["who_said_what"] = "who_said_what"  # type: ignore[assignment]  # a kind of its own
     hypotheses: ClassVar[tuple[str, ...]] = ()
     metric: Literal["cpwer", "tcpwer", "der", "wer", "cer"] = "cpwer"  # type: ignore[assignment]
-    """The metric that picks the best checkpoint: `cpwer` counts wrong words and wrong speakers, `tcpwer` also words far
-    from their time, `der` the seconds of wrong speakers; `wer` and `cer` look at the words alone."""
+    """Metric that selects the best checkpoint: `cpwer` counts wrong words and wrong speakers, `tcpwer` also words far
+    from their time, `der` the seconds of wrong speakers; `wer` and `cer` only consider the words."""
     collar: float = Field(5.0, gt=0)
-    """Seconds by which the times of two words may differ for `tcpwer`."""
+    """Maximum difference in seconds between the times of two matching words, for `tcpwer`."""
     checks: Checks = Checks(compression_ratio=None)
-    """As for `transcribe`, but for the compression ratio: a long recording repeats words by right."""
+    """Hallucination checks as in `transcribe`, without the compression ratio, because long recordings repeat words."""
 
     def is_a(self, kinds: Sequence[str]) -> bool:
-        return self.type in kinds  # a family that transcribes may know no speakers
+        return self.type in kinds  # a family that transcribes may not support speakers
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        """Besides what `transcribe` refuses: `no_turns`, when it is not known what is said in a part of the speech."""
+        """In addition to the reasons of `transcribe`: `no_turns` if part of the speech has no text."""
         return super().drop_reason(cut) or (("no_turns", cut.id) if turns_of(cut) is None else None)
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
@@ -58,12 +59,12 @@ class WhoSaidWhat(Transcribe):
         return example
 
     def predict(self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None) -> list[dict[str, Any]]:
-        """As `Transcribe.predict`, with `segments`, `{"start", "end", "speaker", "text"}` in the order of the answer;
-        `words` have `speaker`, `start` and `end` too, by their letters within the segment. `unread` is true when the
-        answer was cut off or is not in the model's format: what can be read is there. All times in seconds.
+        """Like `Transcribe.predict`, with `segments`, `{"start", "end", "speaker", "text"}`, in answer order.
 
-        Speakers are called speaker_1, speaker_2 ... in the order of the answer. Where it has no times, segments stand
-        by their letters over the whole clip.
+        `words` also have `speaker`, `start` and `end`, interpolated within the segment by their letters. `unread` is
+        true if the answer was cut off or is not in the model's format, and only its readable part is returned. Times
+        are in seconds. Speakers are called speaker_1, speaker_2 ... in the order of the answer. If the answer has no
+        times, segments are distributed over the clip by their letters.
         """
         asked = [dataclasses.replace(e, extra={"turns": [], **e.extra}) for e in examples]
         return super().predict(bundle, asked, checked)
@@ -96,8 +97,8 @@ class WhoSaidWhat(Transcribe):
         return {**super().reference(cut), **more}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """`cpwer`, `tcpwer` and `der` against the turns of the records, then those of `transcribe`; the main one
-        first. The words of the plain rates are in order of the answer."""
+        """Return `cpwer`, `tcpwer` and `der` against the turns of the records, then the metrics of `transcribe`; the
+        main one first. For `wer` and `cer`, words are in the order of the answer."""
         from stentor.metrics.cpwer import Attributed, cpwer, tcpwer
         from stentor.metrics.diarization import DiarizedRecording, der
 
@@ -121,7 +122,7 @@ class WhoSaidWhat(Transcribe):
 
 
 def _times(turns: Sequence[dict[str, Any]], seconds: float) -> list[tuple[float, float]]:
-    """Start and end of each turn, within the clip: what the answer leaves open ends where the next turn begins, and an
+    """Return start and end of each turn, within the clip. A turn without an end lasts until the next one begins, and an
     answer without times is divided by its letters."""
     from stentor.metrics.cpwer import by_letters
 
@@ -143,7 +144,7 @@ def _rounded(start: float, end: float) -> dict[str, float]:
 def _confidences(
     written: str, span: tuple[int, int], spans: Sequence[tuple[int, int]], log_probs: Sequence[float]
 ) -> list[float]:
-    """The probability of the least certain token of each word between spaces in a span of the answer; never empty."""
+    """Return the probability of the least certain token of each word in a span of the answer; never empty."""
     sure, at = [], span[0]
     ends = [end for _, end in spans]
     for word in written[slice(*span)].split():

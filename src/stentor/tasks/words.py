@@ -1,15 +1,15 @@
-"""Speech to text with the time of every word.
+"""Speech recognition with word times.
 
-Models that time their tokens (see `transcribe`) serve this task as they are; it scores their times. Where they have a
-method `align_tokens(inputs, ids)` (log-probabilities and seconds of the known tokens of one item, None where they do
-not fit) and their processor `spell(text)` (these tokens, and the characters of the text that each writes), they also
-align. Another family gives, besides what `transcribe` asks for:
+Models with token times (see `transcribe`) support this task unchanged; it scores their times. They also align if they
+have a method `align_tokens(inputs, ids)` (log-probabilities and seconds of the known tokens of one item, None if they
+do not fit) and their processor has `spell(text)` (these tokens, and the characters of the text that each writes).
+Another family has, in addition to what `transcribe` needs:
 
 * processor: `collate(examples, labels=True)` takes `Example.extra["words"]`, the words of the text as dicts with `span`
-  (characters [start, end) of the text) and where known `start` and `end` in seconds, and counts the term `alignment`;
-* model: `aligner` (None when it was built without), `align(**inputs)` of such a batch: times in seconds [B, W, 2],
-  how sure they are [B, W] and the lowest token log-probability of each word [B, W];
-* aligner: `points(feature lengths)`, one more than the most words that fit, and the buffer `calibration` [3], the
+  (characters [start, end) of the text) and, if known, `start` and `end` in seconds, and counts the term `alignment`;
+* model: `aligner` (None if it was built without), `align(**inputs)` of such a batch: times in seconds [B, W, 2],
+  their certainty [B, W] and the lowest token log-probability of each word [B, W];
+* aligner: `points(feature lengths)`, one more than the maximum number of words, and the buffer `calibration` [3], the
   logistic map to confidences (see `stentor.metrics.calibration`).
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Words(Transcribe):
-    """Write down what is said, and when each word was said."""
+    """Speech recognition with the start and end time of every word."""
 
     type: Literal["words"] = "words"  # type: ignore[assignment]  # a kind of its own
     hypotheses: ClassVar[tuple[str, ...]] = ()
@@ -51,8 +51,8 @@ class Words(Transcribe):
         return {**super().losses(), "alignment": Alignment()}
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        """Besides what `transcribe` refuses: `no_words` without word times, `words_differ` when fewer than half of the
-        text's words have one."""
+        """In addition to the reasons of `transcribe`: `no_words` without word times, and `words_differ` if fewer than
+        half of the words have one."""
         if reason := super().drop_reason(cut):
             return reason
         words = words_of(cut)
@@ -73,13 +73,12 @@ class Words(Transcribe):
     def predict(
         self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None, words: bool = True
     ) -> list[dict[str, Any]]:
-        """As `Transcribe.predict`; the dicts of `words` also have `start` and `end` in seconds, the calibrated
-        `confidence` and the two features that it is computed from, `signs`: the least probability of the word's tokens
-        and the aligner's certainty of its times.
+        """Like `Transcribe.predict`; the dicts of `words` also have `start` and `end` in seconds, the calibrated
+        `confidence`, and `signs`, the two features that it is computed from: the lowest probability of the word's
+        tokens and the aligner's certainty of its times.
 
-        Times come from a second, teacher-forced pass over the text that was written. An answer with more words than
-        the audio has room for has no words and fails the check `no_room`. With `words` False, and of models that time
-        their tokens, the pass is left out.
+        Times come from a second, teacher-forced pass over the text. A text with more words than fit into the audio gets
+        no words and fails the check `no_room`. The pass is skipped without `words` and for models with token times.
         """
         if not words or bundle.capabilities.times_tokens:
             return super().predict(bundle, examples, checked)
@@ -94,23 +93,23 @@ class Words(Transcribe):
         return outputs
 
     def align(self, bundle: Bundle, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
-        """Word times of known texts: for each example its words in order, as `predict` gives them.
+        """Align known texts: return the words of each example in order, as `predict` does.
 
-        Words are those between spaces, or characters in languages written without; what is not spoken (a dash alone)
-        is left out. An empty text has no words. Raises DataError for a text with more words than the audio can hold.
+        Words are separated by spaces, or are characters in languages written without spaces. Parts that are not spoken,
+        such as a dash, are left out. Raises DataError for a text with more words than fit into the audio.
         """
         alignments = self._times(bundle, examples)
         for example, words in zip(examples, alignments):
             if words is None:
                 raise DataError(
                     f"{example.id}: the text has {len(units(example.text or '', example.language))} words, more than "
-                    f"{seconds_of(example, bundle.processor.sample_rate):.2f} s of audio can hold: text and audio do "
+                    f"fit into {seconds_of(example, bundle.processor.sample_rate):.2f} s of audio: text and audio do "
                     "not belong together."
                 )
         return [words or [] for words in alignments]
 
     def _times(self, bundle: Bundle, examples: Sequence[Example]) -> list[list[dict[str, Any]] | None]:
-        """The words of each example with times; None where they do not fit into the audio."""
+        """Return the words of each example with times; None if they do not fit into the audio."""
         import torch
 
         from stentor.data.trained_speech import with_room
@@ -123,9 +122,7 @@ class Words(Transcribe):
             with bundle.cache_encoder():
                 return [self._token_times(bundle, example) for example in examples]
         if aligns is None:
-            raise ConfigError(
-                "This model has no alignment module: train one with the task `words` and `model.aligner`."
-            )
+            raise ConfigError("This model has no alignment module: train it with the task `words` and `model.aligner`.")
         words_of_texts = [units(e.text or "", e.language) for e in examples]
         if not any(words_of_texts):
             return [[] for _ in examples]
@@ -137,7 +134,7 @@ class Words(Transcribe):
         with torch.no_grad():
             batch = processor.collate(targets, labels=True).to(device)
             if batch.dropped:
-                raise DataError(f"{batch.dropped[0][2]} Cut longer audio into windows first.")
+                raise DataError(f"{batch.dropped[0][2]} Cut long audio into windows first.")
             times, certainties, log_probs = (t.float().cpu() for t in model.align(**batch.inputs))
             capacities = (model.aligner.points(batch.inputs["feature_lengths"]) - 1).tolist()
             calibration = model.aligner.calibration.tolist()
@@ -163,8 +160,8 @@ class Words(Transcribe):
         return alignments
 
     def _token_times(self, bundle: Bundle, example: Example) -> list[dict[str, Any]] | None:
-        """The words of an example with the times of their tokens. A word that the model cannot write is between its
-        neighbours, with confidence 0."""
+        """Return the words of an example with the times of their tokens. A word that the model cannot write is placed
+        between its neighbours, with confidence 0."""
         import torch
 
         from stentor.data.trained_speech import with_room
@@ -203,7 +200,7 @@ class Words(Transcribe):
         return {**super().reference(cut), "words": words_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """The word time metrics (see `stentor.metrics.word_time`), then those of `transcribe`."""
+        """Return the word time metrics (see `stentor.metrics.word_time`), then those of `transcribe`."""
         from stentor.metrics.word_time import score
 
         times = score(
@@ -220,7 +217,7 @@ class Words(Transcribe):
 
 
 def _tokens_of(text: str, places: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
-    """Positions of the tokens that write characters [start, end) of a text, and of the space before them."""
+    """Return the positions of the tokens that write characters [start, end) of a text and the space before them."""
     return [
         i
         for i, (first, after) in enumerate(places)

@@ -1,36 +1,33 @@
 """Text normalisation: numbers, dates, times, money, units, addresses and abbreviations in words, as they are read.
 
-Chinese and Japanese are read by the grammars of WeTextProcessing (the package `wetext`). All other languages are read
+Chinese and Japanese are read by the grammars of WeTextProcessing in the folder `wetext`. All other languages are read
 with CLDR's data: numbers are spelled out by its rules (`unicode-rbnf`), months, units and currencies have its names
-(Babel), and `spoken_words.yaml` has what CLDR has not. Text in [brackets] (pronunciations, [laughter]) and pinyin such
-as ZHE2 stay unchanged.
+(Babel), and `spoken_words.yaml` has what CLDR has not. What stands in [brackets] (pronunciations, [laughter]) and
+pinyin such as ZHE2 stays as it is.
 """
 
 import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
-from stentor.errors import ConfigError
 from stentor.text.languages import language_code
 from stentor.text.number_reader import reader, spoken_words
 
 VERBATIM = re.compile(r"(\[[^\]]*\])")
-"""Text that stays unchanged: tags and phones in brackets, in Chinese also pinyin."""
+"""Text that stays as it is: tags and phones in brackets, in Chinese also pinyin."""
 VERBATIM_CHINESE = re.compile(r"(\[[^\]]*\]|(?<![A-Za-z])[A-ZÜ]{0,4}[AEIOUÜ][A-ZÜ]{0,4}[1-5](?!\d))")
-
-
-def check_installed() -> None:
-    """Raise ConfigError that says how to fix it when a package is missing."""
-    try:
-        import babel  # noqa: F401
-        import py3langid  # noqa: F401
-        import unicode_rbnf  # noqa: F401
-        import wetext  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"Writing numbers in words needs the package {error.name}: `pip install 'stentor[speak]'`, or leave out "
-            "--normalize."
-        ) from None
+TOKEN = re.compile(r'(\w+) \{((?: \w+: "(?:\\.|[^"\\])*")*) \}')
+"""Token of a tagger, such as `date { year: "2025" month: "01" }`."""
+FIELD = re.compile(r'(\w+): ("(?:\\.|[^"\\])*")')
+SPOKEN_ORDER = {
+    "date": "year month day",
+    "fraction": "denominator numerator",
+    "measure": "denominator numerator value",
+    "money": "value currency",
+    "time": "noon hour minute second",
+}
+"""Order in which a verbalizer takes the fields of a token."""
 
 
 def normalize(text: str, language: str | None) -> str:
@@ -57,9 +54,10 @@ def normalize(text: str, language: str | None) -> str:
 @cache
 def grammar(language: str) -> Callable[[str], str]:
     """The grammar of WeTextProcessing for `zh` or `ja`."""
-    from wetext import Normalizer
+    from kaldifst import TextNormalizer
 
-    apply = Normalizer(lang=language, operator="tn").normalize
+    folder = Path(__file__).parent / "wetext"
+    tag, verbalize = (TextNormalizer(str(folder / f"{language}_{part}.fst")) for part in ("tagger", "verbalizer"))
 
     def read(match: re.Match[str]) -> str:
         text = match[0]
@@ -68,6 +66,14 @@ def grammar(language: str) -> Callable[[str], str]:
             text = re.sub(r"(?<=[A-Za-z])\.(?=[A-Za-z])", "点", text)
         else:
             text = re.sub(r"(\d+(?:\.\d+)?)℃", r"\1度", text)
-        return re.sub(r'\\(["\\])', r"\1", str(apply(text)))  # it escapes these two
+        if not re.search(r"\d", text):
+            return text
+        return str(verbalize(TOKEN.sub(_in_spoken_order, tag(text)))).strip()
 
     return lambda text: re.sub(r"\S(?:.*\S)?", read, text, flags=re.DOTALL)  # spaces at the ends stay
+
+
+def _in_spoken_order(token: re.Match[str]) -> str:
+    order = SPOKEN_ORDER.get(token[1], "").split()
+    fields = sorted(FIELD.findall(token[2]), key=lambda field: [*order, field[0]].index(field[0]))
+    return f"{token[1]} {{ {' '.join(f'{name}: {value}' for name, value in fields)} }}"

@@ -1,1 +1,1 @@
-"""Section `prepare:`: what is made of corpora before a run, once."""
+"""Section `prepare:`: preparation steps that run once before training."""

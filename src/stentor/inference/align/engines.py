@@ -58,11 +58,11 @@ def engine_of(model: str, engine: str | None = None) -> tuple[Path, Engine]:
         served = ()
     if not served:
         raise ConfigError(
-            f"{model} cannot align: it is no Whisper model, no CTC model, no transducer, and no model of ours with an "
+            f"{model} cannot align: it is not a Whisper model, a CTC model, a transducer, or a Stentor model with an "
             "aligner (task words) or a CTC head."
         )
     if engine is not None and engine not in served:
-        raise ConfigError(f"{model} does not serve --engine {engine}, only {', '.join(served)}.")
+        raise ConfigError(f"{model} does not support --engine {engine}, only {', '.join(served)}.")
     return folder, engine or served[0]  # type: ignore[return-value]  # it is one of `served`
 
 

@@ -1,4 +1,4 @@
-"""`duplicates`: the same sound only once, whatever file, level or encoding it is in."""
+"""`duplicates`: keep the same sound only once, whatever its file, level or encoding."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 
 class DuplicatesStage(SetStage):
-    """Drop segments that were heard before in the data: the same samples, or the same sound by its fingerprint (as
-    re-encoded, louder, or cut elsewhere). The first one stays; a reject's `duplicate_of` names it. Put it before the
-    stages with large models: what it drops costs them nothing."""
+    """Drop duplicate segments: equal samples, or the same sound by its fingerprint (re-encoded, louder, or cut
+    differently). The first one is kept, and `duplicate_of` of the others names it. Put this stage before stages with
+    large models, so that they do not process duplicates."""
 
     type: Literal["duplicates"] = "duplicates"
     min_shared: float | None = Field(0.1, gt=0, le=1)
-    """Least share of the shorter one's landmarks that both have at one offset. Measured on LibriSpeech: unrelated
-    speech under 0.02; MP3 at another level and offset from 0.2, white noise of 20 dB from 0.15. Null: the same samples
-    only."""
+    """Minimum share of the shorter one's landmarks that both have at one offset. Measured on LibriSpeech: unrelated
+    speech under 0.02; MP3 at another level and offset from 0.2, white noise of 20 dB from 0.15. Null: equal samples."""
 
     reasons: ClassVar = {
         "same_samples": "decodes to the same samples",
@@ -50,7 +49,7 @@ class DuplicatesStage(SetStage):
         same = [first.setdefault(s.measures["digest"], i) for i, s in enumerate(segments)]
         unique = [i for i, j in enumerate(same) if i == j]
         prints = [Fingerprint.frombytes(base64.b64decode(segments[i].measures["fingerprint"])) for i in unique]
-        near: dict[int, tuple[int, float]] = {}  # of a segment that is dropped: an earlier one that is kept
+        near: dict[int, tuple[int, float]] = {}  # from a dropped segment to an earlier one that is kept
         for later, earlier, share in shared(prints, self.min_shared or 1.0):
             if unique[earlier] not in near and unique[later] not in near:
                 near[unique[later]] = unique[earlier], share

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class QualityStage(Stage):
-    """Measure the sound of segments (`snr`, `bandwidth`, `clipped`, `level`) and drop bad ones."""
+    """Measure the audio quality of segments (`snr`, `bandwidth`, `clipped`, `level`) and drop bad ones."""
 
     type: Literal["quality"] = "quality"
     min_snr: float | None = 10.0
-    """Least signal-to-noise ratio in dB, the lower one of two estimates: within 3 dB of the truth in steady
-    noise; what comes and goes is partly taken for speech. A recogniser learns from 10 dB, synthesis wants 25. Null: no
+    """Minimum signal-to-noise ratio in dB, the lower of two estimates: within 3 dB of the truth in steady noise, while
+    varying noise is partly taken for speech. Recognition can be trained from 10 dB, synthesis needs 25. Null: no
     limit."""
     min_bandwidth: float | None = 4500.0
-    """Least effective bandwidth in Hz, at most half the file's rate. A telephone ends at 4000 Hz and is measured at
-    3900, whatever rate it was sampled up to. Null: no limit."""
+    """Minimum effective bandwidth in Hz, at most half the file's sample rate. Telephone speech ends at 4000 Hz and is
+    measured as 3900, even after resampling. Null: no limit."""
     max_clipped: float | None = 0.001
-    """Highest share of samples at full scale. Null: no limit."""
+    """Maximum share of samples at full scale. Null: no limit."""
     min_level: float | None = -45.0
-    """Least level of the loud parts in dBFS. Null: no limit."""
+    """Minimum level of the loud parts in dBFS. Null: no limit."""
 
     limits: ClassVar = (
         Limit("level", "min_level", "quiet"),
@@ -35,7 +35,7 @@ class QualityStage(Stage):
     )
     reasons: ClassVar = {
         "quiet": "even the loud parts are quiet",
-        "clipped": "samples stand at full scale",
+        "clipped": "samples are at full scale",
         "narrow": "a telephone's bandwidth, or little more",
         "noisy": "too much noise",
     }

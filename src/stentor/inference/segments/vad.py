@@ -1,4 +1,4 @@
-"""`vad`: recordings cut into segments with speech."""
+"""`vad`: cut recordings into segments with speech."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ class VadStage(Stage):
 
     type: Literal["vad"] = "vad"
     detector: str = "energy"
-    """energy (built in), silero (the model of the package silero-vad) or the path of a silero_vad.onnx. The first takes
-    music and steady babble for speech: for podcasts with music take Silero."""
+    """Speech detector: energy (built in), silero (the model of the package silero-vad) or the path of a
+    silero_vad.onnx. The energy detector takes music and steady babble for speech: use silero for podcasts with
+    music."""
     threshold: float | None = None
-    """Decibels above the noise floor (energy) or a probability (Silero) from which on there is speech. Null: 6 or
-    0.5."""
+    """Threshold of speech: dB above the noise floor (energy) or a probability (silero). Null: 6 or 0.5."""
     seconds: Range = (1.0, 30.0)
-    """Shortest and longest segment. Under a second there is little to learn from; 30 s is what Whisper reads at
-    once."""
+    """Minimum and maximum seconds of a segment. Under a second there is little to learn; Whisper reads 30 s at once."""
     pause: float = Field(0.3, gt=0)
-    """Least pause that a longer stretch of speech is cut in; without one it is cut where it is quietest."""
+    """Minimum seconds of a pause at which long speech is cut. Without such a pause, it is cut where it is quietest."""
     silence: float = Field(0.8, gt=0)
-    """Longer silence ends a segment and belongs to none."""
+    """Seconds of silence that end a segment; such silence belongs to no segment."""
     padding: float = Field(0.15, ge=0)
-    """Seconds of silence that stay on either side of speech, so that weak beginnings and ends of words stay."""
+    """Seconds of silence kept on both sides of speech, so that quiet beginnings and ends of words are not cut off."""
 
-    reasons: ClassVar = {"no_speech": "silence between segments", "too_short": "less speech than `seconds` asks for"}
+    reasons: ClassVar = {"no_speech": "silence between segments", "too_short": "shorter than the minimum of `seconds`"}
     _opened: Any = None
 
     def setup(self, device: str) -> None:

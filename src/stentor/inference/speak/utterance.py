@@ -1,4 +1,4 @@
-"""Utterances: what is to be spoken and how, checked against what a model can write; and synthetic speech."""
+"""Utterances (a text and how to speak it), their checks, and synthetic speech."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
@@ -11,52 +11,53 @@ from stentor.models.base import Bundle
 
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
 LONGEST_DURATION = 3600.0
-"""Seconds."""
+"""Maximum duration in seconds."""
 
 
 @dataclass
 class Utterance(SpeechOptions):
-    """A text to speak, and how."""
+    """A text to speak, with the options of its voice and speed."""
 
     text: str
     speed: float = field(default=1.0, kw_only=True)
     reference_rate: int | None = field(default=None, kw_only=True)
-    """Hz of the reference, where it is an array."""
+    """Sample rate of the reference in Hz if it is an array."""
     follows: bool = field(default=True, kw_only=True)
-    """Without a voice: whether the first piece of a long text is the voice of the others. False for models that have
-    learned no recording beside an instruct."""
+    """Whether, without a voice, the first piece of a long text is the reference for the others. False for models that
+    were not trained with a reference and an instruct together."""
 
     @classmethod
     def of(cls, text: str, options: SpeechOptions) -> Self:
-        """A text, spoken as the options say."""
+        """Return the utterance of a text with these options."""
         asked = {field.name: vars(options)[field.name] for field in fields(SpeechOptions)}
         return cls(text, **{**asked, "speed": 1.0 if options.speed is None else options.speed})
 
 
 @dataclass
 class Speech:
-    """Synthetic speech."""
+    """Synthetic speech: the result of `Model.speak`."""
 
     audio: np.ndarray
-    """Float32 [samples]."""
+    """Samples, float32 [samples]."""
     rate: int
-    """Hz."""
+    """Sample rate in Hz."""
     codes: np.ndarray
-    """Integers [codebooks, frames] that the model made, before anything was trimmed; of long texts one piece after the
-    other."""
+    """Generated codes, integers [codebooks, frames], before any trimming; the pieces of a long text in order."""
     texts: list[str]
-    """The pieces that the text was spoken in."""
+    """Pieces of the text that were synthesized one by one."""
     seed: int
+    """Random seed that was used."""
 
     @property
     def seconds(self) -> float:
+        """Duration in seconds."""
         return len(self.audio) / self.rate
 
 
 def check(utterance: Utterance, bundle: Bundle) -> list[str]:
-    """Sentences for a person about characters that are left out or new to the model; none when all is well.
+    """Return remarks for the user about characters that are left out or new to the model; an empty list if none.
 
-    Raises ConfigError for values out of range, DataError for a text of which nothing can be spoken.
+    Raises ConfigError for values out of range and DataError for a text without any known character.
     """
     if not utterance.text.strip():
         raise ConfigError("The text is empty: there is nothing to speak.")
@@ -65,36 +66,36 @@ def check(utterance: Utterance, bundle: Bundle) -> list[str]:
     if utterance.duration is not None and not 0 < utterance.duration <= LONGEST_DURATION:
         raise ConfigError(f"The duration {utterance.duration:g} is not between 0 and {LONGEST_DURATION:g} s.")
     if utterance.duration is not None and utterance.speed != 1:
-        raise ConfigError("The duration says how fast it is spoken: leave out the speed, or the duration.")
+        raise ConfigError("The duration already determines the speed: leave out the speed or the duration.")
     if utterance.seed is not None and not 0 <= utterance.seed < 2**63:
         raise ConfigError(f"The seed {utterance.seed} is not between 0 and {2**63 - 1}.")
     text, unknown = spelled(utterance.text, bundle)
     if not any(c.isalnum() for c in text):
         letters = " ".join(dict.fromkeys(c for c in utterance.text if c.isprintable() and not c.isspace()))
         raise DataError(
-            f"This model cannot speak the text: it knows none of its letters ({letters[:60]}). Write it in the letters "
-            f"that it was trained on{', numbers in words (--normalize)' if _numbers(unknown) else ''}."
+            f"This model cannot speak the text: it knows none of its letters ({letters[:60]}). Write the text in the "
+            f"letters of the training data{', and numbers in words (--normalize)' if _numbers(unknown) else ''}."
         )
-    sentences, advice = [], "; --normalize writes numbers in words"
+    sentences, advice = [], "; --normalize converts numbers to words"
     if unknown:
         sentences.append(
-            f"This model does not know {printed(unknown)} in the text, and leaves it out"
+            f"This model does not know {printed(unknown)} in the text and skips it"
             f"{advice if _numbers(unknown) else ''}."
         )
     learned = bundle.traits.letters
     if learned is not None and (new := "".join(c for c in dict.fromkeys(text) if c.isalnum() and c not in learned)):
         sentences.append(
-            f"No text that this model was trained on has {printed(new)}: how it speaks that is a guess"
+            f"No text that this model was trained on contains {printed(new)}, so its pronunciation is a guess"
             f"{advice if _numbers(new) else ''}."
         )
     return sentences
 
 
 def spelled(text: str, bundle: Bundle) -> tuple[str, str]:
-    """The text as the model can read it, and the characters that it cannot.
+    """Return the text as the model can read it, and the characters that it cannot read.
 
-    White space becomes single spaces or line ends; letters that the model only knows in the other case are written in
-    that; what it does not know is left out.
+    White space becomes single spaces or line ends. Letters that the model only knows in the other case change case.
+    Other unknown characters are left out.
     """
     processor: Any = bundle.processor
     knows = processor.knows
@@ -105,12 +106,12 @@ def spelled(text: str, bundle: Bundle) -> tuple[str, str]:
 
 
 def flat(text: str, bundle: Bundle) -> str:
-    """`spelled`, on one line."""
+    """Return the text of `spelled` on one line."""
     return " ".join(spelled(text, bundle)[0].split())
 
 
 def printed(characters: str) -> str:
-    """Each character, as a person can read it."""
+    """Return the characters separated by spaces, unprintable ones as code points."""
     return " ".join(c if c.isprintable() else f"U+{ord(c):04X}" for c in characters)
 
 

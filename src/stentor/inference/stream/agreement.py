@@ -1,7 +1,7 @@
-"""LocalAgreement: any recogniser, asked again and again about what was said last (Macháček et al. 2023).
+"""LocalAgreement: streaming with any recogniser, by transcribing the last audio repeatedly (Macháček et al. 2023).
 
-A word stays when `n` answers in a row agree on it and on all before it. What was said before is given as the prompt, to
-models that read one.
+A word becomes final when `n` consecutive answers agree on it and on all words before it. The text before the buffer is
+the prompt for models that take one.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from stentor.text.normalize import bare
 from stentor.text.written_words import joined, written_words
 
 PROMPT_WORDS = 30
-"""Words before the buffer that are its prompt."""
+"""Number of words before the buffer in its prompt."""
 LEAD = 1.0
-"""Seconds of silence before speech that are asked about as well."""
+"""Seconds of silence kept before speech."""
 
 
 class AgreedHypothesis(Hypothesis):
-    """The audio since the last word that was let go, and the last answers about it."""
+    """The audio that has not been discarded, and the last answers for it."""
 
     def __init__(self, recogniser: AgreementRecogniser):
         self.recogniser = recogniser
         self.words: list[Event] = []
         self.partial = ""
         self.before: list[str] = []
-        """The last words before the buffer."""
+        """Last words before the buffer."""
         self.buffer = np.zeros(0, np.float32)
         self._offset = 0
-        """Samples before the buffer."""
+        """Number of samples before the buffer."""
         self._answers: list[list[Event]] = []
         self._stable = 0
-        """Words of the buffer that stay."""
+        """Number of final words of the buffer."""
         self._new = 0
-        """Samples since the last answer."""
+        """Number of samples since the last answer."""
         self._flush = False
         self._activity = Endpointer(recogniser.detector.live(recogniser.rate))
         self._speech = False
-        """Whether anybody speaks in the buffer: models write words for silence, too."""
+        """Whether the buffer contains speech, because models also write words for silence."""
 
     def add(self, samples: np.ndarray) -> None:
         self.buffer = np.concatenate([self.buffer, samples])
         self._new += len(samples)
-        if len(samples) % self._activity.hop == 0:  # but for the last ones
+        if len(samples) % self._activity.hop == 0:  # all but the last ones
             self._activity.add(samples)
         self._speech = self._speech or self._activity.speaking
         if not self._speech:
@@ -74,7 +74,7 @@ class AgreedHypothesis(Hypothesis):
         return len(self.buffer) / self.recogniser.rate
 
     def read(self, output: dict[str, Any]) -> None:
-        """An answer of the model about the buffer."""
+        """Take an answer of the model for the buffer."""
         self._new = 0
         answer = self._words_of(output)
         self._answers = [*self._answers, answer][-self.recogniser.n :]
@@ -100,7 +100,7 @@ class AgreedHypothesis(Hypothesis):
         self.partial = joined(word["word"] for word in answer[self._stable :])
 
     def _trim(self, answer: list[Event]) -> None:
-        """Let go of words that stay, once the buffer is long, where the model knows when they end."""
+        """Discard the audio of final words once the buffer is long, if the model has word times."""
         r = self.recogniser
         stable = answer[: self._stable]
         if len(self.buffer) < r.keep * r.rate or not stable or stable[-1]["end"] is None:
@@ -136,13 +136,13 @@ class AgreementRecogniser(Recogniser):
     """Any model that transcribes."""
 
     policy = "LocalAgreement"
-    takes_language = True  # as far as its model does, which says so itself
+    takes_language = True  # a model that does not take one warns itself
 
     def __init__(
         self, transcriber: Transcriber, step: float = 1.0, n: int = 2, keep: float = 10.0, longest: float = 25.0
     ):
-        """`step`: seconds from one answer to the next; `n`: answers that must agree; `keep`: seconds of audio from
-        which on words that stay are let go; `longest`: seconds after which what was heard is let go, agreed or not."""
+        """`step`: seconds from one answer to the next; `n`: number of answers that must agree; `keep`: seconds of audio
+        after which final words are discarded; `longest`: seconds after which all words become final."""
         self.transcriber, self.rate, self.timed = transcriber, transcriber.rate, transcriber.timed
         self.step, self.delay, self.n, self.keep = step, step, n, keep
         self.longest = min(longest, transcriber.longest)

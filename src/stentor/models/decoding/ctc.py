@@ -1,4 +1,4 @@
-"""Decoding of a CTC head: the most likely path, or prefix beam search (Graves et al. 2006; Hannun et al. 2014)."""
+"""Decoding of a CTC head: the likeliest path, or prefix beam search (Graves et al. 2006; Hannun et al. 2014)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BIASED = 8
 def decode(
     log_probs: Tensor, frames: Tensor, blank: int, beams: int = 1, bias: Bias | None = None, num_answers: int = 1
 ) -> list[GenerationOutput]:
-    """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the most
-    likely path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with more
-    `beams` the prefix whose paths together are most likely (with `num_answers` > 1 the best `beams` are its
-    `alternatives`); `bias` favours phrases and takes at least `BIASED` beams."""
+    """Classes of each item without repeats and blanks, each with its log-probability at the surest frame that the
+    likeliest path has it in, from log-probabilities [B, T, V] of which items have `frames` [B]. Greedily, or with
+    `beams` > 1 the prefix whose paths together are likeliest (with `num_answers` > 1 the best `beams` are its
+    `alternatives`); `bias` favours phrases and takes `BIASED` beams at least."""
     if beams == 1 and bias is None:
         values, path = log_probs.max(-1)
         rows = zip(path.tolist(), values.tolist(), frames.tolist())
@@ -57,7 +57,7 @@ def merge(path: Sequence[int], values: Sequence[float], blank: int) -> Generatio
 
 @dataclass
 class _Prefix:
-    """The text up to a frame: a node of a tree, of which `classes` leads to the root."""
+    """Prefix that was written up to a frame: a node of a tree, of which `classes` leads to the root."""
 
     parent: _Prefix | None
     last: int
@@ -65,7 +65,7 @@ class _Prefix:
     state: int
     """Where it is in what is favoured."""
     bonus: float
-    """Bonus that it earned there."""
+    """Its bonus there."""
     children: dict[int, _Prefix] = field(default_factory=dict)
 
     def classes(self) -> list[int]:
@@ -129,7 +129,7 @@ class _Beam:
         if self.bias is None:
             return self._nothing
         if state not in self._rows:
-            self._rows[state] = self.bias.rows([state], self.like)[0].double().cpu().numpy()
+            self._rows[state] = self.bias.rows([state], self.like)[0].cpu().double().numpy()
         return self._rows[state]
 
     def _child(self, parent: _Prefix, c: int) -> _Prefix:
@@ -142,15 +142,15 @@ class _Beam:
 
 
 def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> list[list[int]]:
-    """The best prefixes of log-probabilities [T, V], the most likely first."""
+    """The best prefixes of log-probabilities [T, V], the likeliest first."""
     beam = _Beam(blank, log_probs.shape[1], bias, log_probs[:1])
-    for frame in log_probs.double().cpu().numpy():
+    for frame in log_probs.cpu().double().numpy():
         beam.advance(frame, beams)
     return [prefix.classes() for prefix in beam.ranking()]
 
 
 def _values(items: Sequence[Tensor], ranked: Sequence[Sequence[list[int]]], blank: int) -> Iterator[list[float]]:
-    """The result of `merge` for the best path through each item [T, V], not the greedy one, for each of its prefixes.
+    """Results of `merge` for a greedy path, of the best path through each item [T, V] for each of its prefixes.
 
     The search itself cannot tell: a prefix begins before the frame that is surest of it, and has many paths.
     """

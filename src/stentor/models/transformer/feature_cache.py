@@ -1,8 +1,8 @@
 """Feature store: a folder that any number of processes fill and read at the same time, without locks.
 
-`store.json` has the settings. Each process that adds features writes two files of its own: NAME.bin with the values end
-to end, and NAME.jsonl with a line for each record, which is written last. What a kill cuts short has no line, or half a
-line, and is never seen. Each process reads all files, and looks for new lines when a record is missing.
+`store.json` says with which settings. Each process that adds features writes two files of its own: NAME.bin with the
+values end to end, and NAME.jsonl with a line for each record, which is written last. What a kill cuts short has no
+line, or half a line, and is never seen. Everybody reads all files, and looks for new lines when a record is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -27,6 +27,7 @@ from stentor.data.augment import Augment
 from stentor.data.cut import Cut
 from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
+from stentor.data.system import open_to_read, read_at
 from stentor.errors import ConfigError, DataError
 from stentor.models.encoders.features import Features
 
@@ -123,10 +124,10 @@ class FeatureStore:
     def _read(self, location: FeatureLocation, size: int) -> bytes:
         if location.file not in self._open:
             try:
-                self._open[location.file] = os.open(self.folder / f"{location.file}.bin", os.O_RDONLY)
+                self._open[location.file] = open_to_read(self.folder / f"{location.file}.bin")
             except OSError:
                 return b""
-        return os.pread(self._open[location.file], size, location.at)
+        return read_at(self._open[location.file], size, location.at)
 
     def _look(self) -> None:
         """Read what was added to the indexes."""
@@ -166,7 +167,7 @@ class FeatureStore:
             self._writer.add(data, {**entry, "crc": zlib.crc32(data)})
         except OSError as error:
             raise DataError(
-                f"Features cannot be stored in {self.folder} ({error.strerror}): free space there, or set "
+                f"Features cannot be stored in {self.folder} ({error.strerror}): make room there, or set "
                 "`model.features.store` to another folder or to null."
             ) from error
 
@@ -230,7 +231,7 @@ class FeatureStore:
         if needed > free:
             raise ConfigError(
                 f"model.features.store: the features of {seconds / 3600:.1f} h take {needed / 1e9:.1f} GB, and "
-                f"{self.folder} has room for {free / 1e9:.1f} GB. Give a folder with more space, or leave out `store`."
+                f"{self.folder} has room for {free / 1e9:.1f} GB. Give a folder with more room, or leave out `store`."
             )
         subject = f"the other {len(missing):,}" if len(missing) < len(cuts) else "they"
         return [*lines, f"{stored}; {subject} are computed when they first come, and kept ({needed / 1e9:.2f} GB)."]
@@ -242,9 +243,8 @@ class _Writer:
     def __init__(self, folder: Path):
         self.process = os.getpid()
         name = secrets.token_hex(6)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        self.values = os.open(folder / f"{name}.bin", flags, 0o666)
-        self.index = os.open(folder / f"{name}.jsonl", flags, 0o666)
+        self.values = open(folder / f"{name}.bin", "xb", buffering=0)  # noqa: SIM115 - kept open
+        self.index = open(folder / f"{name}.jsonl", "xb", buffering=0)  # noqa: SIM115
         self.at = self.lines = 0
 
     def add(self, data: bytes, fact: dict[str, Any]) -> None:
@@ -254,13 +254,13 @@ class _Writer:
         self.at = end
 
 
-def _write(file: int, data: bytes, at: int) -> int:
+def _write(file: IO[bytes], data: bytes, at: int) -> int:
     """Write data at a position; returns the end. What a full disk cuts short is written over by the next."""
     view = memoryview(data)
+    file.seek(at)
     while view:
-        written = os.pwrite(file, view, at)
-        view, at = view[written:], at + written
-    return at
+        view = view[file.write(view) :]
+    return at + len(data)
 
 
 def _temporary_folder() -> Path:

@@ -190,7 +190,7 @@ def _assign_remaining(
         if len(taken) < len(far):
             far[taken] = np.inf
         elif may_add and (most is None or len(far) < most):
-            # In a short recording, somebody who says a word while all others talk is somebody else.
+            # In a short recording, a voice that speaks while all known speakers talk is a new speaker.
             far = np.append(np.full(len(far), np.inf), 0)
             shares.append((np.arange(len(distances)) == i).astype(float))
         speakers[i] = int(far.argmin())

@@ -1,1 +1,1 @@
-"""Hypotheses of a training batch: what the model writes, or says, for sequence losses."""
+"""Hypotheses of a training batch, texts or utterances that the model generates for sequence losses."""

@@ -97,8 +97,8 @@ def scores(
 
 
 def table(results: Mapping[str, Score]) -> list[str]:
-    """Scores for people: a line for each metric, with the model's speech (and its 95 % interval) beside the codec's and
-    the real audio's."""
+    """Format scores as a table: a line for each metric, with the model's speech (and its 95 % interval), the codec's
+    and the real audio's."""
     bases = list(dict.fromkeys(name.removesuffix("_codec").removesuffix("_real") for name in results))
     columns = [c for c in COLUMNS if c == SYNTHETIC or any(name.endswith(f"_{c}") for name in results)]
     lines: list[tuple[str, ...]] = [("", *columns)]

@@ -39,15 +39,13 @@ HAN = re.compile(r"[\u4e00-\u9fff]")
 def resolve(instruct: str, text: str) -> str:
     """An instruct as a published model reads it: in Chinese for a text with Chinese characters and where it names a
     dialect, else in English. Raises ConfigError for words that such a model does not know, for two words of one
-    category, and for an accent beside a dialect."""
+    category, and for an accent together with a dialect."""
     parts = [part for part in SEPARATOR.split(instruct.strip().lower()) if part]
     if unknown := [part for part in parts if part not in CATEGORIES]:
         raise ConfigError(_unknown(unknown))
     categories = [CATEGORIES[part] for part in parts]
     if "accent" in categories and "dialect" in categories:
-        raise ConfigError(
-            f"The instruct {instruct!r} has an accent of English and a dialect of Chinese: leave one out."
-        )
+        raise ConfigError(f"The instruct {instruct!r} has an English accent and a Chinese dialect: leave one out.")
     chinese = "accent" not in categories and ("dialect" in categories or HAN.search(text) is not None)
     words = [(TO_CHINESE if chinese else TO_ENGLISH).get(part, part) for part in parts]
     for category in ATTRIBUTES:
@@ -60,7 +58,4 @@ def _unknown(unknown: list[str]) -> str:
     near = [difflib.get_close_matches(part, CATEGORIES, 1, 0.6) for part in unknown]
     named = [f"{part!r}" + (f" (did you mean {match[0]!r}?)" if match else "") for part, match in zip(unknown, near)]
     known = "; ".join(f"{name}: {', '.join(words)}" for name, words in ATTRIBUTES.items())
-    return (
-        f"The model knows a closed set of words for voices, and {', '.join(named)} "
-        f"{'is' if len(unknown) == 1 else 'are'} not among them. It knows {known}."
-    )
+    return f"The instruct has {', '.join(named)}, which the model does not know. It only knows these words: {known}."

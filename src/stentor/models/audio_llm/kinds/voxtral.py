@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.features import HOP, WINDOW, WhisperMel
 from stentor.data.batch import Example
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError, DataError, require
 from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.collate import mask_features
 
@@ -170,17 +170,14 @@ def code(language: str | None) -> str | None:
             continue
     raise DataError(
         f"Voxtral's prompt can name no language {language!r}: give a code of two letters (ISO 639-1) such as en or fr, "
-        "or leave the language out to detect it."
+        "or leave the language out to have it found out."
     )
 
 
 def read_tekken(name: str, **options: Any) -> Any:
     """transformers' tokenizer around mistral-common's, of a folder or Hub id. Raises ConfigError when mistral-common is
     not installed, OSError and ValueError when there is no tokenizer."""
-    from importlib.util import find_spec
-
-    if find_spec("mistral_common") is None:
-        raise ConfigError("Voxtral needs mistral-common: run pip install 'mistral-common[audio]'.")
+    require("voxtral", "Voxtral")
     from transformers import MistralCommonBackend  # type: ignore[attr-defined]
 
     return MistralCommonBackend.from_pretrained(name, trust_remote_code=False, **options)

@@ -42,7 +42,7 @@ class Detection(Labels):
 
 
 class Binary(Detection):
-    """Whether anybody talks: voice activity detection."""
+    """Voice activity detection: whether anyone talks."""
 
     type: Literal["binary"] = "binary"
 
@@ -51,7 +51,7 @@ class Binary(Detection):
 
 
 class Overlap(Detection):
-    """Whether two or more talk at once: overlapped speech detection."""
+    """Overlapped speech detection: whether two or more talk at once."""
 
     type: Literal["overlap"] = "overlap"
 

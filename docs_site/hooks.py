@@ -65,8 +65,10 @@ def on_config(config: MkDocsConfig) -> None:
     """Take the address of the repository from pyproject.toml or, in a GitHub workflow, from its environment."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name = os.environ.get("GITHUB_REPOSITORY")
-    config.repo_url = project.get("urls", {}).get("Repository") or (f"https://github.com/{name}" if name else None)
-    config.edit_uri = "edit/main/docs/" if config.repo_url else None
+    address = project.get("urls", {}).get("Repository", f"https://github.com/{name}" if name else "").rstrip("/")
+    config.extra["repository"] = address  # with `repo_url` the theme would ask GitHub for stars whenever a page opens
+    config.edit_uri = f"{address}/edit/main/docs/" if address else None
+    config.extra["social"] = [{"icon": "fontawesome/brands/git-alt", "link": address}] if address else []
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -81,14 +83,13 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links to files outside of docs/ into links to the repository, or into text if its address is not known."""
+    address = config.extra["repository"]
 
     def outside(link: re.Match[str]) -> str:
         if not (path := ROOT / link[2]).exists():
             log.warning("%s links to %s, which does not exist", page.file.src_uri, link[2])
-        address = (
-            f"{str(config.repo_url).rstrip('/')}/{'tree' if path.is_dir() else 'blob'}/main/{link[2]}{link[3] or ''}"
-        )
-        return f"[{link[1]}]({address})" if config.repo_url else link[1]
+        kind, anchor = "tree" if path.is_dir() else "blob", link[3] or ""
+        return f"[{link[1]}]({address}/{kind}/main/{link[2]}{anchor})" if address else link[1]
 
     text = re.sub(r"\[([^\]]*)\]\(\.\./([^)\s#]+)(#[^)\s]*)?\)", outside, text)
     text = re.sub(r"`(keys|commands|api|api-extend)\.md`", r"[`\1.md`](\1.md)", text)  # only the site has these

@@ -5,6 +5,7 @@ import html
 import importlib
 import inspect
 import logging
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -61,34 +62,37 @@ class Declarations(griffe.Extension):
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Take the address of the repository from pyproject.toml."""
+    """Take the address of the repository from pyproject.toml or, in a GitHub workflow, from its environment."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    config.repo_url = project.get("urls", {}).get("Repository")
-    config.edit_uri = "edit/main/docs/" if config.repo_url else None
+    name = os.environ.get("GITHUB_REPOSITORY")
+    address = project.get("urls", {}).get("Repository", f"https://github.com/{name}" if name else "").rstrip("/")
+    config.extra["repository"] = address  # with `repo_url` the theme would ask GitHub for stars whenever a page opens
+    config.edit_uri = f"{address}/edit/main/docs/" if address else None
+    config.extra["social"] = [{"icon": "fontawesome/brands/git-alt", "link": address}] if address else []
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are not in docs/."""
     pages = {"keys": markdown(), "commands": commands(), "api": api("stentor"), "api-extend": api("stentor.extend")}
-    for name, file in {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md", "index": "README.md"}.items():
-        text = (ROOT / file).read_text(encoding="utf-8")
-        pages[name] = re.sub(r"\]\((?!\w+:|#)(docs/)?", lambda link: "](" if link[1] else "](../", text)
-    if files.get_file_from_path("index.md"):
-        del pages["index"]
+    for name in ("CONTRIBUTING", "CHANGELOG"):
+        text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
+        pages[name.lower()] = re.sub(r"\]\((?!\w+:|#)(docs/)?", lambda link: "](" if link[1] else "](../", text)
     for name, text in pages.items():
         files.append(File.generated(config, f"{name}.md", content=text))
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links to files outside of docs/ into links to the repository, or into text if its address is not known."""
+    address = config.extra["repository"]
 
     def outside(link: re.Match[str]) -> str:
         if not (path := ROOT / link[2]).exists():
             log.warning("%s links to %s, which does not exist", page.file.src_uri, link[2])
-        kind = "tree" if path.is_dir() else "blob"
-        return f"[{link[1]}]({config.repo_url.rstrip('/')}/{kind}/main/{link[2]})" if config.repo_url else link[1]
+        kind, anchor = "tree" if path.is_dir() else "blob", link[3] or ""
+        return f"[{link[1]}]({address}/{kind}/main/{link[2]}{anchor})" if address else link[1]
 
-    text = re.sub(r"\[([^\]]*)\]\(\.\./([^)\s#]+)\)", outside, text)
+    text = re.sub(r"\[([^\]]*)\]\(\.\./([^)\s#]+)(#[^)\s]*)?\)", outside, text)
+    text = re.sub(r"`(keys|commands|api|api-extend)\.md`", r"[`\1.md`](\1.md)", text)  # only the site has these
     return FENCE_IN_LIST.sub(lambda fence: re.sub("^", "  ", fence[0], flags=re.M) + "\n", ROW.sub(_bare_pipes, text))
 
 

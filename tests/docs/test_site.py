@@ -17,7 +17,7 @@ from stentor.cli import build
 from stentor.config.reference import keys
 
 ROOT = Path(__file__).parents[2]
-GENERATED = {"keys.md", "commands.md", "api.md", "api-extend.md", "contributing.md", "changelog.md", "index.md"}
+GENERATED = {"keys.md", "commands.md", "api.md", "api-extend.md", "contributing.md", "changelog.md"}
 MISSING = [name for name in ("mkdocs", "material", "mkdocstrings_handlers") if find_spec(name) is None]
 REASON = "The site cannot be built: its packages are not installed. Install stentor[docs]."
 
@@ -47,7 +47,9 @@ def site(tmp_path_factory):
     from mkdocs.config import load_config
 
     folder = tmp_path_factory.mktemp("site")
-    mkdocs.build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_REPOSITORY", "someone/stentor")  # as in a workflow
+        mkdocs.build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
     return folder
 
 
@@ -93,10 +95,20 @@ def test_command_page_has_every_verb_with_its_options(site):
 def test_nothing_is_asked_of_another_host(site):
     loads = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^>]*>")
     for path in site.rglob("*.html"):
-        tags = loads.findall(path.read_text(encoding="utf-8"))
-        assert not [tag for tag in tags if 'rel="canonical"' not in tag], path
+        text = path.read_text(encoding="utf-8")
+        assert not [tag for tag in loads.findall(text) if 'rel="canonical"' not in tag], path
+        assert 'data-md-component="source"' not in text, "the theme would ask GitHub for stars"
     for path in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+@needs_packages
+def test_links_that_leave_docs_lead_to_the_repository(site):
+    text = article(site, "extend")
+    assert re.search(r'href="https?://[^"]+/edit/main/docs/extend.md"', text), "a page can be edited"
+    assert re.search(r'href="https?://[^"]+/blob/main/examples/plugin/gru_ctc.py"', text)
+    assert re.search(r'href="https?://[^"]+/tree/main/examples/\w+"', text) and 'href="../../' not in text
+    assert 'href="../keys/"' in article(site, "data")
 
 
 @needs_packages

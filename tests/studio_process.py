@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -60,4 +59,4 @@ class StudioProcess:
             except subprocess.TimeoutExpired:
                 self.kill()
         for lock in self.folder.rglob("run.lock"):
-            detached.end(lock.parent, signal.SIGKILL)
+            detached.end(lock.parent, kill=True)

@@ -1,19 +1,44 @@
-"""What can go wrong, each with the exit code that the command line answers.
+"""Errors, each with the exit code of the command line.
 
 Messages are written for the person at the keyboard: what is wrong, where, and what to do. No message holds an access
 token (`without_secrets`).
 """
 
 import errno
+import importlib.util
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "voice": ("the built-in voice (the quickstart, the source `synth`)", ("espeakng_loader",)),
+    "av": ("m4a, aac, webm and other formats that FFmpeg reads", ("av",)),
+    "vad": ("Silero voice activity detection", ("onnxruntime", "silero_vad")),
+    "onnx": ("ONNX exports", ("onnx", "onnxscript", "onnxruntime")),
+    "hub": ("data sets of the Hugging Face Hub", ("datasets", "pyarrow")),
+    "voxtral": ("the tokenizer of Voxtral", ("mistral_common", "pycountry")),
+    "ct2": ("exports for CTranslate2 and faster-whisper", ("ctranslate2",)),
+    "speak": ("numbers and dates in words (`--normalize`)", ("babel", "unicode_rbnf", "kaldifst", "py3langid")),
+    "evaluate": ("scoring as the Open ASR Leaderboard does; simplified Chinese", ("opencc", "kaldialign", "num2words")),
+    "studio": ("the studio and demos in the browser", ("gradio", "starlette", "anyio", "uvicorn")),
+    "serve": (
+        "the server",
+        ("fastapi", "starlette", "anyio", "uvicorn", "websockets", "python_multipart", "prometheus_client"),
+    ),
+    "ray": ("clusters of Ray (`--ray`)", ("ray",)),
+    "s3": ("s3:// addresses", ("s3fs",)),
+    "gs": ("gs:// addresses", ("gcsfs",)),
+    "web": ("https:// addresses", ("aiohttp",)),
+    "quantize": ("4-bit base weights and 8-bit Adam", ("bitsandbytes",)),
+    "track": ("TensorBoard and Trackio", ("tensorboard", "trackio")),
+    "wandb": ("Weights & Biases", ("wandb",)),
+}
+"""Purpose of each extra of the package, and the modules that it installs."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without room."""
 TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
-"""What looks like a token of the Hugging Face Hub, wherever it came from."""
+"""Pattern of tokens of the Hugging Face Hub."""
 URL_USER = re.compile(r"(?<=://)[^/\s'\"?#<>]+(?=@)")
 """User and password of an address."""
 URL_SIGNATURE = re.compile(
@@ -21,7 +46,7 @@ URL_SIGNATURE = re.compile(
     r"|(?:api[_-]?)?key|password|secret)=)[^&;\s'\"<>\\]+",
     re.IGNORECASE,
 )
-"""What lets anyone who has an address read what it names: signatures of S3, Google and Azure, tokens, passwords."""
+"""Parts of an address that grant access to what it names: signatures of S3, Google and Azure, tokens, passwords."""
 SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$")
 """Environment variables that hold secrets, of the Hub and of trackers."""
 LEAST_SECRET = 8
@@ -39,6 +64,31 @@ class ConfigError(StentorError):
     """Wrong usage or a wrong config file."""
 
     exit_code = 2
+
+
+def installed(module: str) -> bool:
+    """Whether a module can be found, without importing it."""
+    return importlib.util.find_spec(module) is not None
+
+
+def missing_extra(extra: str, what: str, *modules: str, instead: str = "") -> str:
+    """A sentence that names the extra, or an empty text when `modules` (by default all of the extra's) are installed.
+
+    `what` needs them and starts the sentence. `instead` says what else the user can do.
+    """
+    missing = [module for module in modules or EXTRAS[extra][1] if not installed(module)]
+    if not missing:
+        return ""
+    names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+    verb = "is" if len(missing) == 1 else "are"
+    instead = f", or {instead}" if instead else ""
+    return f"{what} needs {names}, which {verb} not installed: pip install 'stentor[{extra}]'{instead}."
+
+
+def require(extra: str, what: str, *modules: str, instead: str = "") -> None:
+    """Raise ConfigError with the sentence of `missing_extra`, if there is one."""
+    if sentence := missing_extra(extra, what, *modules, instead=instead):
+        raise ConfigError(sentence)
 
 
 class DataError(StentorError):
@@ -59,7 +109,8 @@ class MissingData(DataError):
 
 
 class RecordError(DataError):
-    """One record that cannot be used; it is counted, and others go on. `reason` is a short word for the statistics."""
+    """One record that cannot be used; it is counted, and the others continue. `reason` is a short word for the
+    statistics."""
 
     def __init__(self, message: str, reason: str = "unreadable"):
         super().__init__(message)
@@ -71,7 +122,7 @@ class AudioError(RecordError):
 
 
 class Stopped(StentorError):
-    """A signal stopped the run after everything was saved; the same command goes on."""
+    """A signal stopped the run after everything was saved; the same command resumes."""
 
     exit_code = 75
 

@@ -244,7 +244,7 @@ def test_resuming_is_exact_and_counts_on(large, source, cut, before, after, take
         train.mix.items = lambda epoch, positions, lines=lines, read=read: (
             read.append(positions) or lines(epoch, positions)
         )
-        one.go_on(starts)
+        one.resume_at(starts)
         dealt.append(facts(one.shard(rank, after, 1, index=index - 1), 12))
         assert sum(map(len, read)) < 700
     assert in_turn(dealt) == expected[index:]

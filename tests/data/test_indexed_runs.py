@@ -30,7 +30,7 @@ def test_stopped_and_resumed_by_two_processes_is_the_run_that_was_not(indexed, c
     cli("train", config, *settings, "train.steps=3", "name=moved", processes=2)
     cli("train", config, *settings, "train.steps=8", "name=moved", processes=1)
     folders = [tmp_path / "runs" / name for name in ("straight", "moved")]
-    assert "Going on from step 3" in (folders[1] / "log.txt").read_text()
+    assert "Resuming from step 3" in (folders[1] / "log.txt").read_text()
     one, two = ([row["train/loss"] for row in rows(folder)] for folder in folders)
     assert len(one) == 8 and two == pytest.approx(one, rel=1e-5)
     weights = [load_file(folder / "export" / "model.safetensors") for folder in folders]

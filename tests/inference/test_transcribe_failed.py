@@ -95,10 +95,11 @@ def test_thresholds_of_a_call(export, unsure, partly, run):
         (["--no-speech-threshold", "0.5"], "knows no probability that nobody speaks"),
         (["--vad-threshold", "-3"], "dB above the noise floor"),
         (["--vad", "silero", "--vad-threshold", "6"], "a probability between 0 and 1"),
-        (["--vad", "silero"], "package silero-vad"),
+        (["--vad", "silero"], "needs silero_vad"),
     ],
 )
-def test_impossible_thresholds(export, tone, run, options, message):
+def test_impossible_thresholds(export, tone, run, options, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, "silero_vad", None)
     code, out, err = run(export(), tone("a.wav", (1, -10)), *options)
     assert (code, out) == (2, "") and message in err and len(err.strip().splitlines()) == 1
 

@@ -77,5 +77,5 @@ def test_the_task_scores_so():
 
 def test_without_kaldialign_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "kaldialign", None)
-    with pytest.raises(ConfigError, match=r"kaldialign 0.12 or newer: pip install 'stentor\[evaluate\]'"):
+    with pytest.raises(ConfigError, match=r"needs kaldialign, .*: pip install 'stentor\[evaluate\]'"):
         score(["a"], ["b"], unit="compound")

@@ -34,7 +34,7 @@ def model(tmp_path_factory):
 
 
 def test_without_gradio_the_extra_is_named(model, capsys, monkeypatch):
-    monkeypatch.setattr(space, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "gradio", None)
     assert main(["demo", str(model)]) == 2
     assert "needs gradio, which is not installed: pip install 'stentor[studio]'" in capsys.readouterr().err
 

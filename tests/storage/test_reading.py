@@ -200,5 +200,5 @@ def test_a_missing_package_is_one_sentence(attempt, tmp_path, monkeypatch):
     code, said = attempt("prepare", "check", "gs://bucket/train.jsonl", "--to", tmp_path / "check")
     assert code == 2
     assert said.strip() == (
-        "stentor: gs://bucket/train.jsonl needs a package that is not installed: pip install gcsfs."
+        "stentor: gs://bucket/train.jsonl needs gcsfs, which is not installed: pip install 'stentor[gs]'."
     )

@@ -1,6 +1,5 @@
 """Texts as they are read aloud: the page of hard lines, and what is no number."""
 
-import builtins
 from collections import Counter
 
 import pytest
@@ -99,19 +98,3 @@ def test_a_language_without_number_words_is_named(normalize):
     assert normalize("nothing to do", "xx") == "nothing to do"
     with pytest.raises(ConfigError, match=r"numbers of the language 'xx' here; known: af, ak, .*leave out --normalize"):
         normalize("3 things", "xx")
-
-
-def test_the_extra_is_asked_for_by_name(monkeypatch):
-    from stentor.text.verbalize import check_installed
-
-    real = builtins.__import__
-
-    def without(name, *arguments, **options):
-        if name == missing:
-            raise ImportError(name=name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    for missing in ("babel", "py3langid"):
-        with pytest.raises(ConfigError, match=rf"the package {missing}: `pip install 'stentor\[speak\]'"):
-            check_installed()

@@ -1,6 +1,5 @@
 """Encoder: audio as the bytes of a file, for somebody who reads them while it is made."""
 
-import importlib.util
 import io
 from typing import Any
 
@@ -9,7 +8,7 @@ import soundfile
 
 from stentor.audio.resampler import Resampler
 from stentor.audio.writer import quantised, wav_header
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 PCM_RATE = 24000
 """Hz of bare samples, as OpenAI's interface has them: nothing in them says it."""
@@ -18,7 +17,7 @@ RATES = {"pcm": (PCM_RATE,), "opus": (8000, 12000, 16000, 24000, 48000), "mp3": 
 """Hz that there are of a kind; other audio is resampled to the next higher one. Of the others any."""
 CODED = {"mp3": ("MP3", "MPEG_LAYER_III"), "opus": ("OGG", "OPUS"), "flac": ("FLAC", "PCM_16")}
 MP3_LEVEL = 0.3
-"""Of compression, from 0 to 1: 112 kbit/s at 24 kHz."""
+"""Compression level, from 0 to 1: 112 kbit/s at 24 kHz."""
 KINDS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 
 
@@ -42,7 +41,7 @@ class Encoder:
             form, code = CODED[kind]
             if code not in soundfile.available_subtypes(form):
                 raise ConfigError(
-                    f"The libsndfile here writes no {kind}: take another format, or install soundfile anew."
+                    f"The libsndfile here writes no {kind}: choose another format, or reinstall soundfile."
                 )
             # At a constant rate readers know the length of an MP3 that does not say it.
             constant: Any = {"bitrate_mode": "CONSTANT", "compression_level": MP3_LEVEL} if kind == "mp3" else {}
@@ -53,7 +52,7 @@ class Encoder:
             self._sink.write(wav_header(self.rate))
 
     def add(self, audio: np.ndarray, last: bool = False) -> bytes:
-        """What can be sent after so many more float [samples]. Raises AudioError (`not_finite`)."""
+        """Bytes that can be sent after more float [samples]. Raises AudioError (`not_finite`)."""
         audio = self._resampler.add(audio, last)
         samples = quantised(audio)
         if self._file is None:
@@ -91,8 +90,7 @@ class _AAC:
     """AAC in ADTS, by FFmpeg."""
 
     def __init__(self, sink: _Sink, rate: int):
-        if importlib.util.find_spec("av") is None:
-            raise ConfigError("aac needs PyAV: pip install 'stentor[av]', or take mp3, opus, flac, wav or pcm.")
+        require("av", "The format aac", instead="take mp3, opus, flac, wav or pcm")
         import av
 
         self._container = av.open(sink, "w", format="adts")

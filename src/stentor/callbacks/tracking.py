@@ -3,7 +3,6 @@ the run."""
 
 from __future__ import annotations
 
-import importlib.util
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import PrivateAttr
 
 from stentor.engine.callback import Callback
+from stentor.errors import missing_extra
 from stentor.section import Section
 
 if TYPE_CHECKING:
@@ -65,13 +65,14 @@ class Tracking(Callback):
         resumed = bool(self._run_id)
         self._run_id = self._run_id or uuid.uuid4().hex[:8]
         for name, make in self._makers(trainer, resumed).items():
-            if importlib.util.find_spec(name) is None:
-                trainer.say(f"{name} is not installed, so nothing is sent to it; to have it: pip install {name}")
+            extra = "wandb" if name == "wandb" else "track"
+            if missing := missing_extra(extra, f"Logging to {name}", name):
+                trainer.say(missing)
                 continue
             try:
                 tracker = make()
                 tracker.start()
-            except Exception as error:  # any kind of network, account or disk failure: the run goes on without it
+            except Exception as error:  # any kind of network, account or disk failure: the run continues without it
                 _switched_off(trainer, name, "could not be started", error)
                 continue
             # Kept where Accelerate keeps them, so that other callbacks (samples) find them.
@@ -98,14 +99,14 @@ class Tracking(Callback):
         self._run_id = state["run_id"]
 
     def _makers(self, trainer: Trainer, resumed: bool) -> dict[str, Callable[[], GeneralTracker]]:
-        """What starts each tracker that is on. A resumed run goes on in the same curves."""
+        """Start functions of the trackers that are on. A resumed run continues the same curves."""
         from accelerate import tracking
 
         makers: dict[str, Callable[[], GeneralTracker]] = {}
         name, folder = trainer.config.name, trainer.folder
         shared = {"config": trainer.config.plain(), "resume": "allow"}
         if self.tensorboard:
-            # What an earlier process wrote beyond the checkpoint that this one goes on from is hidden.
+            # Rows that an earlier process wrote after the checkpoint from which this one resumes are hidden.
             purge = {"purge_step": trainer.step + 1} if resumed else {}
             makers["tensorboard"] = partial(tracking.TensorBoardTracker, "tensorboard", folder, **purge)
         if self.wandb is not None:
@@ -130,4 +131,4 @@ def guarded(trainer: Trainer, tracker: GeneralTracker, action: Callable[[], Any]
 
 def _switched_off(trainer: Trainer, name: str, what: str, error: Exception) -> None:
     reason = " ".join(str(error).split())[:200]
-    trainer.say(f"{name} {what} ({type(error).__name__}: {reason}); it is switched off and the run goes on.")
+    trainer.say(f"{name} {what} ({type(error).__name__}: {reason}); it is switched off and the run continues.")

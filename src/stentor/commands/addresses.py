@@ -73,7 +73,8 @@ def with_local_models(section: AnySection) -> AnySection:
 @contextlib.contextmanager
 def staged(address: Path, with_existing: bool = False) -> Iterator[Path]:
     """A local path in the place of an address to write: what was made is uploaded at the end, also when some of the
-    data could not be used. After another error it stays, and the same command goes on with it. A local path is itself.
+    data could not be used. After another error it stays, and the same command continues with it. A local path is
+    itself.
 
     `with_existing`: what lies at the address is copied first.
     """
@@ -95,7 +96,7 @@ def staged(address: Path, with_existing: bool = False) -> Iterator[Path]:
 def _send(local: Path, address: Path) -> None:
     """Upload a file, or all of a folder and the files beside it, and delete them here."""
     # Beside a manifest lie its errors.jsonl and the like.
-    names = [str(p.relative_to(local.parent)) for p in sorted(local.parent.rglob("*")) if p.is_file()]
+    names = [p.relative_to(local.parent).as_posix() for p in sorted(local.parent.rglob("*")) if p.is_file()]
     marks = [name for name in names if name.endswith(".prepared.json")]  # last: they say that the rest is there
     for group in ([name for name in names if name not in marks], marks):
         copy_files(group, local.parent, address.parent)

@@ -11,7 +11,8 @@ MODELS = verb_group("models", "Which model for me? A table of those that are kno
 @verb("doctor")
 @dataclass(kw_only=True)
 class DoctorOptions:
-    """What this machine has, what is missing, what clashes, each with its mend. Exit code 1 when it is broken."""
+    """Check this machine: what it has, what is missing, what clashes, and how to fix it. Exit code 1 when it is
+    broken."""
 
     json: bool = Flag("Answer as JSON.")
 
@@ -21,7 +22,7 @@ class DoctorOptions:
         return main(self.json)
 
 
-@verb("quickstart", "stentor.commands.quickstart:quickstart")
+@verb("quickstart", "stentor.commands.quickstart:quickstart", extra="voice")
 @dataclass(kw_only=True)
 class QuickstartOptions:
     """Make a spoken corpus, train a small recogniser on it, score it on unheard voices: CPU, offline, minutes."""
@@ -34,7 +35,7 @@ class QuickstartOptions:
 @verb("", "stentor.commands.models:show_table", MODELS)
 @dataclass(kw_only=True)
 class ModelsOptions:
-    """What the models of the table must do."""
+    """Filters of the table of models."""
 
     task: str | None = Option("Only models for this task, such as transcribe or diarize.")
     language: str | None = Option("Only models that know this language, as a code such as sv.")

@@ -79,7 +79,7 @@ class SchemaOptions:
 @verb("reference", group=CONFIG)
 @dataclass(kw_only=True)
 class ReferenceOptions:
-    """Write docs/reference.md from the schema."""
+    """Write the reference of all keys as Markdown."""
 
     check: Path | None = Option("Only say whether this file is up to date (exit code 1 if not).")
     to: Path = Option("Where to write it.", Path("docs/reference.md"), ways=("writing",))

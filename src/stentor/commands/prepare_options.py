@@ -59,7 +59,7 @@ class CheckOptions(Cluster):
 @verb("segments", "stentor.commands.prepare.segments.command:prepare_segments", PREPARE)
 @dataclass(kw_only=True)
 class SegmentsOptions(AllGpus):
-    """Turn long recordings into training records, with a page of what was kept and why. The same command goes on after
+    """Turn long recordings into training records, with a page of what was kept and why. The same command resumes after
     a kill."""
 
     data: str = Argument("A folder of recordings, a manifest path, or type=...,key=value.")
@@ -74,7 +74,7 @@ class SegmentsOptions(AllGpus):
 @dataclass(kw_only=True)
 class SpeechOptions(AllGpus):
     """Speak texts, by a model or the built-in voices, and keep what a recogniser understands, as records for training
-    one. The same command goes on after a kill."""
+    one. The same command resumes after a kill."""
 
     to: Path = Option("Folder for manifest.jsonl, rejects.jsonl, summary.json and the audio.", REQUIRED, output=True)
     data: str | None = Argument(
@@ -115,7 +115,7 @@ class SpeechOptions(AllGpus):
 @verb("labels", "stentor.commands.prepare.labels:prepare_labels", PREPARE)
 @dataclass(kw_only=True)
 class LabelsOptions(AllGpus):
-    """Write down audio by recognisers, and keep what is likely right, as training records. The same command goes on
+    """Label audio with recognisers, and keep what is likely right, as training records. The same command resumes
     after a kill."""
 
     data: str = Argument("A folder of recordings, a manifest path, or type=...,key=value. Texts in it are not read.")
@@ -132,7 +132,9 @@ class LabelsOptions(AllGpus):
     )
     max_error: float = Option("Word error rate that what is kept may have.", 0.1, min=0.0, max=1.0)
     assurance: float = Option("How sure it must be that the error is not higher, from 0.5.", 0.8, min=0.5, max=0.999)
-    select: str = Option("confidence, or random: as many seconds drawn by lot, the baseline of a filter.", "confidence")
+    select: str = Option(
+        "confidence, or random: the same amount at random, as a baseline for the filter.", "confidence"
+    )
     hours: float | None = Option("Most hours that are kept.", min=0.0)
     round: int = Option("Which time it is that this data is labelled; a key of the records.", 1, min=0)
     stage: list[str] = Option(
@@ -143,13 +145,13 @@ class LabelsOptions(AllGpus):
         ["hallucinations,min_confidence=null"],
     )
     audio: bool = Flag("Write each segment as a FLAC file. Otherwise records point into the recordings.")
-    seed: int = Option("Of what is drawn by lot.", 0)
+    seed: int = Option("Random seed.", 0)
 
 
 @verb("words", "stentor.commands.prepare.words:prepare_words", PREPARE)
 @dataclass(kw_only=True)
 class WordsOptions(Workers):
-    """Find out when each word of a transcribed corpus was said. The same command goes on after a kill."""
+    """Time every word of a transcribed corpus. The same command resumes after a kill."""
 
     data: str = Argument(DATA)
     to: Path = Option("The manifest to write (.jsonl), with `words`.", REQUIRED, output=True)
@@ -164,7 +166,7 @@ class WordsOptions(Workers):
 @verb("features", "stentor.commands.prepare.features:prepare_features", PREPARE)
 @dataclass(kw_only=True)
 class FeaturesOptions(Cluster):
-    """Compute the features of a data set and store them for training. The same command goes on after a kill."""
+    """Compute the features of a data set and store them for training. The same command resumes after a kill."""
 
     to: Path = Option("Folder to fill; train with `model.features.store: TO`.", REQUIRED, output=True)
     data: str | None = Argument(
@@ -196,7 +198,7 @@ class CodecOptions:
 @verb("tokens", "stentor.commands.prepare.tokens.command:prepare_tokens", PREPARE)
 @dataclass(kw_only=True)
 class TokensOptions(AllGpus):
-    """Encode a data set for speech synthesis, into tar shards. The same command goes on after a kill."""
+    """Encode a data set for speech synthesis, into tar shards. The same command resumes after a kill."""
 
     data: str = Argument(DATA)
     codec: str = Option(
@@ -222,7 +224,7 @@ class TokensOptions(AllGpus):
 @verb("mixtures", "stentor.commands.prepare.mixtures:prepare_mixtures", PREPARE)
 @dataclass(kw_only=True)
 class MixturesOptions(Cluster):
-    """Store simulated conversations with who speaks when. The same command goes on after a kill."""
+    """Store simulated conversations with speaker labels. The same command resumes after a kill."""
 
     data: str | None = Argument("What to mix, as type=conversation,source.type=...,count=1000.", None)
     to: Path = Option("Folder for manifest.jsonl, reference.rttm and the audio.", Path("mixtures"), output=True)

@@ -9,7 +9,7 @@ from stentor.inference.declarations import Argument, Flag, Option, verb, verb_gr
 PUBLISH = verb_group(
     "publish",
     "Put a model, a data set or a demo on the Hugging Face Hub. The token comes from HF_TOKEN or the Hub's own login "
-    "(`hf auth login`). After a broken connection the same command goes on.",
+    "(`hf auth login`). After a broken connection the same command resumes.",
 )
 CARD = "A README.md of yours instead of the one that is written."
 
@@ -53,7 +53,7 @@ class PublishDatasetOptions(LicensedOptions):
     flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 
 
-@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH)
+@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH, "studio")
 @dataclass(kw_only=True)
 class PublishDemoOptions(PublishOptions):
     """Publish a demo of a model as a Gradio Space."""

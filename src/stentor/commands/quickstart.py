@@ -18,8 +18,8 @@ CONFIGS = {
 }
 """The embedded config of each model that `--model` knows; the first is the default."""
 FRESH: dict[str, Any] = {"text": "four two nine seven one", "voice": "en-us-nyc+steph", "speed": 160, "pitch": 45}
-"""What the trained model transcribes at the end: a sentence that is in no data set of the run, by a voice that is in no
-training data."""
+"""Sentence that the trained model transcribes at the end: one that is in no data set of the run, by a voice that is in
+no training data."""
 
 
 PROCESSES = 2
@@ -29,7 +29,8 @@ PROCESSES = 2
 def quickstart(options: QuickstartOptions) -> int:
     """Train the embedded config of a model, transcribe a fresh sample and say where everything is; the exit code.
     Raises ConfigError for a model that there is no config of."""
-    from stentor.engine.launch import launch, launched, usable_cores
+    from stentor.data.system import usable_cores
+    from stentor.engine.launch import launch, launched
 
     out, model = options.out, options.model
     if model not in CONFIGS:

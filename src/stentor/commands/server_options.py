@@ -9,7 +9,7 @@ from stentor.inference.options import VAD
 from stentor.pipeline.options import DEVICE, MODEL_PLUGINS
 
 
-@verb("serve", "stentor.serve.run:serve")
+@verb("serve", "stentor.serve.run:serve", extra="serve")
 @dataclass(kw_only=True)
 class ServeOptions:
     """Serve models behind the audio interface of OpenAI: transcriptions and speech, for any client that speaks it."""
@@ -27,7 +27,9 @@ class ServeOptions:
     max_upload_mb: int = Option("Largest upload, in MiB.", 1024, min=1)
     max_minutes: float = Option("Longest recording.", 240.0, min=0.1)
     max_characters: int = Option("Longest text to speak.", 4096, min=1)
-    max_requests: int = Option("Requests that wait or run together; more are told to come later.", 256, min=1)
+    max_requests: int = Option(
+        "Requests that may wait or run at the same time; further ones are refused with 429.", 256, min=1
+    )
     max_requests_per_key: int | None = Option("The same for each key.", min=1)
     fifo: bool = Flag("Serve requests in the order in which they came, instead of in fair turns.")
     ray: str | None = Option(
@@ -42,7 +44,7 @@ class ServeOptions:
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
 
 
-@verb("studio", "stentor.studio.serve:serve")
+@verb("studio", "stentor.studio.serve:serve", extra="studio")
 @dataclass(kw_only=True)
 class StudioOptions:
     """Open the studio: record, check, train, try and publish in the browser."""
@@ -61,7 +63,7 @@ class StudioOptions:
     publish: bool = Flag("Each person with a name may publish with this machine's login of the Hub.")
 
 
-@verb("demo", "stentor.commands.demo:serve")
+@verb("demo", "stentor.commands.demo:serve", extra="studio")
 @dataclass(kw_only=True)
 class DemoOptions:
     """Try a model in the browser, on this machine alone: the page that `stentor publish demo` puts on the Hub."""

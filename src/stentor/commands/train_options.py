@@ -11,7 +11,7 @@ from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, com
 @verb("train")
 @dataclass(kw_only=True)
 class TrainOptions:
-    """Train from a YAML file; the same command again goes on where it stopped."""
+    """Train from a YAML file. Run the same command again to resume."""
 
     config: Path = Argument("The YAML (or JSON) file of the run.")
     overrides: list[str] = Argument("Overrides, such as optim.lr=3e-4.", [], metavar="[KEY=VALUE]...")
@@ -73,7 +73,7 @@ class TrainOptions:
 @dataclass(kw_only=True)
 class ImproveOptions:
     """Train in rounds, each on labels that the best model made and on synthetic speech, as the section `improve:` of a
-    run file says; the same command again goes on where it stopped."""
+    run file says. Run the same command again to resume."""
 
     config: Path = Argument("The YAML (or JSON) file of the run.")
     overrides: list[str] = Argument("Overrides, such as improve.rounds=3.", [], metavar="[KEY=VALUE]...")

@@ -56,14 +56,18 @@ def encoded_duration(data: Any, name: str) -> float:
     Raises `AudioError` when it cannot be read."""
     import io
 
-    import pyarrow
     import soundfile
 
     from stentor.audio.io import probe
 
     if not len(data):
         raise AudioError(f"{name} is empty (0 bytes).", "empty")
-    view = pyarrow.BufferReader(data) if isinstance(data, pyarrow.Buffer) else io.BytesIO(data)
+    if isinstance(data, bytes | bytearray | memoryview):
+        view: Any = io.BytesIO(data)
+    else:  # a buffer of a mapped Arrow file, of which nothing is copied
+        import pyarrow
+
+        view = pyarrow.BufferReader(data)
     try:
         with soundfile.SoundFile(view) as sound:
             if sound.format in ("WAV", "WAVEX", "FLAC", "AIFF"):  # the header is enough, and is all that is touched

@@ -27,6 +27,7 @@ from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, parse_object, raise_problems
 from stentor.data.storage import is_remote, upload
 from stentor.data.storage_cache import local_copy
+from stentor.data.system import open_to_read, read_at
 from stentor.errors import DataError, RecordError
 from stentor.text.languages import known_code
 
@@ -53,10 +54,10 @@ class Part:
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Which records of a manifest are indexed: of those that are wanted all but the first `skip`, at most `limit`."""
+    """Records of a manifest that are indexed: of those that are wanted all but the first `skip`, at most `limit`."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What decides that, for JSON; empty: all are."""
+    """Settings that decide this, for JSON; empty: all are."""
     wanted: Callable[[Cut | UnusableRecord], bool] | None = None
     skip: int = 0
     limit: int | None = None
@@ -80,7 +81,7 @@ class RecordIndex:
         self.manifest, self.folder = manifest, index_folder(manifest, record_filter)
         keys = "".join(f",{key}={json.dumps(value)}" for key, value in record_filter.settings.items())
         command = f"stentor prepare index {shlex.quote(f'{manifest}{keys}')}"
-        mend = f"run `{command}` again, or delete that folder to list the records in memory"
+        fix = f"run `{command}` again, or delete that folder to list the records in memory"
         try:
             header = json.loads((self.folder / "index.json").read_bytes())
             self._places = local_copy(manifest), local_copy(self.folder / "records.npy")
@@ -90,9 +91,9 @@ class RecordIndex:
             if header["version"] != VERSION or len(self.records) != header["records"] or self.records.dtype != RECORD:
                 raise ValueError("it is incomplete or of another version")
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"The index {self.folder} cannot be read ({error}): {mend}.") from None
+            raise DataError(f"The index {self.folder} cannot be read ({error}): {fix}.") from None
         if header["manifest"] != identity(self._places[0]):
-            raise DataError(f"{manifest} is not as it was when its index {self.folder} was made: {mend}.")
+            raise DataError(f"{manifest} has changed since its index {self.folder} was made: {fix}.")
         self._files: tuple[int, int] | None = None
 
     def __len__(self) -> int:
@@ -108,19 +109,19 @@ class RecordIndex:
         lines, rows_file = self._open()
         width, start = RECORD.itemsize, int(self.records.offset)  # type: ignore[attr-defined]
         # Not through the map: what is touched there brings megabytes around it into the process's memory.
-        read = b"".join(os.pread(rows_file, width, start + width * number) for number in numbers.tolist())
+        read = b"".join(read_at(rows_file, width, start + width * number) for number in numbers.tolist())
         rows = np.frombuffer(read, RECORD)
         places = list(zip(rows["offset"].tolist(), rows["size"].tolist()))
         for offset, size in places if sys.platform == "linux" else ():
             os.posix_fadvise(lines, offset, size, os.POSIX_FADV_WILLNEED)  # read by the disk side by side
         for offset, size in places:
-            yield self._cut(os.pread(lines, min(size, MAX_LINE), offset), offset, size)
+            yield self._cut(read_at(lines, min(size, MAX_LINE), offset), offset, size)
 
     def _open(self) -> tuple[int, int]:
         """Descriptors of the manifest and of the rows, which are read here and there."""
         if self._files is None:
             lines, rows = self._places
-            self._files = os.open(lines, os.O_RDONLY), os.open(rows, os.O_RDONLY)
+            self._files = open_to_read(lines), open_to_read(rows)
             for file in self._files if sys.platform == "linux" else ():
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return self._files
@@ -144,7 +145,7 @@ def build_index(
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> RecordIndex:
     """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
-    What a killed command leaves is not an index: the next one starts anew. Raises `DataError` for manifests without
+    What a killed command leaves is not an index: the next one starts again. Raises `DataError` for manifests without
     random access and for lines that break the contract."""
     local, folder = local_copy(manifest), index_folder(manifest, record_filter)
     remote = is_remote(manifest)

@@ -5,7 +5,6 @@
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -20,6 +19,7 @@ from typing import Any
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.storage import copy_files, copy_to, files_below, info, is_remote, key_of, name_of
+from stentor.data.system import POSIX, lock
 from stentor.errors import ConfigError, StentorError
 
 FOLDER, LIMIT = "STENTOR_CACHE", "STENTOR_CACHE_GB"
@@ -33,8 +33,8 @@ REPEATS = 20
 WHOLE = ".whole"
 """File of a folder that was brought whole."""
 PINNED = 4
-"""Files that a process has asked for last and that nobody deletes: they may not have been opened yet. It holds a shared
-lock on each, which only the system's own locks offer, not the library filelock."""
+"""Files that a process has asked for last and that no process deletes: they may not have been opened yet. It keeps each
+open, with a shared lock on POSIX; Windows deletes no file that is open."""
 
 _known: dict[str, Path] = {}  # addresses that this process has asked for: one version in all of its life
 _pins: deque[Any] = deque()
@@ -144,7 +144,7 @@ def _use(file: Path, hold: bool = False) -> bool:
     try:
         handle = open(file, "rb")  # noqa: SIM115 - it is kept open
         with contextlib.suppress(OSError):  # of file systems without locks
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            _ = POSIX and lock(handle, shared=True, wait=True)
         with contextlib.suppress(PermissionError):  # another user's
             os.utime(file)
     except FileNotFoundError:
@@ -189,10 +189,21 @@ def make_room(size: int) -> None:
     for _, bytes_, path, mark in sorted(entries):
         if total <= allowed:
             break
-        with contextlib.suppress(OSError), mark.open("rb") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):
+            if _delete_unused(path, mark):
+                total -= bytes_
+
+
+def _delete_unused(path: Path, mark: Path) -> bool:
+    """Delete a file, or a folder by its `mark`, unless a process holds it. Return whether it was deleted."""
+    if not POSIX:
+        mark.unlink()  # an OSError while it is open
+        _delete(path)
+        return True
+    with mark.open("rb") as handle:
+        if unused := lock(handle):
             _delete(path)
-            total -= bytes_
+        return unused
 
 
 def _delete(path: Path) -> None:

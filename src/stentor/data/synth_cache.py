@@ -9,11 +9,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.system import can_fork, usable_cores
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ def synthesize_all(utterances: Sequence[SynthArguments]) -> Iterator[tuple[int, 
 
 
 def _synthesize_missing(utterances: Sequence[SynthArguments]) -> Iterator[tuple[int, list[dict[str, Any]]] | str]:
-    jobs = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    jobs = max(1, jobs // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    if jobs == 1 or len(utterances) < 4 * CHUNK or multiprocessing.current_process().daemon:
+    jobs = max(1, int(usable_cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    if jobs == 1 or not can_fork() or len(utterances) < 4 * CHUNK or multiprocessing.current_process().daemon:
         yield from (_cached(arguments, _synthesize(arguments)) for arguments in utterances)
         return
     with multiprocessing.get_context("fork").Pool(min(jobs, 8), initializer=plain_signals) as pool:

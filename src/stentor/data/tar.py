@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stentor.data import system
 from stentor.data.storage import as_path
 from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError
@@ -32,7 +33,8 @@ class Index:
 
     members: dict[str, ByteRange] = field(default_factory=dict)
     damage: str | None = None
-    """Why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole file."""
+    """Reason why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole
+    file."""
     truncated: bool = False
     """Whether the file ends too early."""
 
@@ -122,7 +124,7 @@ def _extended(data: bytes, kind: bytes) -> dict[str, str]:
 
 def read_at(location: Mapping[str, int | str]) -> bytes:
     """The bytes at `{"path", "offset", "size"}`; fewer where the file ends early. Raises OSError without the file."""
-    return os.pread(_open(str(location["path"])), int(location["size"]), int(location["offset"]))
+    return system.read_at(_open(str(location["path"])), int(location["size"]), int(location["offset"]))
 
 
 def read_member(location: Mapping[str, Any], name: str) -> bytes:
@@ -145,7 +147,7 @@ def _open(path: str) -> int:
     move nothing, so that a worker process may use the files that its parent had open."""
     descriptor = _descriptors.pop(path, None)
     if descriptor is None:
-        descriptor = os.open(local_copy(as_path(path)), os.O_RDONLY)
+        descriptor = system.open_to_read(local_copy(as_path(path)))
     while len(_descriptors) >= MOST_OPEN:
         os.close(_descriptors.pop(next(iter(_descriptors))))
     _descriptors[path] = descriptor  # the latest last

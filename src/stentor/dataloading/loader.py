@@ -18,6 +18,7 @@ from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes, load_codes
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.load_audio import load_audio
+from stentor.data.system import POSIX, STOP_SIGNALS
 from stentor.dataloading.batch_sampler import Item, PlannedBatch
 from stentor.errors import AudioError, StentorError
 from stentor.section.contract import blame
@@ -140,7 +141,7 @@ def batches(
         message = str(error).partition("\n")[0] or type(error).__name__
         raise StentorError(
             "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
-            f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({message})"
+            f"command again to resume, with a lower `data.workers` or `data.prefetch` if memory was short. ({message})"
         ) from error
     finally:
         atexit.unregister(shut_down)
@@ -150,7 +151,7 @@ def batches(
 def _iterate(loader: DataLoader) -> Any:
     """The loader's iterator, without the signal handler that raises a worker's death anywhere in this process, also in
     the middle of an optimizer step. Waiting for the next batch notices a death as well."""
-    main = threading.current_thread() is threading.main_thread()
+    main = POSIX and threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGCHLD) if main else None
     results = iter(loader)
     if main:
@@ -177,6 +178,6 @@ def _identity(x: Any) -> Any:
 def _init_worker(worker: int) -> None:
     # Ctrl-C, and a launcher's SIGTERM, reach the whole process group: the training process saves and then ends its
     # workers itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)

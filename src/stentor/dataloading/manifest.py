@@ -44,7 +44,7 @@ def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> WrittenM
                 continue
             audio = as_path(record["audio_path"])
             inside = not is_remote(audio) and audio.is_relative_to(folder)
-            record["audio_path"] = str(audio.relative_to(folder) if inside else audio)
+            record["audio_path"] = audio.relative_to(folder).as_posix() if inside else str(audio)
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
             written.records += 1
             written.hours += cut.duration / 3600

@@ -28,6 +28,10 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+GPUS: dict[str, Any] = {"cuda": torch.cuda, "mps": torch.mps, "xpu": torch.xpu}
+"""Kinds of GPUs that a model can be trained on; ROCm calls itself cuda."""
+
+
 def accelerator(train: Train) -> Accelerator:
     """The Accelerator of this process, on the device and precision that `train:` asks for."""
     from accelerate import Accelerator
@@ -38,27 +42,35 @@ def accelerator(train: Train) -> Accelerator:
                 f"The launcher set {name}, which would compete with the config file. Launch without it and say "
                 "`train.shard=true` (FSDP2) instead."
             )
-    cuda = torch.cuda.is_available()
-    if train.device == "cuda" and not cuda:
-        raise ConfigError("`train.device` is cuda, but torch finds no GPU here (`stentor doctor` says why).")
-    cpu = train.device == "cpu" or not cuda
+    device = train.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    api = GPUS.get(device)
+    if api is not None and not api.is_available():
+        raise ConfigError(f"`train.device` is {device}, but torch finds no GPU here (`stentor doctor` says why).")
+    has_bf16 = torch.backends.mps.is_macos_or_newer(14, 0) if device == "mps" else api and api.is_bf16_supported()
     precision = train.precision
     if precision == "auto":
-        precision = "bf16" if not cpu and torch.cuda.is_bf16_supported() else "fp32"
-    if precision == "fp16" and cpu:
-        raise ConfigError("`train.precision` fp16 needs a GPU: use fp32 or bf16 on a CPU.")
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        precision = "bf16" if has_bf16 and device != "mps" else "fp32"
+    if precision == "fp16" and device in ("cpu", "mps"):
+        raise ConfigError("`train.precision` fp16 needs a GPU: use fp32 or bf16 on a CPU or an Apple GPU.")
+    if precision == "bf16" and device == "mps" and not has_bf16:
+        raise ConfigError("`train.precision` bf16 needs macOS 14 or newer on an Apple GPU: use fp32.")
+    local, count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), api.device_count() if api else 0
     # Under Slurm each process may be shown a GPU of its own only.
-    if not cpu and local > torch.cuda.device_count() and "SLURM_PROCID" not in os.environ:
+    if api and local > count and "SLURM_PROCID" not in os.environ:
         raise ConfigError(
-            f"{local} processes were started on this machine, where torch finds {torch.cuda.device_count()} GPUs: "
+            f"{local} processes were started on this machine, where torch finds {count} GPUs: "
             "start one process for each (`--processes`, `--nproc-per-node`, CUDA_VISIBLE_DEVICES)."
         )
-    return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
+    chosen = Accelerator(cpu=api is None, mixed_precision="no" if precision == "fp32" else precision)
+    if chosen.device.type != device:
+        raise ConfigError(f"`train.device` is {device}, but Accelerate chooses {chosen.device.type} on this machine.")
+    return chosen
 
 
 PATIENCE = timedelta(hours=2)
-"""How long a rank that has written its part of a checkpoint waits for the others."""
+"""Time that a rank that has written its part of a checkpoint waits for the others."""
 
 
 class Communicator:
@@ -89,7 +101,7 @@ class Communicator:
         return everyone
 
     def on_main(self, act: Callable[[], Any]) -> Any:
-        """What `act` answers on the first rank, on all ranks. A StentorError that it raises is raised on all."""
+        """Result of `act` on the first rank, given to all ranks. A StentorError that it raises is raised on all."""
         value, error = None, None
         if self.world == 1 or dist.get_rank() == 0:
             try:
@@ -117,7 +129,8 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
-    gpu = torch.cuda.get_device_name() if accelerator.device.type == "cuda" else None
+    kind = accelerator.device.type
+    gpu = GPUS[kind].get_device_name() if kind in ("cuda", "xpu") else "Apple GPU" if kind == "mps" else None
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -134,7 +147,7 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
 def processor() -> str:
     """Name of the processor's model."""
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()

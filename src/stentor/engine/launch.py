@@ -9,26 +9,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO
 
+from stentor.data.system import CHILD, KILLED, POSIX, STOP_SIGNALS, ask_to_stop, usable_cores
 from stentor.errors import ConfigError
 
 GRACE = 10.0
 """Seconds that the others have to end by themselves after one process failed: most fail of the same cause."""
 END_WITH_PARENT = 1
 """Linux's PR_SET_PDEATHSIG."""
-
-
-def usable_cores() -> float:
-    """Cores that this process may use: its affinity and its control group's quota."""
-    usable = float(len(os.sched_getaffinity(0))) if sys.platform == "linux" else float(os.cpu_count() or 1)
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.exists():
-        most, period = quota.read_text().split()
-        if most != "max":
-            usable = min(usable, int(most) / int(period))
-    return usable
 
 
 def launched(processes: int) -> bool:
@@ -44,9 +33,8 @@ def launched(processes: int) -> bool:
 def launch(processes: int, arguments: Sequence[str]) -> int:
     """Run `stentor ARGUMENTS` as `processes` processes of one group; answers the exit code of the first that failed.
 
-    Signals go on to all of them. Only the first one writes to the terminal; what another one had to say is shown when
-    it failed and the first one did not.
-    """
+    Signals are passed to all of them. Only the first one writes to the terminal; what another one had to say is shown
+    when it failed and the first one did not."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -60,7 +48,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     }
     running: list[subprocess.Popen[bytes]] = []
     outputs: list[IO[bytes] | None] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         for rank in range(processes):
             quiet = tempfile.TemporaryFile() if rank else None  # noqa: SIM115 (closed with the process)
@@ -71,7 +59,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
                     env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                     stdout=quiet,
                     stderr=quiet,
-                    preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                    **({"preexec_fn": _end_with_parent} if POSIX and sys.platform == "linux" else CHILD),
                 )
             )
         for number in handlers:
@@ -103,10 +91,10 @@ def _wait(running: list[subprocess.Popen[bytes]], outputs: list[IO[bytes] | None
         print(output.read().decode(errors="replace")[-4000:], file=sys.stderr)
     if code >= 0:
         return code
-    hint = " (often: out of memory)" if code == -signal.SIGKILL else ""
+    hint = " (often: out of memory)" if code == KILLED else ""
     print(
         f"stentor: process {failed} of {len(running)} was ended by signal {-code}{hint}. Run the same command again "
-        "to go on.",
+        "to resume.",
         file=sys.stderr,
     )
     return 1
@@ -114,7 +102,7 @@ def _wait(running: list[subprocess.Popen[bytes]], outputs: list[IO[bytes] | None
 
 def _terminate(running: list[subprocess.Popen[bytes]]) -> None:
     for process in running:
-        process.send_signal(signal.SIGTERM)
+        ask_to_stop(process)
 
 
 def _end_with_parent() -> None:

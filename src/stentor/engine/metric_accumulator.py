@@ -26,7 +26,8 @@ class MetricAccumulator:
         self.reset()
 
     def reset(self) -> None:
-        self.sums = {t: torch.zeros((), dtype=torch.float64, device=self.device) for t in self.losses}
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64  # MPS has no float64
+        self.sums = {t: torch.zeros((), dtype=dtype, device=self.device) for t in self.losses}
         self.counts: Counter[str] = Counter()
         self.norms: list[float] = []
         self.restart()
@@ -47,7 +48,7 @@ class MetricAccumulator:
         }
 
     def load_state_dict(self, state: dict[str, Any], main: bool) -> None:
-        """Go on counting; the sums of all ranks go to the main one."""
+        """Continue counting; the sums of all ranks go to the main one."""
         for term, value in state["sums"].items():
             if main and term in self.sums:
                 self.sums[term] += value
@@ -64,7 +65,7 @@ class MetricAccumulator:
     def add_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals, norm: float) -> None:
         """An optimizer step: the summed losses of this rank's micro-batches, all ranks' targets, the gradient norm."""
         for term in self.losses:
-            self.sums[term] += sum(loss.sums[term] for loss in losses).double()  # type: ignore[union-attr]
+            self.sums[term] += sum(loss.sums[term].to(self.sums[term].dtype) for loss in losses)
             self.counts[term] += round(totals.targets[term])
         self.norms.append(norm)
 

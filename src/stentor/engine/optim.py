@@ -11,7 +11,7 @@ from torch import nn
 from stentor.engine.muon import Muon
 from stentor.engine.section import Optim, ParameterGroup, Schedule
 from stentor.engine.tensor_files import StoredTensors, read_into
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 
 def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
@@ -68,12 +68,9 @@ def _optimizer(config: Optim, groups: list[dict[str, Any]]) -> torch.optim.Optim
             return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
         case "rmsprop":
             return torch.optim.RMSprop(groups, lr=config.lr, momentum=config.momentum, eps=config.eps)
-    try:
-        from bitsandbytes.optim import AdamW8bit
-    except ImportError:
-        raise ConfigError(
-            "optim.type adamw8bit needs bitsandbytes (`pip install bitsandbytes`); adamw needs nothing more."
-        ) from None
+    require("quantize", "optim.type adamw8bit", instead="take adamw")
+    from bitsandbytes.optim import AdamW8bit
+
     return AdamW8bit(groups, **adam)
 
 

@@ -1,10 +1,8 @@
 """Run lock: one process at a time trains into a run folder."""
 
 import contextlib
-import fcntl
 import json
 import os
-import signal
 import socket
 import threading
 import time
@@ -13,27 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.storage import name_of, upload
+from stentor.data.system import lock, stop_this_process
 from stentor.errors import ConfigError, MissingData, StentorError
 
 LOCK = ".lock"
 """File of the run folder that is locked; its text says by whom."""
 RENEWED_EVERY = 10.0
-"""Seconds after which a lock at an address is written anew."""
+"""Seconds after which a lock at an address is refreshed."""
 PATIENCE = 40.0
-"""Seconds in which a lock at an address that is not written anew is that of a machine that was lost."""
+"""Seconds in which a lock at an address that is not refreshed is that of a machine that was lost."""
 FORGOTTEN = 900.0
-"""Age in seconds from which on nobody waits for that; clocks of machines differ less."""
+"""Age in seconds from which on no process waits for that; clocks of machines differ less."""
 
 
 def run_locked(folder: Path) -> bool:
     """Whether some other process trains into a run folder."""
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("rb") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            return True
-        except OSError:
-            return False
+        with contextlib.suppress(OSError):
+            return not lock(file, shared=True, inherited=False)
     return False
 
 
@@ -48,18 +43,17 @@ def run_lock(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+", encoding="utf-8") as file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            file.seek(0)
-            raise ConfigError(
-                f"{folder} is being trained already, by {file.read().strip() or 'another process'}: wait for it or "
-                "stop it there, or choose another `name`."
-            ) from None
+            if not lock(file, inherited=False):
+                file.seek(1)  # Windows refuses to read the first byte, which is locked
+                raise ConfigError(
+                    f"{folder} is being trained already, by {file.read().strip() or 'another process'}: wait for it "
+                    "or stop it there, or choose another `name`."
+                )
         except OSError:
             yield
             return
         file.truncate(0)
-        file.write(_this_process() + "\n")
+        file.write(f"\n{_this_process()}\n")
         file.flush()
         yield
 
@@ -69,7 +63,7 @@ def _this_process() -> str:
 
 
 class AddressLock:
-    """Lock of a run folder at an address: a file that a thread of its holder writes anew all the time. `taken_by` names
+    """Lock of a run folder at an address: a file that a thread of its holder refreshes all the time. `taken_by` names
     another machine that has taken it meanwhile; then this process is asked to stop as by SIGTERM."""
 
     def __init__(self, address: Path, copy: Path):
@@ -106,7 +100,7 @@ class AddressLock:
                 self.lock.unlink(missing_ok=True)
 
     def _other(self) -> dict[str, Any] | None:
-        """What lies at the address, unless nothing does or this machine has written it."""
+        """Content of the address, unless it is empty or this machine has written it."""
         try:
             text = self.lock.read_text()
         except MissingData:
@@ -129,7 +123,7 @@ class AddressLock:
                 if (other := self._other()) is not None:
                     self.taken_by = other["holder"]
                     print(f"{name_of(self.address)} was taken over by {self.taken_by}: stopping here.", flush=True)
-                    os.kill(os.getpid(), signal.SIGTERM)
+                    stop_this_process()
                     return
                 if not str(self.address).startswith("hf://"):  # each file is a commit there
                     self._write()

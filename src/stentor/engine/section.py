@@ -110,9 +110,9 @@ class Train(Section):
     accumulate: int = Field(1, ge=1)
     """Batches per process and optimizer step; the loss is the same as for one big batch."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Autocast type. `auto`: bf16 on a GPU that has it, else fp32."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train. `auto`: on the GPU when there is one."""
+    """Autocast type. `auto`: bf16 on a GPU that has it, else fp32; on an Apple GPU fp32."""
+    device: Literal["auto", "cpu", "cuda", "mps", "xpu"] = "auto"
+    """Device to train on: NVIDIA or AMD (cuda), Apple (mps), Intel (xpu). `auto`: cuda if present, else the CPU."""
     shard: bool = False
     """Shard parameters, gradients and optimizer state over the processes (FSDP2) instead of copying them (DDP)."""
     compile: bool = False
@@ -134,7 +134,7 @@ class Train(Section):
     keep_best: int = Field(1, ge=0)
     """Best checkpoints to keep besides, by the task's main metric on the first evaluation set."""
     use: Literal["best", "last", "average", "greedy"] = "best"
-    """Which weights become the export: of the best checkpoint, of the last step, the mean of the `keep_best` best
+    """Weights of the export: of the best checkpoint, of the last step, the mean of the `keep_best` best
     checkpoints (a uniform soup), or the mean of those among them that make it no worse on the first evaluation set (a
     greedy soup). Without an evaluation set: last."""
     interpolate: Annotated[float, Field(ge=0, le=1)] | Interpolate | None = None

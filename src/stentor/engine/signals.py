@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and SIGINT end a run in good order."""
+"""Signals: SIGTERM and SIGINT end a run cleanly."""
 
 import contextlib
 import os
@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stentor.data.system import STOP_SIGNALS
 from stentor.errors import Stopped
 
 LONG_VERBS = {"train", "improve", "quickstart"}
-"""Commands that go on where they were stopped."""
+"""Commands that resume."""
 
 
 def stop_at_once() -> None:
@@ -21,13 +22,13 @@ def stop_at_once() -> None:
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
-        for other in (signal.SIGTERM, signal.SIGINT):
+        for other in STOP_SIGNALS:
             signal.signal(other, lambda *_: os._exit(Stopped.exit_code))
         if os.getpid() == process:  # and not in a process forked for its work
-            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n")
+            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to resume.\n")
         raise SystemExit(Stopped.exit_code)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         signal.signal(number, handle)
 
 
@@ -45,7 +46,7 @@ def on_signal(act: Callable[[], None]) -> Iterator[None]:
         came = True
         act()
 
-    before = {s: signal.signal(s, handle) for s in (signal.SIGTERM, signal.SIGINT)}
+    before = {s: signal.signal(s, handle) for s in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 
 if TYPE_CHECKING:
@@ -91,10 +91,9 @@ def _network(path: Path, device: str) -> Callable[[np.ndarray], float]:
     """The first output of a network in ONNX; its second input, where it has one, is the sampling rate."""
     import numpy as np
 
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ConfigError(f"utmos.from: {path} needs onnxruntime: `pip install 'stentor[vad]'`.") from None
+    require("onnx", f"utmos.from: {path}", "onnxruntime")
+    import onnxruntime
+
     providers = ["CUDAExecutionProvider", "CPUExecutionProvider"] if device.startswith("cuda") else []
     try:
         session = onnxruntime.InferenceSession(path, providers=providers or ["CPUExecutionProvider"])

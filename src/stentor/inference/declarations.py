@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 REQUIRED: Any = dataclasses.MISSING
 """Default of an option that must be given."""
@@ -56,9 +56,13 @@ class Verb:
     returns is the exit code."""
     group: str = ""
     """One of `GROUPS`."""
+    extra: str = ""
+    """The extra of the package that it needs."""
 
     def call(self, options: Any) -> Any:
         """Do it. Its module is imported for it."""
+        if self.extra:
+            require(self.extra, f"`stentor {f'{self.group} {self.name}'.strip()}`")
         if not self.function:
             return options()
         module, _, function = self.function.partition(":")
@@ -90,11 +94,11 @@ def Argument(help: str, default: Any = REQUIRED, **declared: Any) -> Any:
     return Option(help, default, argument=True, **declared)
 
 
-def verb(name: str, function: str = "", group: str = "") -> Callable[[AnyClass], AnyClass]:
+def verb(name: str, function: str = "", group: str = "", extra: str = "") -> Callable[[AnyClass], AnyClass]:
     """Makes the dataclass below it the options of a verb; parameters as in `Verb`."""
 
     def add(options: AnyClass) -> AnyClass:
-        VERBS.append(Verb(name, options, function, group))
+        VERBS.append(Verb(name, options, function, group, extra))
         return options
 
     return add

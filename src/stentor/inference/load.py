@@ -110,8 +110,10 @@ def pick_device(name: str, here: bool = True) -> Any:
         raise ConfigError(
             f"There is no device {name}: torch finds {torch.cuda.device_count()} GPUs (see `stentor doctor`)."
         )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("There is no device mps: torch finds no Apple GPU here.")
+    if (device.type == "mps" and not torch.backends.mps.is_available()) or (
+        device.type == "xpu" and not torch.xpu.is_available()
+    ):
+        raise ConfigError(f"There is no device {name}: torch finds no such GPU here.")
     return device
 
 

@@ -25,7 +25,7 @@ CHECKS: dict[str, Any] = {"panel": "Checks of the text", "ways": (FILES,)}
 
 @dataclass(kw_only=True)
 class DecodingOptions:
-    """How recordings are transcribed. None: as the model's task has it."""
+    """Settings of transcription. None: the setting of the model's task."""
 
     language: str | None = Option(LANGUAGE, panel="Decoding")
     words: bool = Option("With the time of every word.", False, **DECODING)
@@ -43,7 +43,7 @@ class DecodingOptions:
     hotword_strength: float | None = Option("Favour them token by token, this much each (default 1.5).", **DECODING)
     """Whatever the model reads."""
     language_model: "str | Path | None" = Option(
-        "File of texts, one a line, whose n-grams have a say while decoding.", read_as=Path | None, **DECODING
+        "File of texts, one a line, whose n-grams bias decoding.", read_as=Path | None, **DECODING
     )
     language_model_weight: float | None = Option("How much the language model counts (default 0.5).", **DECODING)
     beams: int | None = Option("Hypotheses kept while decoding (default 1: greedy).", min=1, **DECODING)
@@ -65,7 +65,7 @@ class DecodingOptions:
         "Seconds of such silence that stay around speech (default 0.15).", min=0.0, **PAUSES
     )
     no_speech_threshold: float | None = Option(
-        "Highest probability that nobody speaks, of Whisper models (default 0.6).", **CHECKS
+        "Highest no-speech probability, for Whisper models (default 0.6).", **CHECKS
     )
     """In the place of the task's `checks.no_speech`."""
     log_prob_threshold: float | None = Option("Least mean log-probability of a text (default -1).", **CHECKS)
@@ -78,7 +78,7 @@ class DecodingOptions:
 
 @dataclass(kw_only=True)
 class SpeakerCount:
-    """What is known of the number of speakers in each recording."""
+    """Known number of speakers, or its bounds, in each recording."""
 
     speakers: int | None = Option("Number of speakers in each file, if known.", min=1)
     min_speakers: int | None = Option("Least number of speakers in each file.", min=1)
@@ -87,7 +87,7 @@ class SpeakerCount:
 
 @dataclass(kw_only=True)
 class SpeechOptions:
-    """How a text is spoken."""
+    """Settings of speech synthesis for a text."""
 
     reference: "str | Path | np.ndarray | None" = Option(
         "A recording of the voice to speak in, 3 to 10 s.", read_as=str | None, local=True
@@ -110,7 +110,7 @@ class SpeechOptions:
 
 @dataclass(kw_only=True)
 class SpeakerOptions:
-    """What all texts share that a model speaks."""
+    """Settings that all texts of a call share."""
 
     recognizer: str | None = Option("A model that writes down what is said in it, where that is not given.", local=True)
     steps: int | None = Option("Passes through the model; fewer are faster.", min=1, ways=(SPOKEN,))

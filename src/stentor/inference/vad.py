@@ -6,9 +6,9 @@ them. Audio passes through in blocks: of a two-hour file only these frames are h
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,7 @@ import numpy as np
 
 from stentor.audio.activity import FRAME, Activity, EnergyDetector, frame_levels, runs
 from stentor.audio.resampler import Resampler
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 
 SPOKEN = 8
 """Frames of speech without which there is nothing to end."""
@@ -62,13 +62,9 @@ def open_detector(vad: str = "energy", threshold: float | None = None) -> Detect
     if threshold is not None and not 0 < threshold < 1:
         raise ConfigError(f"The VAD threshold {threshold:g}: Silero's is a probability between 0 and 1, such as 0.5.")
     if vad == "silero":
-        package = find_spec("silero_vad")
-        if package is None or package.origin is None:
-            raise ConfigError(
-                "--vad silero takes its model from the package silero-vad, which is not installed: `pip install "
-                "silero-vad`, or give the path of a silero_vad.onnx in its place."
-            )
-        vad = str(Path(package.origin).parent / "data" / "silero_vad.onnx")
+        require("vad", "--vad silero", instead="leave out --vad to use the built-in energy detector")
+        package = importlib.util.find_spec("silero_vad")  # not imported, which would take torchaudio along
+        vad = str(Path(package.origin).parent / "data" / "silero_vad.onnx")  # type: ignore[union-attr, arg-type]
     if not Path(vad).is_file():
         raise ConfigError(f"--vad {vad}: no such file; give `energy`, `silero` or the path of a silero_vad.onnx.")
     return SileroDetector(vad, 0.5 if threshold is None else threshold)
@@ -84,13 +80,9 @@ class SileroDetector:
 
     def __init__(self, path: str, threshold: float = 0.5):
         self.path, self.threshold = path, threshold
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ConfigError(
-                "Silero VAD needs onnxruntime, which is not installed: `pip install 'stentor[vad]'`, or leave out "
-                "--vad to use the built-in energy detector."
-            ) from error
+        require("vad", "Silero VAD", "onnxruntime", instead="leave out --vad to use the built-in energy detector")
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         try:
@@ -127,7 +119,7 @@ class SileroDetector:
 
 
 class SileroChunks:
-    """What Silero VAD says of one recording while it comes, for each chunk of 32 ms."""
+    """Silero VAD's speech probabilities of one recording as it arrives, for each chunk of 32 ms."""
 
     def __init__(self, detector: SileroDetector, rate: int):
         self.detector, self.rate = detector, rate
@@ -220,7 +212,7 @@ def cut(
 
     A recording that is no longer than `longest` and holds speech is one window, as it is, unless `padding`, `silence`
     or `shortest` is given. Otherwise speech is cut in the middle of a pause (at least `pause` seconds), the longest one
-    in the second half of the window; speech that goes on without one is cut at its quietest point there. Silence over
+    in the second half of the window; speech without one is cut at its quietest point there. Silence over
     `silence` seconds (None: 2) belongs to no window, but for `padding` seconds (None: 0.15) on either side of speech.
     Speech of less than `shortest` seconds between two such silences is left out.
     """

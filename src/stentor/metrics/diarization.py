@@ -1,8 +1,8 @@
 """Diarization metrics against a reference: diarization error rate, Jaccard error rate, number of speakers, frame F1.
 
-pyannote.metrics does the arithmetic (Bredin 2017, "pyannote.metrics: a toolkit for reproducible evaluation, diagnostic,
-and error analysis of speaker diarization systems"). Segments of one speaker that overlap or touch are merged first, on
-both sides: without that, somebody talking over himself would count twice. Only what lies in the UEM is scored.
+The definitions are those of pyannote.metrics (Bredin 2017, "pyannote.metrics: a toolkit for reproducible evaluation,
+diagnostic, and error analysis of speaker diarization systems"), with which the tests compare. Segments of one speaker
+that overlap or touch are merged first, on both sides. Only what lies in the UEM is scored.
 
 A rate is corpus-level: all wrong seconds over all seconds of reference speech. A file without reference speech adds its
 false alarms to the errors and nothing to the total. When a whole set has none, rates of errors are 0 if nothing was
@@ -12,22 +12,23 @@ raised falsely and 1 if anything was.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stentor.metrics.score import Score, bootstrap, rate_interval
 
-if TYPE_CHECKING:
-    from pyannote.core import Annotation, Timeline
-
 COLLAR = 0.25
 """Seconds to either side of a boundary that `der_collar` leaves out: NIST's."""
+SHORTEST = 1e-6
+"""Seconds of speech that make a speaker: less is rounding."""
 WORST = 20
 """Files that are listed as the worst."""
+KINDS = ("missed", "false alarm", "confused")
+"""Kinds of errors."""
 
 
 @dataclass(frozen=True)
@@ -45,49 +46,136 @@ class DiarizedRecording:
     _errors: dict[tuple[float, bool, bool], Errors] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
-    def annotations(self) -> tuple[Annotation, Annotation]:
-        """Reference and hypothesis as pyannote.core holds them."""
-        from pyannote.core import Annotation, Segment
-
-        def annotation(segments: Sequence[Mapping[str, Any]]) -> Annotation:
-            result = Annotation(uri=self.id)
-            for track, segment in enumerate(segments):
-                result[Segment(segment["start"], segment["end"]), track] = str(segment["speaker"])
-            return result.support()  # merges what one speaker says at the same time
-
-        return annotation(self.reference), annotation(self.hypothesis)
-
-    @cached_property
-    def scored(self) -> Timeline:
-        """The parts that are scored."""
-        from pyannote.core import Segment, Timeline
-
-        spans = self.uem
-        if spans is None:
-            times = [(s["start"], s["end"]) for s in (*self.reference, *self.hypothesis)]
-            spans = [[min([0.0, *(a for a, _ in times)]), max([self.duration, *(b for _, b in times)])]]
-        return Timeline([Segment(a, b) for a, b in spans]).support()
+    def compared(self) -> Comparison:
+        """Reference and hypothesis, all of the UEM scored."""
+        return compare(self.reference, self.hypothesis, self.uem, self.duration)
 
     @cached_property
     def speakers(self) -> tuple[int, int]:
         """Number of speakers of reference and hypothesis, within what is scored."""
-        reference, hypothesis = (len(a.crop(self.scored).labels()) for a in self.annotations)
+        lengths = self.compared.scored * np.diff(self.compared.edges)
+        reference, hypothesis = (
+            int((active @ lengths > SHORTEST).sum()) for active in (self.compared.active, self.compared.output_active)
+        )
         return reference, hypothesis
 
     def errors(self, collar: float, skip_overlap: bool, speaker_labels: bool) -> Errors:
         """See the function `errors`."""
-        from pyannote.metrics.diarization import DiarizationErrorRate
-        from pyannote.metrics.identification import IdentificationErrorRate
-
         key = (collar, skip_overlap, speaker_labels)
         if key not in self._errors:
-            metric_class = DiarizationErrorRate if speaker_labels else IdentificationErrorRate
-            metric = metric_class(collar=2 * collar, skip_overlap=skip_overlap)
-            seconds = metric.compute_components(*self.annotations, uem=self.scored)
-            total, miss, false_alarm = seconds["total"], seconds["missed detection"], seconds["false alarm"]
-            confusion, correct = seconds["confusion"], seconds["correct"]
-            self._errors[key] = Errors(self.id, total, miss, false_alarm, confusion, correct, self.speakers[0])
+            result = compare(self.reference, self.hypothesis, self.uem, self.duration, *key)
+            wrong = [result.seconds(kind) for kind in KINDS]
+            correct = result.total - result.seconds("missed") - result.seconds("confused")
+            self._errors[key] = Errors(self.id, result.total, *wrong, correct, self.speakers[0])
         return self._errors[key]
+
+
+@dataclass
+class Comparison:
+    """Active speakers between neighbouring boundaries, and the errors there."""
+
+    edges: np.ndarray
+    """All times at which something begins or ends, float64 [E + 1]."""
+    names: list[str]
+    output_names: list[str]
+    pairs: dict[str, str]
+    """Name in the reference by name in the answer, of those that are matched."""
+    active: np.ndarray
+    """Active speakers of the reference, bool [R, E]."""
+    output_active: np.ndarray
+    """Active speakers of the answer, bool [K, E]."""
+    wrong: dict[str, np.ndarray]
+    """Number of missed, falsely raised and confused speakers, int64 [E], 0 beyond the UEM."""
+    scored: np.ndarray
+    """bool [E]."""
+
+    def seconds(self, kind: str, begin: float = -np.inf, end: float = np.inf) -> float:
+        """Speaker seconds of one of `KINDS` between two times."""
+        lengths = np.clip(self.edges[1:], begin, end) - np.clip(self.edges[:-1], begin, end)
+        return float(self.wrong[kind] @ lengths)
+
+    def errors(self, begin: float = -np.inf, end: float = np.inf) -> float:
+        return sum(self.seconds(kind, begin, end) for kind in KINDS)
+
+    @property
+    def total(self) -> float:
+        """Seconds of speech in the reference, each speaker's counted."""
+        return float((self.active.sum(0) * self.scored) @ np.diff(self.edges))
+
+    def jaccard_errors(self) -> list[float]:
+        """1 minus the Jaccard index of each speaker of the reference who is scored."""
+        lengths = self.scored * np.diff(self.edges)
+        of = {name: self.output_active[self.output_names.index(other)] for other, name in self.pairs.items()}
+        nothing = np.zeros(len(lengths), bool)
+        return [
+            1 - float(((row & of.get(name, nothing)) @ lengths) / ((row | of.get(name, nothing)) @ lengths))
+            for name, row in zip(self.names, self.active, strict=True)
+            if row @ lengths > SHORTEST
+        ]
+
+
+def compare(
+    reference: Sequence[Mapping[str, Any]],
+    output: Sequence[Mapping[str, Any]],
+    uem: Sequence[Sequence[float]] | None,
+    seconds: float,
+    collar: float = 0.0,
+    skip_overlap: bool = False,
+    speaker_labels: bool = True,
+) -> Comparison:
+    """Match the speakers and find what is wrong, and where; the other parameters are those of `der`."""
+    names, output_names = ([*dict.fromkeys(str(s["speaker"]) for s in side)] for side in (reference, output))
+    times = {0.0, float(seconds), *(float(t) for s in (*reference, *output) for t in (s["start"], s["end"]))}
+    edges = np.array(sorted(times | {float(t) for span in uem or () for t in span}))
+
+    def rows(side: Sequence[Mapping[str, Any]], speakers: Sequence[str]) -> np.ndarray:
+        active = [
+            _covered(edges, ((s["start"], s["end"]) for s in side if str(s["speaker"]) == name)) for name in speakers
+        ]
+        return np.array(active, bool).reshape(len(speakers), len(edges) - 1)
+
+    active, output_active = rows(reference, names), rows(output, output_names)
+    scored = np.ones(len(edges) - 1, bool) if uem is None else _covered(edges, uem)
+    if collar:
+        boundaries = edges[np.diff(active.astype(np.int8), axis=1, prepend=0, append=0).any(0)]
+        around = np.clip(np.stack([boundaries - collar, boundaries + collar], 1), edges[0], edges[-1])
+        finer = np.union1d(edges, around)
+        cells = np.searchsorted(edges, finer[:-1], side="right") - 1
+        edges, active, output_active = finer, active[:, cells], output_active[:, cells]
+        scored = scored[cells] & ~_covered(edges, around)
+    if skip_overlap:
+        scored &= active.sum(0) < 2
+    matched = _matched((active * scored * np.diff(edges)) @ output_active.T, names, output_names, speaker_labels)
+    right = sum((active[i] & output_active[j] for i, j in matched), np.zeros(len(edges) - 1, np.int64))
+    count, output_count = active.sum(0), output_active.sum(0)
+    wrong = {
+        "missed": np.maximum(count - output_count, 0) * scored,
+        "false alarm": np.maximum(output_count - count, 0) * scored,
+        "confused": (np.minimum(count, output_count) - right) * scored,
+    }
+    pairs = {output_names[j]: names[i] for i, j in matched}
+    return Comparison(edges, names, output_names, pairs, active, output_active, wrong, scored)
+
+
+def _covered(edges: np.ndarray, spans: Iterable[Sequence[float]]) -> np.ndarray:
+    """Mask of the cells between the edges that lie in one of the spans, whose ends are edges."""
+    change = np.zeros(len(edges), np.int64)
+    for start, end in spans:
+        change[np.searchsorted(edges, start)] += 1
+        change[np.searchsorted(edges, end)] -= 1
+    return np.cumsum(change)[:-1] > 0
+
+
+def _matched(
+    common: np.ndarray, names: Sequence[str], output_names: Sequence[str], speaker_labels: bool
+) -> list[tuple[int, int]]:
+    """Pairs of rows: those with most seconds in common, or those of the same name."""
+    if not speaker_labels:
+        return [(names.index(name), j) for j, name in enumerate(output_names) if name in names]
+    from scipy.optimize import linear_sum_assignment
+
+    pairs = zip(*linear_sum_assignment(common, maximize=True), strict=True)
+    return [(int(i), int(j)) for i, j in pairs if common[i, j] > 0]
 
 
 @dataclass
@@ -100,7 +188,7 @@ class Errors:
     miss: float
     """Not detected at all."""
     false_alarm: float
-    """Where the reference has nobody, or fewer speakers."""
+    """Regions where the reference has no speaker, or fewer."""
     confusion: float
     """Attributed to another speaker."""
     correct: float
@@ -113,7 +201,7 @@ class Errors:
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the rate is made of, by its names in the details of a score."""
+        """Components of the rate, by their names in the details of a score."""
         return {"miss": self.miss, "false_alarm": self.false_alarm, "confusion": self.confusion, "total": self.total}
 
 
@@ -189,13 +277,10 @@ def der(
 def jer(files: Sequence[DiarizedRecording]) -> Score:
     """Jaccard error rate (Ryant et al. 2019, second DIHARD challenge): the mean over all speakers of the set of 1 minus
     the Jaccard index of when they speak and when their counterpart does. No collar, overlap scored."""
-    from pyannote.metrics.diarization import JaccardErrorRate
-
-    metric = JaccardErrorRate()
-    parts = [metric.compute_components(*f.annotations, uem=f.scored) for f in files]
-    above, below = [part["speaker error"] for part in parts], [part["speaker count"] for part in parts]
+    parts = [f.compared.jaccard_errors() for f in files]
+    above, below = [sum(part) for part in parts], [len(part) for part in parts]
     if not sum(below):  # no speaker in the reference: nothing is wrong unless the hypothesis has some
-        above = [float(bool(f.annotations[1].crop(f.scored))) for f in files]
+        above = [float(f.speakers[1] > 0) for f in files]
     score = _ratio(above, below)
     score.details = {"items": len(parts), "speakers": int(sum(below))}
     return score
@@ -222,7 +307,7 @@ def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
 
 def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> Score:
     """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides. Speakers
-    are matched as for `der`, no collar, overlap scored. 1 when nobody speaks on either side."""
+    are matched as for `der`, no collar, overlap scored. 1 when there is no speech on either side."""
     rows = errors(files, speaker_labels=speaker_labels)
     both = [e.total + e.correct + e.confusion + e.false_alarm for e in rows]
     score = _ratio([2 * e.correct for e in rows], both)

@@ -92,7 +92,7 @@ def interval(metric: str, score: Mapping[str, Any]) -> str:
 
 
 def der_parts(score: Mapping[str, Any]) -> str:
-    """What a diarization error rate is made of, and how it is scored; empty for other scores."""
+    """Components of a diarization error rate, and how it is scored; empty for other scores."""
     details = score.get("details") or {}
     if "miss_rate" not in details:
         return ""
@@ -105,7 +105,7 @@ def der_parts(score: Mapping[str, Any]) -> str:
 
 
 def loss_parts(score: Mapping[str, Any]) -> str:
-    """What a loss over an evaluation set is the mean of; empty for other scores."""
+    """Records and targets that an evaluation loss is the mean of; empty for other scores."""
     details = score.get("details") or {}
     targets = details.get("targets")
     return f"{details['items']:,} records, {sum(targets.values()):,} targets" if targets else ""

@@ -13,21 +13,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stentor.errors import ConfigError
+from stentor.errors import require
 from stentor.metrics.score import Score, by_unit, rate_interval, resampled
 from stentor.text.languages import language_code
 from stentor.text.normalize import characters, normalize, words
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
 Unit = Literal["word", "character", "compound"]
-"""What errors are counted in. `compound`: words, of which several match one that is written together, see
+"""Unit of the errors. `compound`: words, of which several match one that is written together, see
 `count_merged`."""
 
 SUBSTITUTIONS, DELETIONS, INSERTIONS, REFERENCE = range(4)
 NOTHING = "\u2400"
 """Stands for no word in an alignment."""
 ORDER, BETA = 6, 2
-"""Of chrF: characters of the longest n-grams, and how much more recall weighs than precision."""
+"""Parameters of chrF: characters of the longest n-grams, and how much more recall weighs than precision."""
 
 
 def align(
@@ -179,15 +179,9 @@ def score(
 
 
 def _kaldialign() -> Any:
-    try:
-        import kaldialign
+    require("evaluate", "The scoring open_asr", "kaldialign")
+    import kaldialign
 
-        kaldialign.batch_error_rate  # noqa: B018 - older releases know no compounds
-    except (ImportError, AttributeError):
-        raise ConfigError(
-            "The scoring open_asr counts errors with the package kaldialign 0.12 or newer: "
-            "pip install 'stentor[evaluate]'."
-        ) from None
     return kaldialign
 
 

@@ -6,7 +6,6 @@ of the groups; so a group that is done twice, because a node died, is written on
 
 import contextlib
 import heapq
-import importlib.util
 import os
 import signal
 import socket
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from stentor.config.plugins import load_plugins
-from stentor.errors import ConfigError, StentorError
+from stentor.data.system import STOP_SIGNALS
+from stentor.errors import ConfigError, StentorError, require
 from stentor.pipeline.worker import Worker
 from stentor.version import __version__
 
@@ -72,15 +72,14 @@ class RayExecutor:
 def connected(address: str, cpus: int | None = None) -> Iterator[None]:
     """A connection to the cluster, for its block; `cpus` is the least of one that is started here. Raises
     ConfigError."""
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError("--ray needs Ray: pip install 'stentor[ray]'.")
+    require("ray", "--ray")
     if address != "auto":
         _check_address(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     try:
         ray.init(address, **settings)
@@ -126,7 +125,7 @@ def _actor_class() -> type:
         worker: Any
 
         def setup(self, worker: bytes, plugins: dict[str, str], version: str, device: str, folder: str) -> str | None:
-            """What is wrong with this node, or None."""
+            """Fault of this node, or None."""
             import importlib
 
             try:
@@ -242,7 +241,7 @@ Unit = tuple[int, int]
 
 
 class _Schedule:
-    """Which groups are where: those that died with their actor come first again."""
+    """Location of each group: those that died with their actor come first again."""
 
     def __init__(self, actors: _Actors, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]):
         self.actors, self.groups, self.stopping = actors, groups, stopping
@@ -251,7 +250,7 @@ class _Schedule:
         """The group whose result comes next, and the first one that was never given to an actor."""
         self.again: list[Unit] = []
         self.units: dict[Any, Unit] = {}
-        """What each call of an actor does."""
+        """Body of each call of an actor."""
         self.done: dict[int, Any] = {}
         self.parts: dict[int, list[Any]] = {}
         """Results of the records of a group that is done record by record; None: not done yet."""

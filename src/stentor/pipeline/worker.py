@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from stentor.config.plugins import load_plugins
 from stentor.data.cut import UnusableRecord
+from stentor.data.system import STOP_SIGNALS, can_fork
 from stentor.errors import StentorError
 
 
@@ -71,7 +72,8 @@ class LocalExecutor:
     plugins: Sequence[Path] = ()
     """Python files that a fresh process loads before it works."""
     fork: bool = False
-    """Fork where the system can: a process starts with what this one has imported and read. A GPU needs fresh ones."""
+    """Fork where that is safe (Linux): a process starts with what this one has imported and read. A GPU needs fresh
+    processes."""
 
     def map(self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]) -> Generator[Any, None, None]:
         jobs = min(self.jobs, len(groups))
@@ -89,7 +91,7 @@ class LocalExecutor:
         self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool], jobs: int
     ) -> Generator[Any, None, None]:
         """Groups are submitted a few ahead, so that no process waits while a result is written."""
-        fork = self.fork and "fork" in multiprocessing.get_all_start_methods()
+        fork = self.fork and can_fork()
         context = multiprocessing.get_context("fork" if fork else "spawn")
         devices = context.SimpleQueue()
         for number in range(jobs):
@@ -127,7 +129,7 @@ def _start_process(worker: Worker, devices: Any, plugins: Sequence[Path]) -> Non
 
     import torch
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     end_with_parent()
     torch.set_num_threads(1)
@@ -146,7 +148,7 @@ def _process(group: Any) -> Any:
 
 
 def end_with_parent() -> None:
-    """From now on, end when the parent ends, also when it is killed and can stop nobody."""
+    """From now on, end when the parent ends, also when it is killed and cannot stop its children."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

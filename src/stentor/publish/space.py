@@ -16,11 +16,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.load import CONFIG, HUB_ID, TRAINING_CONFIG, find_export
 from stentor.publish.card import PIPELINES, base_models, languages, plain
 from stentor.publish.files import local_bases, read
@@ -56,9 +55,9 @@ PACKAGES = (
     "transformers",
     "urllib3",
 )
-"""What serving imports. No more: packages that the Hub adds to a Space pin others of their own."""
+"""Packages that serving imports. No more: packages that the Hub adds to a Space pin others of their own."""
 OF_FAMILY = {"voxtral": ("mistral-common[audio]",)}
-"""What models need besides, by the `model_type` of their config.json."""
+"""Further packages of models, by the `model_type` of their config.json."""
 SPACE_EXTRAS = ("", "mcp", "oauth")
 """The Hub installs `gradio[mcp,oauth]` into every Gradio Space."""
 CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -105,9 +104,9 @@ def build(
 
 def build_page(model: str | Path, to: Path, title: str | None = None, task: str | None = None) -> Path:
     """Write the page of a demo that runs on this machine into the folder `to`, and answer its program; the model stays
-    where it is. Limits are high, as nobody else asks. Raises ConfigError as `build` does, and without Gradio."""
-    if find_spec("gradio") is None:
-        raise ConfigError("A demo needs gradio, which is not installed: pip install 'stentor[studio]'.")
+    where it is. Limits are high, as there are no other users. Raises ConfigError as `build` does, and without
+    Gradio."""
+    require("studio", "A demo", "gradio")
     plan = _planned(model, title, task, 3600, 1000, 20_000, here=True)
     if plan.export is not None:
         plan.facts["model"] = str(plan.export.resolve())
@@ -129,7 +128,7 @@ class _Plan:
     """A Space before it is written."""
 
     facts: dict[str, Any]
-    """What becomes space.json."""
+    """Content of space.json."""
     family: str
     """`model_type` of its config.json, or the `type` of its section; "" where neither is known."""
     export: Path | None
@@ -205,14 +204,12 @@ def requirements(family: str, hardware: str) -> str:
 
 
 def _space_ranges() -> dict[str, Any]:
-    """What `gradio[mcp,oauth]` itself accepts, as a packaging.SpecifierSet by package."""
+    """Versions that `gradio[mcp,oauth]` accepts, as a packaging.SpecifierSet by package."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    try:
-        lines = requires("gradio") or []
-    except PackageNotFoundError:
-        raise ConfigError("A demo needs gradio, which is not installed: pip install 'stentor[studio]'.") from None
+    require("studio", "A demo", "gradio")
+    lines = requires("gradio") or []
     ranges: dict[str, Any] = {}
     for needed in map(Requirement, lines):
         if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in SPACE_EXTRAS):

@@ -1,12 +1,13 @@
 """Diarization timelines of the report: reference and output by speaker, with the errors below."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from stentor.metrics.diarization import KINDS, Comparison, compare
 from stentor.metrics.format import figure
 from stentor.report.sounds import SoundBudget
 from stentor.report.svg import SIZE, Span, Tick, span, spans_of, step_of, ticks_of
@@ -18,7 +19,6 @@ LINES = 4
 MOST = 20
 """Recordings that are drawn in one page."""
 COLOURS = 6
-KINDS = ("missed", "false alarm", "confused")
 
 
 @dataclass
@@ -82,80 +82,6 @@ class Timelines:
     """Recordings that are not drawn."""
 
 
-@dataclass
-class Compared:
-    """One recording, cut wherever anything begins or ends."""
-
-    edges: np.ndarray
-    """Seconds, float64 [E + 1]."""
-    names: list[str]
-    """Speakers of the reference, in order of arrival."""
-    output_names: list[str]
-    """Those of the answer."""
-    pairs: dict[str, str]
-    """Speaker of the answer -> of the reference: one to one, so that most seconds are right."""
-    active: np.ndarray
-    """Active speakers of the reference, bool [N, E]."""
-    output_active: np.ndarray
-    """Active speakers of the output, bool [K, E]."""
-    wrong: dict[str, np.ndarray]
-    """Count of speakers that are missed, falsely raised and confused, int64 [E], 0 beyond the UEM."""
-    scored: np.ndarray
-    """bool [E]."""
-
-    def seconds(self, kind: str, begin: float = 0.0, end: float = np.inf) -> float:
-        """Speaker seconds of one of `KINDS` between two times."""
-        lengths = np.clip(self.edges[1:], begin, end) - np.clip(self.edges[:-1], begin, end)
-        return float(self.wrong[kind] @ lengths)
-
-    def errors(self, begin: float = 0.0, end: float = np.inf) -> float:
-        return sum(self.seconds(kind, begin, end) for kind in KINDS)
-
-    @property
-    def total(self) -> float:
-        """Seconds of speech in the reference, each speaker's counted."""
-        return float((self.active.sum(0) * self.scored) @ np.diff(self.edges))
-
-
-def compare(
-    reference: Sequence[Mapping[str, Any]],
-    output: Sequence[Mapping[str, Any]],
-    uem: Sequence[Sequence[float]] | None,
-    seconds: float,
-) -> Compared:
-    """Correct and wrong regions. The sums are those of `stentor.metrics.diarization.errors` without collar."""
-    from scipy.optimize import linear_sum_assignment
-
-    names, output_names = ([*dict.fromkeys(s["speaker"] for s in side)] for side in (reference, output))
-    times = {0.0, seconds, *(t for s in (*reference, *output) for t in (s["start"], s["end"]))}
-    edges = np.array(sorted(times | {float(t) for span in uem or () for t in span}))
-
-    def activity(spans: Iterable[Sequence[float]]) -> np.ndarray:
-        change = np.zeros(len(edges), np.int64)
-        for start, end in spans:
-            change[np.searchsorted(edges, start)] += 1
-            change[np.searchsorted(edges, end)] -= 1
-        return np.cumsum(change)[:-1] > 0
-
-    def rows(side: Sequence[Mapping[str, Any]], speakers: Sequence[str]) -> np.ndarray:
-        active = [activity((s["start"], s["end"]) for s in side if s["speaker"] == name) for name in speakers]
-        return np.array(active, bool).reshape(len(speakers), len(edges) - 1)
-
-    reference_active, output_active = rows(reference, names), rows(output, output_names)
-    scored = np.ones(len(edges) - 1, bool) if uem is None else activity(uem)
-    common = (reference_active * scored * np.diff(edges)) @ output_active.T
-    matched = [(i, j) for i, j in zip(*linear_sum_assignment(common, maximize=True), strict=True) if common[i, j] > 0]
-    right = sum((reference_active[i] & output_active[j] for i, j in matched), np.zeros(len(edges) - 1, np.int64))
-    reference_count, output_count = reference_active.sum(0), output_active.sum(0)
-    wrong = {
-        "missed": np.maximum(reference_count - output_count, 0) * scored,
-        "false alarm": np.maximum(output_count - reference_count, 0) * scored,
-        "confused": (np.minimum(reference_count, output_count) - right) * scored,
-    }
-    pairs = {output_names[j]: names[i] for i, j in matched}
-    return Compared(edges, names, output_names, pairs, reference_active, output_active, wrong, scored)
-
-
 def timelines(
     name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: SoundBudget, most: int = MOST
 ) -> Timelines:
@@ -182,7 +108,7 @@ def timelines(
     return view
 
 
-def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:
+def draw(row: Mapping[str, Any], compared: Comparison) -> TimelineDrawing:
     """One recording, in lines of at most `LINE` seconds."""
     seconds = _seconds(row)
     spans = spans_of(seconds, LINE)
@@ -205,7 +131,7 @@ def draw(row: Mapping[str, Any], compared: Compared) -> TimelineDrawing:
     )
 
 
-def line(compared: Compared, begin: float, end: float) -> TimelineRow:
+def line(compared: Comparison, begin: float, end: float) -> TimelineRow:
     """A stretch of a recording, in seconds."""
 
     def bar(start: float, stop: float, title: str) -> Span:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from stentor.data.system import NEW_GROUP
 from stentor.errors import AudioError, StentorError
 
 
@@ -98,7 +99,7 @@ class _Helper:
         command = [sys.executable, "-m", "stentor.serve.decoder"]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self.process = subprocess.Popen(command, start_new_session=True, env={**os.environ, **threads}, **pipes)
+        self.process = subprocess.Popen(command, env={**os.environ, **threads}, **NEW_GROUP, **pipes)
         self.busy = False
 
     @property

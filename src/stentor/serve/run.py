@@ -3,7 +3,6 @@ do so on a cluster, which starts, balances and restarts them."""
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import re
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.system import STOP_SIGNALS
 from stentor.errors import ConfigError, StentorError
 from stentor.version import __version__
 from stentor.web.origins import listen, shown
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from stentor.commands.server_options import ServeOptions
     from stentor.serve.service import Service
 
-PACKAGES = ("fastapi", "uvicorn", "websockets", "python_multipart", "prometheus_client")
 MESSAGE = 21 * 2**20
 """Bytes of the largest message of a socket: 15 MiB of audio as base64, and what is around it."""
 DRAIN = 120.0
@@ -34,7 +33,7 @@ is on its way: its client reads that the server disconnected without a response.
 
 
 NAME = "stentor"
-"""Of the application in the cluster."""
+"""Name of the application in the cluster."""
 REPLICAS = 8
 """Most replicas, unless --max-replicas says otherwise."""
 BUSY = 16
@@ -43,8 +42,6 @@ BUSY = 16
 
 def serve(options: ServeOptions) -> None:
     """Serve until a signal. Raises ConfigError for models that cannot be served, a missing key and a taken port."""
-    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise ConfigError(f"`stentor serve` needs {', '.join(missing)}: pip install 'stentor[serve]'.")
     from stentor.serve.app import build_app
     from stentor.serve.guard import read_keys
 
@@ -105,7 +102,7 @@ def serve_on_ray(options: ServeOptions, keys: Sequence[str]) -> None:
         raise ConfigError("With --ray the cluster places the models, and --port is a number of your own.")
     stop = threading.Event()
     with connected(options.ray or "auto"):
-        handlers = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {n: signal.signal(n, lambda *_: stop.set()) for n in STOP_SIGNALS}
         try:
             _deploy(options, keys)
             print(f"Serving at http://{shown(options.host)}:{options.port}/v1 on Ray (Ctrl-C stops it).", flush=True)
@@ -143,7 +140,7 @@ def _deploy(options: ServeOptions, keys: Sequence[str]) -> None:
 
 
 def _builder(options: ServeOptions, keys: Sequence[str], on_gpu: bool) -> Callable[[], Any]:
-    """What makes the app in a replica; it is sent there as code, with the plug-ins."""
+    """Factory of the app in a replica; it is sent there as code, with the plug-ins."""
     plugins = {path.name: path.expanduser().read_text("utf-8") for path in map(Path, options.plugin)}
     version, device = __version__, "cuda" if on_gpu else "cpu"
 

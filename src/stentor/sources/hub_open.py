@@ -15,14 +15,14 @@ from typing import Any
 
 from stentor.data.embedded_audio import arrow_table, path_and_data
 from stentor.data.jsonl import not_found
-from stentor.errors import ConfigError, DataError, without_secrets
+from stentor.errors import ConfigError, DataError, require, without_secrets
 
 AUDIO_NAMES = ("audio", "speech", "wav", "flac", "mp3", "opus", "ogg", "audio_path", "audio_filepath", "path", "file")
 
 PARTS = 64
 """A stream of fewer files is read by groups of rows, where its format has such; of more, that would open too many."""
 LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "pyarrow")
-"""Whose exceptions of their own kinds mean that the data set cannot be had."""
+"""Packages whose own exceptions mean that the data set cannot be loaded."""
 
 
 @dataclass
@@ -208,10 +208,9 @@ def _undecoded(data: Any, datasets: Any) -> Any:
 
 
 def _import_datasets() -> Any:
-    try:
-        import datasets
-    except ModuleNotFoundError:
-        raise ConfigError("Hub data sets need the package `datasets`: pip install 'stentor[hub]'.") from None
+    require("hub", "A data set of the Hub")
+    import datasets
+
     _store_as_given()
     logging.getLogger("datasets").setLevel(logging.ERROR)
     return datasets

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -13,11 +12,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from stentor.data.system import lock, sync
 from stentor.errors import ConfigError, StentorError
 
 LONGEST_NAME = 64
 _MOST_NAME_BYTES = 200
-"""Of a name in UTF-8: disks take 255, and what is written beside a folder has a longer name."""
+"""Limit of a name in UTF-8: disks take 255, and files next to a folder have longer names."""
 LONGEST_TEXT = 5000
 """Characters of the longest transcript."""
 Record = dict[str, Any]
@@ -55,7 +55,7 @@ def checked_name(name: str, what: str = "name") -> str:
 
 
 def same_name(name: str) -> str:
-    """What is equal of names that a disk, or a person, may take for the same."""
+    """Form of a name that is equal for names that a disk, or a person, may confuse."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 
@@ -124,8 +124,8 @@ def locked(folder: Path) -> Iterator[None]:
 
     Not `filelock`, which would create a folder again that was deleted meanwhile.
     """
-    with disk_errors(folder), open(folder / ".lock", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with disk_errors(folder), open(folder / ".lock", "ab") as file:
+        lock(file, wait=True)
         yield
 
 
@@ -138,7 +138,7 @@ def write_bytes(path: Path, data: bytes) -> None:
                 file.write(data)
                 fsync(file)
             os.replace(part, path)
-            _sync_folder(path.parent)
+            sync(path.parent)
         finally:
             part.unlink(missing_ok=True)
 
@@ -205,14 +205,6 @@ def _whole_lines(path: Path) -> int:
     with open(path, "ab") as file:
         file.write(b"\n")
     return len(data) + 1
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def record_line(record: Record) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 from pathlib import Path
@@ -26,15 +25,12 @@ if TYPE_CHECKING:
 def serve(options: StudioOptions) -> None:
     """Open the studio and stay until it is interrupted.
 
-    Raises ConfigError for a missing password, an address that is taken, a folder that cannot be used, and without
-    Gradio.
+    Raises ConfigError for a missing password, an address that is taken and a folder that cannot be used.
     """
     folder = options.folder
     words = passwords(options.host, options.password_env)
     if options.password_env is not None:  # runs inherit the environment, and need no password
         os.environ.pop(options.password_env, None)
-    if importlib.util.find_spec("gradio") is None:
-        raise ConfigError("The studio needs Gradio: pip install 'stentor[studio]'.")
     if is_remote(folder):
         raise ConfigError(f"--folder {name_of(folder)}: the studio keeps its data in a folder on this machine.")
     for option, paths in (("--models", options.models), ("--runs", options.runs)):
@@ -42,7 +38,7 @@ def serve(options: StudioOptions) -> None:
             raise ConfigError(f"{option} {name_of(missing[0])} is no folder on this machine.")
     models, runs = (tuple(path.resolve() for path in paths) for paths in (options.models, options.runs))
     accounts = Accounts(folder, words, models, options.publish, runs)
-    # Uploads on their way go through here, and nothing is told to anybody.
+    # Uploads on their way go through here, and nothing is sent to other hosts.
     place = Path(folder).expanduser().resolve() / "tmp" / "page"
     os.environ["GRADIO_TEMP_DIR"] = str(place)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -63,7 +59,7 @@ def serve(options: StudioOptions) -> None:
     token = f"?token={accounts.token}" if accounts.token else ""
     print(
         f"The studio is open: http://{shown(options.host)}:{opened.getsockname()[1]}/{token} "
-        f"(folder {place.parents[1]}; Ctrl-C closes it, runs go on).",
+        f"(folder {place.parents[1]}; Ctrl-C closes it, runs continue).",
         flush=True,
     )
     server.run(sockets=[opened])

@@ -16,7 +16,7 @@ import numpy as np
 from stentor.audio import io
 from stentor.audio.ffmpeg import ffmpeg_errors, open_av
 from stentor.audio.io import probe
-from stentor.errors import AudioError
+from stentor.errors import AudioError, missing_extra
 from stentor.studio.dataset_folder import RATES
 from stentor.studio.files import disk_errors, name_from
 
@@ -46,7 +46,7 @@ def kind_of(path: Path) -> str | None:
     if head[:4] in known:
         return known[head[:4]]
     # A frame of MPEG audio, layer II or III: 11 bits set, then no reserved version, bit rate or sampling rate. The mark
-    # of UTF-16 text looks like layer I, which nobody uses.
+    # of UTF-16 text looks like layer I, which is not in use.
     frame = len(head) > 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x18 != 8
     frame = frame and head[1] & 6 in (2, 4) and head[2] >> 4 != 15 and head[2] & 12 != 12
     return "mp3" if head[:3] == b"ID3" or frame else None
@@ -108,10 +108,9 @@ def enterable(upload: Upload) -> Upload:
 def _convert(upload: Upload, to: Path) -> None:
     """The first stream of audio as a WAV file, block by block."""
     name, samples = shown(upload.name), 0
-    try:
-        import av
-    except ModuleNotFoundError:
-        raise AudioError(f"{name} needs FFmpeg to be read: pip install 'stentor[av]'.", "unreadable") from None
+    if missing := missing_extra("av", name):
+        raise AudioError(missing, "unreadable")
+    import av
     import soundfile
 
     with _called_by_its_name(upload), open_av(upload.path) as container, ffmpeg_errors(upload.path):
@@ -150,12 +149,12 @@ def shown(name: str) -> str:
 
 
 def source_name(shown_name: str) -> str:
-    """What records of an uploaded file remember it by, beside its fingerprint."""
+    """Key of an uploaded file in its records, besides its fingerprint."""
     return name_from(shown_name.rpartition(".")[0] or shown_name)
 
 
 def fingerprint(path: Path) -> str:
-    """What an uploaded file is known by: the same contents, the same digits."""
+    """Fingerprint of an uploaded file: the same contents, the same digits."""
     digest = hashlib.blake2b(digest_size=8)
     with open(path, "rb") as file:
         while block := file.read(2**20):

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from stentor.errors import ConfigError
+from stentor.errors import require
 
 THOUSANDS = re.compile(r"(\d)\s+(\d{3})\b")
 """A space between groups of three digits, as in 10 000."""
@@ -88,13 +88,9 @@ def _cleaner() -> Callable[[str], str]:
 
 @cache
 def _in_words(digits: str, language: str | None) -> str:
-    try:
-        from num2words import num2words
-    except ImportError:
-        raise ConfigError(
-            "The normalizer open_asr writes numbers of languages other than English in words, with the package "
-            "num2words: pip install 'stentor[evaluate]'."
-        ) from None
+    require("evaluate", "The normalizer open_asr, for numbers in languages other than English,", "num2words")
+    from num2words import num2words
+
     try:
         return str(num2words(int(digits), lang=language))
     except (NotImplementedError, OverflowError, ValueError, KeyError, TypeError):

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from stentor.errors import ConfigError
 from stentor.text.languages import language_code
 from stentor.text.number_reader import reader, spoken_words
 
@@ -29,20 +28,6 @@ SPOKEN_ORDER = {
     "time": "noon hour minute second",
 }
 """Order in which a verbalizer takes the fields of a token."""
-
-
-def check_installed() -> None:
-    """Raise ConfigError with the fix when a package is missing."""
-    try:
-        import babel  # noqa: F401
-        import kaldifst  # noqa: F401
-        import py3langid  # noqa: F401
-        import unicode_rbnf  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"Writing numbers in words needs the package {error.name}: `pip install 'stentor[speak]'`, or leave out "
-            "--normalize."
-        ) from None
 
 
 def normalize(text: str, language: str | None) -> str:

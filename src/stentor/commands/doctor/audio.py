@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from stentor.commands.doctor.finding import BROKEN, NOTE, OK, WARNING, Finding, installed, last_line, python_process
+from stentor.commands.doctor.finding import BROKEN, NOTE, OK, WARNING, Finding, last_line, python_process
+from stentor.errors import installed
 
 VOICE_PROBE = """
 from stentor.audio.synth import say
@@ -32,26 +33,30 @@ print(json.dumps([soundfile.__libsndfile_version__, lacking]))
 
 def voice() -> Iterator[Finding]:
     """The built-in voice has to speak, not only to be installed."""
+    if not installed("espeakng_loader"):
+        found = "the built-in voice is not installed: no `stentor quickstart` and no source `synth`"
+        yield Finding("voice", NOTE, found, "pip install 'stentor[voice]'")
+        return
     rc, _, err = python_process(VOICE_PROBE)
     if rc == 0:
         yield Finding("voice", OK, "espeak-ng speaks")
         return
     why = last_line(err) or f"exit code {rc}"
-    mend = "pip install --force-reinstall espeakng-loader (needed for `stentor quickstart` and the source `synth`)."
-    yield Finding("voice", BROKEN if "espeak" in why else WARNING, f"the built-in voice does not speak: {why}", mend)
+    fix = "pip install --force-reinstall espeakng-loader (needed for `stentor quickstart` and the source `synth`)."
+    yield Finding("voice", BROKEN if "espeak" in why else WARNING, f"the built-in voice does not speak: {why}", fix)
 
 
 def soundfile() -> Iterator[Finding]:
     rc, out, err = python_process(CODEC_PROBE)
     if rc != 0:
         why = last_line(err) or f"exit code {rc}"
-        mend = "pip install --force-reinstall soundfile (on Linux without a wheel: install the system's libsndfile)."
-        yield Finding("soundfile", BROKEN, f"audio files cannot be read: {why}", mend)
+        fix = "pip install --force-reinstall soundfile (on Linux without a wheel: install the system's libsndfile)."
+        yield Finding("soundfile", BROKEN, f"audio files cannot be read: {why}", fix)
         return
     library, lacking = json.loads(out.splitlines()[-1])
     if lacking:
-        mend = "pip install --upgrade soundfile, whose wheels bring libsndfile 1.2."
-        yield Finding("soundfile", WARNING, f"libsndfile {library} lacks {', '.join(lacking)}", mend)
+        fix = "pip install --upgrade soundfile, whose wheels bring libsndfile 1.2."
+        yield Finding("soundfile", WARNING, f"libsndfile {library} lacks {', '.join(lacking)}", fix)
     else:
         yield Finding("soundfile", OK, f"libsndfile {library}: wav, flac, mp3, ogg, opus")
 

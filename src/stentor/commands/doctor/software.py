@@ -15,12 +15,12 @@ from stentor.commands.doctor.finding import (
     OK,
     WARNING,
     Finding,
-    installed,
     last_line,
     numbers,
     python_process,
     version_of,
 )
+from stentor.errors import EXTRAS, installed
 
 
 def python() -> Iterator[Finding]:
@@ -92,8 +92,8 @@ def transformers() -> Iterator[Finding]:
     reason = last_line(err) or f"exit code {rc}"
     if culprit is None:
         about = f"`from transformers import WhisperFeatureExtractor` fails: {reason}"
-        mend = "Install Stentor again into a new environment; the message says which package is broken."
-        yield Finding("transformers", BROKEN, about, mend)
+        fix = "Install Stentor again into a new environment; the message says which package is broken."
+        yield Finding("transformers", BROKEN, about, fix)
         return
     yield Finding(
         "transformers",
@@ -105,22 +105,17 @@ def transformers() -> Iterator[Finding]:
     )
 
 
-OPTIONAL = {
-    "tensorboard": ("curves in TensorBoard (callback `tracking`)", "tensorboard"),
-    "trackio": ("curves in Trackio (callback `tracking`)", "trackio"),
-    "wandb": ("curves in Weights & Biases (callback `tracking`)", "wandb"),
-    "onnxruntime": ("Silero voice activity detection, running ONNX exports", "'stentor[vad]'"),
-    "onnxscript": ("writing ONNX exports", "'stentor[onnx]'"),
-    "bitsandbytes": ("8-bit Adam (optim.type adamw8bit)", "bitsandbytes"),
-}
-
-
 def optional() -> Iterator[Finding]:
-    for name, (what, package) in OPTIONAL.items():
-        if installed(name):
-            yield Finding(name, OK, f"{version_of(name)}: {what}")
+    """The extras that are installed, and those that are not. Formats and the voice have checks of their own."""
+    for extra, (what, modules) in EXTRAS.items():
+        missing = [module for module in modules if not installed(module)]
+        if extra in ("av", "voice"):
+            continue
+        if missing:
+            found = f"{' and '.join(missing)} not installed: no {what}"
+            yield Finding(f"extra {extra}", NOTE, found, f"pip install 'stentor[{extra}]'")
         else:
-            yield Finding(name, NOTE, f"not installed: no {what}", f"pip install {package}")
+            yield Finding(f"extra {extra}", OK, what)
 
 
 def hub() -> Iterator[Finding]:
@@ -131,8 +126,8 @@ def hub() -> Iterator[Finding]:
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     place = next(p for p in (cache, *cache.parents) if p.exists())
     if not os.access(place, os.W_OK):
-        mend = "Set HF_HOME to a folder that you may write to."
-        yield Finding("model cache", WARNING, f"{cache} cannot be written to", mend)
+        fix = "Set HF_HOME to a folder that you may write to."
+        yield Finding("model cache", WARNING, f"{cache} cannot be written to", fix)
     else:
         cached = len(list(cache.glob("models--*"))) if cache.exists() else 0
         offline = ", offline (HF_HUB_OFFLINE)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
@@ -142,5 +137,5 @@ def hub() -> Iterator[Finding]:
     if os.environ.get("HF_TOKEN") or stored.exists():
         yield Finding("hub token", OK, "there is one")
     else:
-        mend = "hf auth login (only for private models and for publishing)"
-        yield Finding("hub token", NOTE, "none", mend)
+        fix = "hf auth login (only for private models and for publishing)"
+        yield Finding("hub token", NOTE, "none", fix)

@@ -20,14 +20,14 @@ from stentor.commands.export.verify import (
     same_tensors,
 )
 from stentor.commands.train_options import ExportOptions
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.load import find_export, load
 from stentor.inference.speak.voice import VOICES
 from stentor.publish.onnx import add_usage
 
 FORMATS = ("hf", "onnx", "ct2")
 FACTS = ("training_config.json", "train_results.json", "eval_results.json", "README.md")
-"""What an export says of its training."""
+"""Facts of an export about its training."""
 
 
 def export_model(options: ExportOptions) -> None:
@@ -113,7 +113,7 @@ def _copy_facts(source: Path, to: Path) -> None:
 def _copy(model: str, source: Path, to: Path) -> str:
     with _written(to) as folder:  # of ONNX, which has no losses to compare, the bytes are enough
         shutil.copytree(source, folder, dirs_exist_ok=True)
-        files = [str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()]
+        files = [p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file()]
         _, other, failed = filecmp.cmpfiles(source, folder, files, shallow=False)
         if other or failed:
             raise Different(f"{(other + failed)[0]} is not what was copied")
@@ -149,6 +149,8 @@ def _merge(model: str, source: Path, to: Path) -> str:
 
 def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -> str:
     """Write and check the graphs; returns what was compared."""
+    require("onnx", "An ONNX export")
+    require("voice", "The check of an ONNX export")
     loaded = load(model, "cpu")
     loaded.for_transcription()
     with _written(to) as folder:

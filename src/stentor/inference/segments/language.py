@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.segments.base import Limit, Reject, Segment, Stage, loaded
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class LanguageStage(Stage):
     languages: list[str] | None = None
     """Codes of the languages that are kept, such as [en, de]. Null: all."""
     min_probability: float | None = Field(0.5, ge=0, le=1)
-    """Of the likeliest language, by the audio. Short or noisy segments are unsure. Null: no limit."""
+    """Lowest probability of the most likely language, by the audio. Short or noisy segments are unsure. Null: no
+    limit."""
     agree: bool = True
     """By the text: drop segments whose text is in another language than `language` says, where it says one."""
 
@@ -52,13 +53,8 @@ class LanguageStage(Stage):
     def setup(self, device: str) -> None:
         self._device = device
         if self.model is None:
-            from importlib.util import find_spec
-
-            if find_spec("py3langid") is None:
-                raise ConfigError(
-                    "The language of a text is found by the package py3langid: `pip install 'stentor[speak]'`, or give "
-                    "the stage `language` a Whisper `model`, which hears the audio."
-                )
+            other = "give it a Whisper `model`, which hears the audio"
+            require("speak", "The stage `language`", "py3langid", instead=other)
         elif not loaded(self.model, device).bundle.capabilities.detects_language:
             raise ConfigError(
                 f"{self.model} knows no languages: the stage `language` needs a multilingual Whisper model."

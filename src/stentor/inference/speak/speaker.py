@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.inference.speak.pieces import Synthesizer
 from stentor.inference.speak.reference import Remark, closed, make_voice, transcriber
 from stentor.inference.speak.utterance import Utterance, check, printed, spelled
@@ -20,7 +20,7 @@ from stentor.tasks.speak.generation import OF_TEXTS, Generation
 from stentor.tasks.speak.instruct import resolve
 from stentor.tasks.speak.task import Speak
 from stentor.text.languages import find, known_code, unknown_language
-from stentor.text.verbalize import check_installed, normalize
+from stentor.text.verbalize import normalize
 
 log = logging.getLogger("stentor")
 LONGEST_INSTRUCT = 500
@@ -71,7 +71,7 @@ class Speaker(Synthesizer):
         self.remark = remark or log.warning
         self.normalize = normalize
         if normalize:
-            check_installed()
+            require("speak", "Writing numbers in words", instead="leave out --normalize")
         self._transcribe = None
         if recognizer is not None:
             self._transcribe = transcriber(recognizer, str(next(bundle.model.parameters()).device))
@@ -82,7 +82,7 @@ class Speaker(Synthesizer):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the model speaks with: the section `generation` of the task, or of the model where it has its own."""
+        """Settings of generation: the section `generation` of the task, or of the model where it has its own."""
         if self.bundle.codebooks is not None:
             return self.generation.model_dump()
         family: Any = self.bundle.family
@@ -141,13 +141,13 @@ class Speaker(Synthesizer):
         return not isinstance(voice, (str, Path)) or self._saved(voice) in self._voices
 
     def _saved(self, voice: str | Path) -> tuple[str, ...]:
-        """What a saved voice is held by: saved anew under its name it is another one. Raises ConfigError."""
+        """Identity of a saved voice: saved again under its name it is another one. Raises ConfigError."""
         base = find_voice(voice, self.voices)
         file = base if base.is_file() else voice_file(base)
         return "voice", str(base), str(file.stat().st_mtime_ns)
 
     def learned(self, utterance: Utterance) -> Utterance:
-        """The utterance with what the model was told of language and voice in training."""
+        """The utterance with the language and voice settings that the model got in training."""
         told = replace(utterance, **self.task.learned_style(utterance.language, utterance.instruct, self.model_section))
         for name, ratio in (("language", self.task.language_ratio), ("instruct", self.task.instruct_ratio)):
             if vars(utterance)[name] != vars(told)[name]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.errors import ConfigError
+from stentor.errors import require
 
 
 class QuantizedLinear(nn.Module):
@@ -85,10 +85,7 @@ class _Product(torch.autograd.Function):
 
 
 def _kernels() -> Any:
-    try:
-        import bitsandbytes.functional as kernels
-    except ImportError as error:
-        raise ConfigError(
-            "model.quantize: 4bit needs bitsandbytes (`pip install 'stentor[quantize]'`); 8bit needs nothing more."
-        ) from error
+    require("quantize", "model.quantize: 4bit", instead="take 8bit")
+    import bitsandbytes.functional as kernels
+
     return kernels

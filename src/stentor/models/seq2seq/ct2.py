@@ -1,15 +1,14 @@
 """Whisper in the format of CTranslate2 (the engine below faster-whisper), written by CTranslate2's own converter."""
 
-import importlib.util
 import json
 import tempfile
 from pathlib import Path
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.models.base import Bundle
 
 KINDS = ("float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16")
-"""How CTranslate2 can keep weights."""
+"""Weight types of CTranslate2."""
 
 
 def save(bundle: Bundle, folder: Path, quantization: str | None) -> None:
@@ -20,7 +19,7 @@ def save(bundle: Bundle, folder: Path, quantization: str | None) -> None:
     """
     from transformers import WhisperFeatureExtractor
 
-    need()
+    require("ct2", "--format ct2")
     if quantization is not None and quantization not in KINDS:
         raise ConfigError(f"--quantization {quantization} is not known; CTranslate2 has {', '.join(KINDS)}.")
     from ctranslate2.converters import TransformersConverter
@@ -38,9 +37,3 @@ def save(bundle: Bundle, folder: Path, quantization: str | None) -> None:
     # The converter knows them only from newer generation configs.
     facts["lang_ids"] = sorted(bundle.processor.languages.values())
     config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-
-
-def need() -> None:
-    """Raise ConfigError when CTranslate2 is not installed."""
-    if importlib.util.find_spec("ctranslate2") is None:
-        raise ConfigError("--format ct2 needs the package ctranslate2: pip install 'stentor[ct2]'.")

@@ -29,7 +29,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 from stentor.data.batch import Example
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.models.base import ONNX_CONFIG, ONNX_INLINE, Bundle
 from stentor.models.encoders.encode import encode
 from stentor.models.encoders.geometry import SAMPLE_RATE
@@ -143,7 +143,7 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
 
     Everything is float32. Raises ConfigError when a package is missing, or naming the part that cannot be exported.
     """
-    need_packages()
+    require("onnx", "An ONNX export")
     model = bundle.model.float().eval()
     _refuse_llm(model)
     if model.shape.fixed_features is not None:
@@ -186,17 +186,6 @@ def save_onnx(bundle: Bundle, folder: Path) -> None:
             "calibration": aligner.calibration.tolist(),
         }
     (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-
-
-def need_packages() -> None:
-    """Raise ConfigError unless the packages of an ONNX export are there."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"An ONNX export needs {' and '.join(missing)}, not installed here: `pip install 'stentor[onnx]'`."
-        )
 
 
 def _refuse_llm(model: SpeechLLMModel) -> None:

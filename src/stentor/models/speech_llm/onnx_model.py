@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.models.contracts import GenerationOutput
 from stentor.models.decoding.search import LanguageModelDecoder, search, token_limits
 from stentor.models.encoders.cache import EncoderCache
@@ -25,12 +25,9 @@ class Graph:
     """One ONNX file: tensors in by name, tensors out in the order of the graph."""
 
     def __init__(self, path: Path):
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ConfigError(
-                f"{path.parent} is an ONNX export and onnxruntime is not installed: `pip install 'stentor[onnx]'`."
-            ) from error
+        require("onnx", f"{path.parent} (an ONNX export)", "onnxruntime")
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors; warnings are about nodes that it removes
         options.intra_op_num_threads = torch.get_num_threads()

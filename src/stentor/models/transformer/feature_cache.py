@@ -16,7 +16,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -27,6 +27,7 @@ from stentor.data.augment import Augment
 from stentor.data.cut import Cut
 from stentor.data.feature_cache import CachedFeatures
 from stentor.data.load_audio import load_audio
+from stentor.data.system import open_to_read, read_at
 from stentor.errors import ConfigError, DataError
 from stentor.models.encoders.features import Features
 
@@ -123,10 +124,10 @@ class FeatureStore:
     def _read(self, location: FeatureLocation, size: int) -> bytes:
         if location.file not in self._open:
             try:
-                self._open[location.file] = os.open(self.folder / f"{location.file}.bin", os.O_RDONLY)
+                self._open[location.file] = open_to_read(self.folder / f"{location.file}.bin")
             except OSError:
                 return b""
-        return os.pread(self._open[location.file], size, location.at)
+        return read_at(self._open[location.file], size, location.at)
 
     def _look(self) -> None:
         """Read what was added to the indexes."""
@@ -192,7 +193,7 @@ class FeatureStore:
         except (ValueError, KeyError, TypeError):
             settings = None
         if settings is None:
-            raise ConfigError(f"{file} is damaged or of another version: delete {self.folder} and store them anew.")
+            raise ConfigError(f"{file} is damaged or of another version: delete {self.folder} and store them again.")
         changes = [
             f"{k} was {settings.get(k)!r} and is {v!r}" for k, v in self.settings.items() if settings.get(k) != v
         ]
@@ -210,7 +211,7 @@ class FeatureStore:
         speeds = augment.speed or [1.0]
         if not any(augment.keeps(speed) for speed in speeds):
             raise ConfigError(
-                "model.features.store: stored features are those of audio as it is, and `data.augment` changes it anew "
+                "model.features.store: stored features are those of unchanged audio, and `data.augment` changes it "
                 "in each epoch. Leave out `store`, or all of `data.augment` but `spec_augment`."
             )
         lines = []
@@ -242,9 +243,8 @@ class _Writer:
     def __init__(self, folder: Path):
         self.process = os.getpid()
         name = secrets.token_hex(6)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        self.values = os.open(folder / f"{name}.bin", flags, 0o666)
-        self.index = os.open(folder / f"{name}.jsonl", flags, 0o666)
+        self.values = open(folder / f"{name}.bin", "xb", buffering=0)  # noqa: SIM115 - kept open
+        self.index = open(folder / f"{name}.jsonl", "xb", buffering=0)  # noqa: SIM115
         self.at = self.lines = 0
 
     def add(self, data: bytes, fact: dict[str, Any]) -> None:
@@ -254,13 +254,13 @@ class _Writer:
         self.at = end
 
 
-def _write(file: int, data: bytes, at: int) -> int:
+def _write(file: IO[bytes], data: bytes, at: int) -> int:
     """Write data at a position; returns the end. What a full disk cuts short is written over by the next."""
     view = memoryview(data)
+    file.seek(at)
     while view:
-        written = os.pwrite(file, view, at)
-        view, at = view[written:], at + written
-    return at
+        view = view[file.write(view) :]
+    return at + len(data)
 
 
 def _temporary_folder() -> Path:

@@ -6,12 +6,11 @@
     FOLDER/ending.json  when it was last started, its process and, afterwards, its exit code and last words
 
 The lock is the system's: it disappears with the last process that inherited it, whatever was killed and whatever is
-left on the disk. So nothing stale stays behind, and a folder has one command at a time. It is `fcntl`'s, because
-`filelock` has no way to let another process inherit the lock.
+left on the disk. So nothing stale stays behind, and a folder has one command at a time. Windows has no lock that is
+inherited: there the supervisor, or the command, is known by its number and the moment in which it began.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stentor.data.system import KILLED, NEW_GROUP, POSIX, kill_group, lock
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.files import disk_errors, read_json, stamp, write_bytes
 from stentor.studio.runs.supervisor import ENDING_BYTES, process_start
@@ -35,7 +35,7 @@ _PATIENCE = 1.0
 
 @dataclass(frozen=True)
 class Ending:
-    """How the command of a folder stands."""
+    """State of a folder's command."""
 
     alive: bool
     exit: int | None
@@ -54,23 +54,19 @@ def exclusive(folder: Path, busy: str) -> Iterator[int]:
     """Hold a folder that exists alone: answers the lock, for `launch`. Raises ConfigError(`busy`) while its command
     lives, among threads and processes."""
     with disk_errors(folder):
-        handle = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         until = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise ConfigError(busy) from None
-                time.sleep(0.02)
+        while not lock(handle) or (not POSIX and _lives(folder)):
+            if time.monotonic() > until:
+                raise ConfigError(busy)
+            time.sleep(0.02)
         yield handle
     finally:
         os.close(handle)
 
 
-def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
+def launch(folder: Path, command: Sequence[str], handle: int, cwd: Path) -> None:
     """Start a command, such as `[*STENTOR, "publish", "model", ...]`, in `cwd`; it and its supervisor inherit the lock
     of `exclusive`. Its output follows the earlier one. Raises StentorError when the disk is full or nothing starts.
 
@@ -84,41 +80,49 @@ def launch(folder: Path, command: Sequence[str], lock: int, cwd: Path) -> None:
         with disk_errors(folder):
             (folder / "stop").unlink(missing_ok=True)
             process = subprocess.Popen(
-                [sys.executable, "-m", "stentor.studio.runs.supervisor", str(folder), str(lock), *command],
+                [sys.executable, "-m", "stentor.studio.runs.supervisor", str(folder), str(handle), *command],
                 cwd=cwd,
                 # Nothing that lies in the projects folder is ever imported.
                 env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "NO_COLOR": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=(lock,),
+                **NEW_GROUP,
+                **({"pass_fds": (handle,)} if POSIX else {}),
             )
+        while not POSIX and read_json(state_path).keys() == {"started"} and process.poll() is None:
+            time.sleep(0.02)  # until the supervisor has left its number
     except StentorError:
         if before is not None:  # how the last attempt ended is still how things stand
             write_bytes(folder / "ending.json", before)
         raise
-    # A child that nobody waits for stays in the process table.
+    # A child that is not waited for stays in the process table.
     threading.Thread(target=process.wait, daemon=True).start()
 
 
 def alive(folder: Path) -> bool:
     """Whether the supervisor or the command lives: whether their lock is held."""
+    if not POSIX:
+        return _lives(folder)
     try:
-        handle = os.open(folder / "run.lock", os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(folder / "run.lock", os.O_RDONLY)
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not lock(handle, shared=True)
     finally:
         os.close(handle)
-    return False
+
+
+def _lives(folder: Path) -> bool:
+    """As `alive`, by the processes' numbers and the moments in which they began."""
+    state = read_json(folder / "ending.json")
+    processes = state.get("supervisor"), [state.get("pid"), state.get("born")]
+    return any(p and isinstance(p[0], int) and process_start(p[0]) == p[1] for p in processes)
 
 
 def ending(folder: Path) -> Ending:
-    """How the command of a folder stands. Never raises."""
+    """State of a folder's command. Never raises."""
     running = alive(folder)  # before the files are read: what ended since is then told the next time, never half
     state = read_json(folder / "ending.json")
     code, started = state.get("exit"), state.get("started")
@@ -162,9 +166,9 @@ def stop_requested_at(folder: Path) -> float | None:
     return requested[0] / 1e9 if requested else None
 
 
-def end(folder: Path, number: int = signal.SIGTERM) -> None:
-    """Send a signal to the command itself: SIGTERM asks it to stop, SIGKILL ends it. Nothing happens to one that has
-    ended. Raises StentorError when this user may not."""
+def end(folder: Path, kill: bool = False) -> None:
+    """Ask the command to stop (SIGTERM; on Windows through its supervisor), or `kill` it. Nothing happens to one that
+    has ended. Raises StentorError when this user may not."""
     if not alive(folder):
         return
     with contextlib.suppress(StentorError):  # a full disk must not keep anything from being stopped
@@ -176,7 +180,10 @@ def end(folder: Path, number: int = signal.SIGTERM) -> None:
     if pid is None:
         return
     try:
-        os.kill(pid, number)
+        if POSIX:
+            os.kill(pid, -KILLED if kill else signal.SIGTERM)
+        elif kill:
+            kill_group(pid)
     except ProcessLookupError:
         pass
     except PermissionError:

@@ -4,10 +4,12 @@ It is a session of its own. It starts the command, writes what the command says 
 SIGTERM on, and leaves how it ended in `ending.json`. It imports little: it lives as long as the command.
 
 LOCK is the number of an open file on which the studio holds an exclusive `flock`. Supervisor and command inherit it,
-so the lock is held as long as either lives, whatever is killed; nothing stale stays behind.
+so the lock is held as long as either lives, whatever is killed; nothing stale stays behind. On Windows, where locks are
+not inherited, the supervisor leaves its own number, and watches for the file `stop`.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -20,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from stentor.data.system import CHILD, POSIX, ask_to_stop, kill_group
 from stentor.errors import without_secrets
 
 ENDING_BYTES = 4096
@@ -34,7 +37,8 @@ _LAST = 200
 
 def main(arguments: list[str]) -> int:
     folder, lock, command = Path(arguments[0]), int(arguments[1]), arguments[2:]
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if POSIX:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = False
 
@@ -42,43 +46,52 @@ def main(arguments: list[str]) -> int:
         nonlocal stop
         stop = True
         if process is not None:
-            process.send_signal(signal.SIGTERM)
+            ask_to_stop(process)
 
     process: subprocess.Popen[bytes] | None = None
     signal.signal(signal.SIGTERM, asked)
     started = {"started": _started(folder)}
+    own = {} if POSIX else {"supervisor": [os.getpid(), process_start(os.getpid())]}
+    if own:
+        write_ending(folder, {**started, **own})
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(lock,),
-            process_group=0,
-            # The command installs its own handlers; SIGINT must not stay ignored for it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **(_inheriting(lock) if POSIX else CHILD),
         )
     except OSError as error:
         why = f"It could not be started ({error.strerror or error})."
         write_ending(folder, {**started, "exit": 127, "time": time.time(), "said": why})
         return 1
     if stop:
-        process.send_signal(signal.SIGTERM)
-    write_ending(folder, {**started, "pid": process.pid, "born": process_start(process.pid), "exit": None})
+        ask_to_stop(process)
+    write_ending(folder, {**started, **own, "pid": process.pid, "born": process_start(process.pid), "exit": None})
     last: list[str] = []
     pump = threading.Thread(target=_pump, args=(process, folder / "output.txt", last))
     pump.start()
-    # It is not taken out of the process table yet, so its number still means it and its group.
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    if POSIX:  # it is not taken out of the process table yet, so its number still means it and its group
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    while not POSIX and process.poll() is None:
+        if not stop and (folder / "stop").exists():
+            asked(signal.SIGTERM, None)
+        time.sleep(0.2)
     pump.join(_LINGER)
     if pump.is_alive():  # it left processes behind, which hold its output and would hold the lock
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_group(process.pid)
         pump.join(_LINGER)
     code = process.wait()
     write_ending(folder, {**started, "exit": code, "time": time.time(), "said": closing_message(last)})
     # Whatever still holds the other end of the output is not waited for.
     os._exit(0)
+
+
+def _inheriting(lock: int) -> dict[str, Any]:
+    """Options of the command's process, which installs its own handlers: SIGINT must not stay ignored for it."""
+    plain = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return {"pass_fds": (lock,), "process_group": 0, "preexec_fn": plain}
 
 
 def write_ending(folder: Path, ending: dict[str, Any]) -> None:

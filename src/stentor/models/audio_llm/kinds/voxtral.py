@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.audio.features import HOP, WINDOW, WhisperMel
 from stentor.data.batch import Example
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError, DataError, require
 from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.collate import mask_features
 
@@ -177,10 +177,7 @@ def code(language: str | None) -> str | None:
 def read_tekken(name: str, **options: Any) -> Any:
     """transformers' tokenizer around mistral-common's, of a folder or Hub id. Raises ConfigError when mistral-common is
     not installed, OSError and ValueError when there is no tokenizer."""
-    from importlib.util import find_spec
-
-    if find_spec("mistral_common") is None:
-        raise ConfigError("Voxtral needs mistral-common: run pip install 'mistral-common[audio]'.")
+    require("voxtral", "Voxtral")
     from transformers import MistralCommonBackend  # type: ignore[attr-defined]
 
     return MistralCommonBackend.from_pretrained(name, trust_remote_code=False, **options)

@@ -71,8 +71,8 @@ class SourceFilterDecoder(nn.Module):
         self.filters.bias.data[self.bins :] = NOISE
 
     def forward(self, mel: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of log-mel frames [B, T, mels]: log-magnitudes of the filters of pulses and noise [B, T, 2, bins], logits of
-        being voiced [B, T], and the pitch [B, T] in octaves above `LOWEST`."""
+        """Parameters of synthesis from log-mel frames [B, T, mels]: log-magnitudes of the filters of pulses and noise
+        [B, T, 2, bins], logits of being voiced [B, T], and the pitch [B, T] in octaves above `LOWEST`."""
         x = self.first_norm(self.embed(mel.transpose(1, 2) / SPREAD).transpose(1, 2))
         for block in self.blocks:
             x = block(x)
@@ -114,8 +114,10 @@ def pulse_train(hertz: Tensor, hop: int, sample_rate: int) -> Tensor:
     """Pulses float32 [B, T hop], one for each period of the pitch [B, T], with a mean power of about 1 where it is
     voiced (above 0). A pulse between two samples is divided between them."""
     rate = hertz.repeat_interleave(hop, 1) / sample_rate  # periods a sample
-    phase = rate.double().cumsum(1)
+    phase = (rate.cpu() if rate.device.type == "mps" else rate).double().cumsum(1)  # MPS has no float64
     after = phase - phase.floor()  # the share of a period since the last pulse
+    if rate.device.type == "mps":
+        after = after.to(rate)
     step = rate.clamp(min=1e-6)
     passed = (after < rate).float()
     share = (after.float() / step).clamp(0, 1)  # of the sample, since the pulse

@@ -1,4 +1,4 @@
-# make quickstart | test | test-long | test-browser | test-ci | test-gpu | lint | install | docs. Each makes the environment first, once.
+# make quickstart | test | test-long | test-browser | test-ci | test-gpu | lint | install | docs-site | pictures. Each makes the environment first, once.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Asserts that pytest has rewritten are kept for the next run, whose collection takes half of the time then.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install quickstart test test-long test-browser test-ci test-gpu test-all lint docs clean
+.PHONY: install quickstart test test-long test-browser test-ci test-gpu test-all lint docs-site pictures clean
 
 install: $(VENV)/installed
 
@@ -55,10 +55,18 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/stentor config reference --check docs/reference.md
 
-docs: install
-	$(BIN)/stentor config reference --to docs/reference.md
+# The documentation site, in build/docs-site. A broken link or anchor, or a page missing from mkdocs.yml, is an error.
+docs-site: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+# Pictures of README.md and docs/, from a finished quickstart and from the studio. Needs Chromium.
+pictures: install
+	$(BIN)/python docs_site/pictures.py $(OUT)
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

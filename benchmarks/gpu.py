@@ -194,7 +194,7 @@ def _noise_with_texts(folder: Path, count: int, tiny: bool) -> None:
 
 CASES = ("flex", "sdpa", "arrival", "fp32-flex", "logits")
 TEXT_TOKENS = 151_676
-"""Of the published model, special tokens included."""
+"""Vocabulary of the published model, special tokens included."""
 FRAMES = 25
 """A second."""
 

@@ -1,4 +1,4 @@
-"""What a loader does: batches, packs and their masks, collators, and features of audio."""
+"""Benchmarks of the loader: batches, packs and their masks, collators, and features of audio."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What is long: diarization of an hour, and data sets that do not fit in memory.
+"""Benchmarks of long inputs: diarization of an hour, and data sets that do not fit in memory.
 
 Imports of the package lie inside the functions: a process that measures its memory imports only what it needs.
 """

@@ -84,7 +84,7 @@ def attention_memory(way: str, length: int, dim: int, heads: int, device: str) -
 
 
 def _ready(way: str, length: int, dim: int, heads: int, device: str) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """What attends, having done so once, and the sequence."""
+    """Attention module, warmed up, and the sequence."""
     from stentor.models.transformer.attention import Attention
 
     torch.manual_seed(0)
@@ -349,7 +349,7 @@ def _decoding(model: Any, inputs: dict[str, Tensor], rounds: int) -> Row:
 
 
 def _emitted(sequence: list[int], steps: list[int], frames: int) -> list[int]:
-    """What a row of `generate` holds up to the end of its clip."""
+    """Tokens of a row of `generate` up to the end of its clip."""
     at, ids = 0, []
     for token, step in zip(sequence[1:], steps[1:]):
         if at < frames and token != BLANK:

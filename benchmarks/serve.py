@@ -38,12 +38,12 @@ SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 @dataclass
 class Answers:
-    """What clients had for a list of clips."""
+    """Measurements of clients for a list of clips."""
 
     seconds: float = 0.0
     """From the first request to the last answer."""
     cpu_seconds: float = 0.0
-    """Of the server with its helper processes."""
+    """Memory of the server with its helper processes."""
     texts: list[str] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
 
@@ -260,7 +260,7 @@ def _described(model: str, way: str, answers: list[Answers], clips: Rows) -> Row
 
 
 def _times(name: str, theirs: list[Answers], ours: list[Answers]) -> Row:
-    """How many times as fast ours is, in each round and in the median; also in seconds of the processor."""
+    """Speed-up of ours, in each round and in the median; also in CPU seconds."""
     rounds = [round(a.seconds / b.seconds, 3) for a, b in zip(theirs, ours, strict=True)]
     cpu = harness.ratio([a.cpu_seconds for a in theirs], [b.cpu_seconds for b in ours])
     return {name: round(statistics.median(rounds), 3), f"{name}_rounds": rounds, f"{name}_cpu": round(cpu, 3)}
@@ -433,7 +433,7 @@ def stream_sessions(
 
 
 class Recording:
-    """What a session sends, and the words in it."""
+    """Messages of a session, and the words in it."""
 
     def __init__(self, utterances: list[Utterance]):
         self.words: Rows = []

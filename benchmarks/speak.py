@@ -88,7 +88,7 @@ def _chapters(characters: int) -> str:
 
 
 def _sentence(rng: random.Random) -> str:
-    """Of about two seconds (24 to 38 characters), as the model has learned them."""
+    """Texts of about two seconds (24 to 38 characters), as the model has learned them."""
     while True:
         text = command(rng) if rng.random() < 0.7 else digit_string(rng, 5, 5)
         if 24 <= len(text) <= 38:
@@ -248,7 +248,7 @@ def _prompts(count: int) -> list[Prompt]:
 
 # Streams
 
-SENTENCE = "The old man talked about the last train, and nobody at the station knew a better answer. "
+SENTENCE = "The old man talked about the last train, and no one at the station knew a better answer. "
 VOICES = ("en-us", "en-us+f3", "en-gb-x-rp+m3")
 
 

@@ -479,7 +479,7 @@ def _export(folder: Path, tensors: dict[str, Any]) -> None:
 
 
 def _write_gathered(target: Path, kept: dict[str, dict[str, Any]]) -> None:
-    """What `engine.checkpoint.write` did until 0.5."""
+    """The former `engine.checkpoint.write`."""
     temporary = target.with_name("temporary")
     (temporary / "export").mkdir(parents=True)
     for kind, tensors in kept.items():

@@ -327,7 +327,7 @@ def _watching(folder: Path, studio: Any, minutes: float) -> Rows:
 
 
 def _stretch(studio: Any, browser: Any, run: Path) -> Row:
-    """What training, studio and browser did in a stretch of time."""
+    """Work of training, studio and browser in a period of time."""
     from stentor.studio.runs import detached
 
     pid = detached.process(run)

@@ -38,8 +38,8 @@ SETS = {"words": ["words/librivox.jsonl", "words/mfa.jsonl"], "librispeech dev (
 MILLISECONDS = ("word_time_mean_ms", "word_time_median_ms")
 SHOWN = (*MILLISECONDS, "within_20ms", "within_50ms", "within_100ms", "word_f1_50ms", "word_f1_100ms", "words_matched")
 LAG, MERGES = 0.04, 1200
-"""Of the Whisper model of the development data: median error of starts in 40 utterances of its training speakers, and
-how many merges of its tokenizer it knows."""
+"""Figure of the Whisper model of the development data: median error of starts in 40 utterances of its training
+speakers, and how many merges of its tokenizer it knows."""
 Way = Callable[[Clip], Rows]
 """From a clip to its words."""
 Utterance = tuple[np.ndarray, Rows]

@@ -14,11 +14,11 @@ from stentor.extend import CrossEntropy, Labels, concurrent_segments
 
 
 class Count(Labels):
-    """Nobody, one, two ... people: one class for each number. Answers with segments of `talk` and of `overlap`."""
+    """None, one, two ... people: one class for each number. Answers with segments of `talk` and of `overlap`."""
 
     type: Literal["count"] = "count"
     most: int = Field(3, ge=2)
-    """Greatest number that is told apart; more count as so many."""
+    """Greatest number with a class of its own; larger numbers count as this."""
 
     exclusive: ClassVar[bool] = True
 
@@ -44,5 +44,5 @@ class Count(Labels):
         return np.stack([chances[:, 1:].sum(1), chances[:, 2:].sum(1)], axis=1).astype(np.float32)
 
     def reference_segments(self, segments):
-        """What a perfect model would answer."""
+        """Output of a perfect model."""
         return [*concurrent_segments(segments, 1, "talk"), *concurrent_segments(segments, 2, "overlap")]

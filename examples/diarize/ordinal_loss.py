@@ -1,4 +1,4 @@
-"""A loss of one's own in one file, for classes in an order: calling two people three is less wrong than nobody."""
+"""A custom loss in one file, for ordered classes: calling two people three is less wrong than none."""
 
 from __future__ import annotations
 

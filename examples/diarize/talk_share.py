@@ -12,7 +12,7 @@ class TalkShare(Callback):
 
     type: Literal["talk_share"] = "talk_share"
     name: str = "talk"
-    """Which segments are counted."""
+    """Segments that are counted."""
 
     def on_evaluate(self, trainer, name, scores, predictions):
         seconds = sum(p.seconds for p in predictions)

@@ -211,7 +211,7 @@ class GruCtcModel(nn.Module, Recognizer):
         self, inputs: dict[str, Tensor], max_new_tokens: list[int], beams: int = 1, **_: Any
     ) -> list[GenerationOutput]:
         """Classes and log-probabilities along the most likely path, repeats merged and blanks left out. CTC frames do
-        not depend on one another, so temperatures and end tokens have no say in it."""
+        not depend on one another, so temperatures and end tokens do not affect it."""
         if beams != 1:
             raise ConfigError("A model of type gru_ctc decodes greedily: set `task.beams: 1`.")
         log_probs, lengths = self.log_probs(inputs["features"], inputs["lengths"])

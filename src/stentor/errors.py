@@ -1,4 +1,4 @@
-"""What can go wrong, each with the exit code that the command line answers.
+"""Errors, each with the exit code of the command line.
 
 Messages are written for the person at the keyboard: what is wrong, where, and what to do. No message holds an access
 token (`without_secrets`).
@@ -13,7 +13,7 @@ from typing import Any
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without room."""
 TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
-"""What looks like a token of the Hugging Face Hub, wherever it came from."""
+"""Pattern of tokens of the Hugging Face Hub."""
 URL_USER = re.compile(r"(?<=://)[^/\s'\"?#<>]+(?=@)")
 """User and password of an address."""
 URL_SIGNATURE = re.compile(
@@ -21,7 +21,7 @@ URL_SIGNATURE = re.compile(
     r"|(?:api[_-]?)?key|password|secret)=)[^&;\s'\"<>\\]+",
     re.IGNORECASE,
 )
-"""What lets anyone who has an address read what it names: signatures of S3, Google and Azure, tokens, passwords."""
+"""Parts of an address that grant access to what it names: signatures of S3, Google and Azure, tokens, passwords."""
 SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$")
 """Environment variables that hold secrets, of the Hub and of trackers."""
 LEAST_SECRET = 8
@@ -59,7 +59,8 @@ class MissingData(DataError):
 
 
 class RecordError(DataError):
-    """One record that cannot be used; it is counted, and others go on. `reason` is a short word for the statistics."""
+    """One record that cannot be used; it is counted, and the others continue. `reason` is a short word for the
+    statistics."""
 
     def __init__(self, message: str, reason: str = "unreadable"):
         super().__init__(message)
@@ -71,7 +72,7 @@ class AudioError(RecordError):
 
 
 class Stopped(StentorError):
-    """A signal stopped the run after everything was saved; the same command goes on."""
+    """A signal stopped the run after everything was saved; the same command resumes."""
 
     exit_code = 75
 

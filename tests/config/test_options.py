@@ -60,7 +60,7 @@ def test_a_command_line_makes_equal_options(monkeypatch):
 
 def test_help_groups_the_options_of_a_task(capsys):
     assert main(["evaluate", "--help"]) == 0
-    _, speech = capsys.readouterr().out.split("Of the task speak:")
+    _, speech = capsys.readouterr().out.split("Speech synthesis:")
     assert "--recognizer" in speech and "--board" not in speech
 
 

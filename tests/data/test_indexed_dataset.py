@@ -76,7 +76,7 @@ def test_an_index_of_another_manifest_is_refused(manifest):
     with path.open("a") as file:
         file.write(json.dumps(records_of(31)[-1]) + "\n")
     with pytest.raises(
-        DataError, match=r"is not as it was when its index .* run `stentor prepare index .*train.jsonl`"
+        DataError, match=r"has changed since its index .* run `stentor prepare index .*train.jsonl`"
     ):
         source(path).index()
     build_index(path)
@@ -244,7 +244,7 @@ def test_resuming_is_exact_and_counts_on(large, source, cut, before, after, take
         train.mix.items = lambda epoch, positions, lines=lines, read=read: (
             read.append(positions) or lines(epoch, positions)
         )
-        one.go_on(starts)
+        one.resume_at(starts)
         dealt.append(facts(one.shard(rank, after, 1, index=index - 1), 12))
         assert sum(map(len, read)) < 700
     assert in_turn(dealt) == expected[index:]

@@ -30,7 +30,7 @@ def test_stopped_and_resumed_by_two_processes_is_the_run_that_was_not(indexed, c
     cli("train", config, *settings, "train.steps=3", "name=moved", processes=2)
     cli("train", config, *settings, "train.steps=8", "name=moved", processes=1)
     folders = [tmp_path / "runs" / name for name in ("straight", "moved")]
-    assert "Going on from step 3" in (folders[1] / "log.txt").read_text()
+    assert "Resuming from step 3" in (folders[1] / "log.txt").read_text()
     one, two = ([row["train/loss"] for row in rows(folder)] for folder in folders)
     assert len(one) == 8 and two == pytest.approx(one, rel=1e-5)
     weights = [load_file(folder / "export" / "model.safetensors") for folder in folders]
@@ -54,7 +54,7 @@ def test_a_stale_index_is_refused_and_made_anew(indexed, attempt, here):
     code, said = attempt("train", config, path, "--plan-only")
     assert code == 3 and f"run `stentor prepare index {manifest}` again" in said
     said = here("prepare", "index", manifest)
-    assert "is made anew" in said and "95 records" in said
+    assert "is made again" in said and "95 records" in said
     manifest.write_text(text.replace('"text"', '"words": 3, "text', 1)[:-40])
     code, said = attempt("prepare", "index", manifest)
     assert code == 3 and f"{manifest}:96" in said and "not JSON" in said
@@ -76,7 +76,7 @@ def test_a_selection_is_indexed_and_read_by_its_index(indexed, attempt, here):
     (spec,) = re.findall(r"run `stentor prepare index '(.*)'` again", said)
     assert code == 3 and spec.startswith(f"{manifest},")
     code, said = attempt("prepare", "index", spec)
-    assert code == 0 and "is made anew" in said and ".index: 20 records" in said
+    assert code == 0 and "is made again" in said and ".index: 20 records" in said
 
 
 def test_what_cannot_be_indexed(attempt, tmp_path):

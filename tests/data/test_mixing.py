@@ -136,7 +136,7 @@ def test_too_many_bad_records_are_listed():
     lines = str(caught.value).splitlines()
     assert lines[0] == (
         "data.train: 30 of 1000 records cannot be used, more than `data.max_bad` allows (2.9%). "
-        "Mend or remove these, or raise `data.max_bad`:"
+        "Fix or remove these, or raise `data.max_bad`:"
     )
     assert lines[1] == "  a.jsonl:0: clip0.wav cannot be decoded"
     assert len(lines) == 22 and lines[-1] == "  ... and 10 more"

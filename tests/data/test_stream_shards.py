@@ -119,7 +119,7 @@ def test_resuming_is_exact_for_another_number_of_processes(parted, data, before,
     for rank in range(after):
         source = parted()
         later = plan(data, source)
-        later.go_on(starts)
+        later.resume_at(starts)
         # The trainer knows the place of its own last batch alone.
         dealt.append(facts(later.shard(rank, after, 1, epoch=0, batch_in_epoch=3, index=index - 1), 10))
         assert max(source._read.values()) <= 3, "the epoch that it is in, and the next ones"
@@ -196,7 +196,7 @@ def test_a_mix_of_all_kinds_is_equal_on_any_ranks_and_goes_on(corpora, data, wor
     ranks = [plan() for _ in range(world)]
     assert in_turn([facts(one.shard(rank, world), taken) for rank, one in enumerate(ranks)]) == expected[:index]
     later = plan()
-    later.go_on(starts_at(index, *ranks))
+    later.resume_at(starts_at(index, *ranks))
     assert facts(later.shard(0, 1, 1, index=index - 1), world * 60) == expected[index:]
 
 
@@ -240,13 +240,13 @@ def test_going_on_a_second_time_begins_at_the_newest_place(parted, data, worlds)
         ranks = [plan(data, parted(each=60)) for _ in range(world)]
         dealt = []
         for rank, sampler in enumerate(ranks):
-            sampler.go_on(starts)
+            sampler.resume_at(starts)
             dealt.append(facts(sampler.shard(rank, world, index=index), 96 // world))
         assert in_turn(dealt) == expected[index : index + 96]
         index += 96
         starts = starts_at(index, *ranks)
     last = plan(data, parted(each=60))
-    last.go_on(starts)
+    last.resume_at(starts)
     assert [place[0].first for _, place in sorted(last.window_starts.items())] == [
         max(first for shard, (first, *_) in starts if shard == lane) for lane in range(8)
     ]
@@ -275,7 +275,7 @@ def test_everything_that_a_stream_is_made_of_goes_on_at_its_place(parted, source
     _, first = make()
     list(islice(first.batches(), taken + 9))  # read ahead of what was taken
     after, later = make()
-    later.go_on(starts_at(taken, first))
+    later.resume_at(starts_at(taken, first))
     assert facts(later.shard(0, 1, 1, index=taken - 1), 150) == expected[taken:]
     after.collect(lambda counts: [counts])
     assert after.dropped.reasons == straight.dropped.reasons != {}

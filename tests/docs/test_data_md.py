@@ -1,4 +1,4 @@
-"""The examples of docs/data.md are right."""
+"""The examples of the pages about data are right."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,12 @@ from stentor.data.yaml_text import read_yaml
 from stentor.dataloading.section import Data
 from stentor.sources.base import Source
 
-PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "data.md").read_text(encoding="utf-8")
+NAMES = ("data", "hub_data", "diarization_data", "large_data")
+EXAMPLES = [
+    e for n in NAMES for e in re.findall(r"```yaml\n(.*?)```", (DOCS / f"{n}.md").read_text("utf-8"), re.DOTALL)
+]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))

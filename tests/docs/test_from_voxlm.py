@@ -83,7 +83,7 @@ OTHERS = {
         "model.pt",
         "config.yaml",
     ],
-    "Trouble": [
+    "Troubleshooting": [
         "--batch-size 4",
         "--grad-accum 4",
         "--model voxlm-0.5b",
@@ -109,7 +109,7 @@ LEFT, RIGHT = columns(PAGE, "VoxLM")
 
 @pytest.mark.parametrize("script", OPTIONS)
 def test_every_option_of_the_guide_has_a_row(script):
-    [text] = [part for part in section("Options").split("\nOf ") if f"`{script}`" in part.partition("\n")[0]]
+    [text] = [part for part in section("Options").split("\n### ") if f"`{script}`" in part.partition("\n")[0]]
     left, _ = columns(text, "VoxLM")
     assert not [name for name in OPTIONS[script] if name not in left]
 
@@ -126,7 +126,7 @@ def test_every_row_has_an_answer():
 
 
 def test_all_steps_of_the_guide_are_there():
-    rows = [line.removeprefix("| ") for line in section("The way").splitlines() if line.startswith("| ")]
+    rows = [line.removeprefix("| ") for line in section("Steps").splitlines() if line.startswith("| ")]
     assert [step for step in STEPS if any(row.startswith(step) for row in rows)] == STEPS
 
 

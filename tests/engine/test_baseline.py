@@ -78,7 +78,7 @@ def test_a_resumed_run_does_not_score_again(fine_tune, here, rows, tmp_path):
     assert set(written) == {"dev.json", "dev.jsonl", "again.json", "again.jsonl"}
     early = results(tmp_path, "run")["before"]
     done = here("train", config, "train.steps=4", "schedule.type=constant")
-    assert "Going on from step 2" in done and not SCORING.findall(done)
+    assert "Resuming from step 2" in done and not SCORING.findall(done)
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "runs" / "run" / "before").iterdir()} == written
     assert results(tmp_path, "run")["before"] == early
     assert [r["step"] for r in rows(tmp_path / "runs" / "run", "eval/dev/wer")] == [0, 2, 4]

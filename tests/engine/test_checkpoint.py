@@ -178,7 +178,7 @@ def test_when_all_are_damaged_nothing_is_begun(tmp_path):
         (tmp_path / name_of(step) / "export" / "config.json").unlink()
     before, messages = entries(tmp_path), []
     for _ in range(2):
-        with pytest.raises(DataError, match=r"step-000002: export/config.json is missing; step-000001(.*)start anew"):
+        with pytest.raises(DataError, match=r"step-000002: export/config.json is missing; step-000001(.*)start again"):
             newest_good(tmp_path, messages.append)
     assert entries(tmp_path) == before and not messages
     for step in (1, 2):

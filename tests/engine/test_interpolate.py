@@ -150,7 +150,7 @@ def test_best_ratio_that_keeps_the_other_set(tiny, train, attempt, start, scores
     name = next(n for n in first if not first[n].equal(last[n]))
     torch.testing.assert_close(middle[name], 0.4 * first[name] + 0.6 * last[name])
     report = (folder / "report.html").read_text()
-    assert "<b>chosen</b>" in report and "loses too much" in report
+    assert "<b>chosen</b>" in report and "degrades too much" in report
 
 
 def test_a_stage_starts_from_the_export_of_the_one_before(train):

@@ -106,7 +106,7 @@ def test_it_is_stopped_requeued_and_ends(slurm, tiny, tmp_path, rows):
     script = slurm(*config, f"train.steps={stopped + 2}")
     out, _ = script.communicate(timeout=300)
     assert script.returncode == 0, out
-    assert f"Going on from step {stopped} of {stopped + 2}" in out
+    assert f"Resuming from step {stopped} of {stopped + 2}" in out
     assert [row["step"] for row in rows(folder)] == list(range(1, stopped + 3))
     assert slurm.scontrol_log().count("requeue") == 1
 

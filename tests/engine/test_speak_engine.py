@@ -102,7 +102,7 @@ def test_a_run_that_was_cut_off_goes_on_exactly(config, trained, rows, capsys):
     assert main(["train", str(config), "name=halves", "train.steps=2"]) == 0
     capsys.readouterr()
     assert main(["train", str(config), "name=halves", "train.steps=4"]) == 0
-    assert "Going on from step 2" in capsys.readouterr().out
+    assert "Resuming from step 2" in capsys.readouterr().out
     halves = trained.parent / "halves"
     keys = ("step", "train/loss", "train/codes_0", "train/codes_2", "grad_norm")
     assert [[r[k] for k in keys] for r in rows(halves)] == [[r[k] for k in keys] for r in rows(trained)]

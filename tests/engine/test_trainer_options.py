@@ -182,7 +182,7 @@ def test_stages_go_on_where_they_were_killed(tiny, cli, start, rows, tmp_path):
     first = (folder / "stages" / "1" / "results.json").stat().st_mtime_ns
 
     done = cli("train", config)
-    assert "Going on from step" in done.stdout
+    assert "Resuming from step" in done.stdout
     assert (folder / "stages" / "1" / "results.json").stat().st_mtime_ns == first, "the first stage is not run again"
     assert staged(rows, folder, "1") == [1, 2, 3] and staged(rows, folder, "2") == list(range(1, 61))
     one, two = (load_file(f / "export" / "model.safetensors") for f in (folder / "stages" / "1", folder))

@@ -15,7 +15,7 @@ from stentor.inference.declarations import VERBS
             PermissionError(13, "Permission denied", "/data/x"),
             "/data/x cannot be used (Permission denied): check the path",
         ),
-        (OSError(28, "No space left on device"), "A file could not be written (No space left on device): make room"),
+        (OSError(28, "No space left on device"), "A file could not be written (No space left on device): free disk space"),
     ],
 )
 def test_files_and_disks_are_no_unexpected_failure(error, message, monkeypatch, capsys):

@@ -46,7 +46,7 @@ def test_a_wrong_run_is_answered_with_the_golden_text(name, world, monkeypatch):
 
 @pytest.mark.parametrize("name", ["language_whisper", "script_ctc"])
 def test_what_is_allowed_is_dropped_and_counted(name, world, monkeypatch):
-    """With a larger `max_bad` the run goes on without these records, and says so."""
+    """With a larger `max_bad` the run continues without these records, and says so."""
     import json
 
     from stentor.cli import main

@@ -91,7 +91,7 @@ def test_training_goes_on_beside_the_write(tiny, cli, troubled, tmp_path):
     for name in ("results.json", "checkpoints/step-000008/meta.json"):
         (folder / name).unlink()
     again = cli("train", tiny(), *settings)
-    assert "Going on from step 4" in again.stdout
+    assert "Resuming from step 4" in again.stdout
     resumed = load_file(folder / "export" / "model.safetensors")
     assert resumed.keys() == straight.keys() and all(resumed[n].equal(straight[n]) for n in straight)
 
@@ -107,7 +107,7 @@ def test_killed_while_it_is_written(tiny, cli, troubled, tmp_path, processes):
     assert {n for n in checkpoints(folder) if n.startswith("step")} == {"step-000002"}
     assert (folder / "checkpoints" / "latest").read_text() == "step-000002\n"
     again = cli("train", config, "train.save_every=3", "--processes", processes)
-    assert "Going on from step 2" in again.stdout
+    assert "Resuming from step 2" in again.stdout
     assert checkpoints(folder) >= {"step-000006"} and not list(folder.rglob(".step*"))
 
 
@@ -147,4 +147,4 @@ def test_a_damaged_shard_falls_back(tiny, cli, tmp_path):
     shard.write_bytes(raw)
     done = cli("train", config, "train.steps=6")
     assert "(resume/optimizer-00002-of-00002.safetensors is not as it was written)" in done.stdout
-    assert "Going on from step 2" in done.stdout and (folder / "results.json").exists()
+    assert "Resuming from step 2" in done.stdout and (folder / "results.json").exists()

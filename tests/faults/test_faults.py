@@ -24,12 +24,12 @@ def test_signal_saves_and_exits_75(tiny, start, cli, tmp_path, number):
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
-    assert "Run the same command to go on" in err and "Traceback" not in err
+    assert "Run the same command to resume" in err and "Traceback" not in err
     [stopped] = events(folder, "stopped")
     latest = (folder / "checkpoints" / "latest").read_text().strip()
     assert latest == f"step-{stopped['step']:06d}"
     done = cli("train", config, *LONG, "train.save_every=400", f"train.steps={stopped['step'] + 2}")
-    assert f"Going on from step {stopped['step']}" in done.stdout
+    assert f"Resuming from step {stopped['step']}" in done.stdout
     assert len(events(folder, "finished")) == 1
 
 
@@ -69,7 +69,7 @@ def test_signal_before_training_exits_75(tiny, start, tmp_path, when, number):
     process = start("train", config, *settings, **({} if when == "listing the data" else {"PYTHONPATH": path}))
     _, err = process.communicate(timeout=120)
     assert process.returncode == 75, err
-    assert err == "stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n"
+    assert err == "stentor: Stopped by a signal. Nothing is lost: run the same command to resume.\n"
 
 
 SLOW_SCORES = '''
@@ -101,7 +101,7 @@ def test_signal_after_training_exits_75(tiny, start, cli, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
-    assert "Training is done and saved: run the same command to go on" in err and "Traceback" not in err
+    assert "Training is done and saved: run the same command to resume" in err and "Traceback" not in err
     flag.unlink()
     cli("train", config, *settings)
     folder = tmp_path / "runs" / "run"
@@ -132,7 +132,7 @@ def test_damaged_newest_checkpoint_falls_back(tiny, cli, tmp_path):
     newest.write_bytes(raw)
     done = cli("train", config, "train.steps=8")
     assert "step-000006 is damaged (resume/weights.safetensors is not as it was written)" in done.stdout
-    assert "Going on from step 4" in done.stdout
+    assert "Resuming from step 4" in done.stdout
     assert (folder / "results.json").exists()
 
 
@@ -155,7 +155,7 @@ def test_full_disk_while_saving(tiny, cli, tmp_path):
         assert not list(folder.glob(".step*"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(runs)], check=True)
         again = cli("train", config, f"train.steps={int(checkpoints[-1][5:]) + 2}", "train.keep=40")
-        assert f"Going on from step {int(checkpoints[-1][5:])}" in again.stdout
+        assert f"Resuming from step {int(checkpoints[-1][5:])}" in again.stdout
     finally:
         subprocess.run(["umount", "-l", str(runs)], check=True)
 
@@ -225,7 +225,7 @@ def test_worker_that_dies(tiny, cli, tmp_path):
     folder = tmp_path / "runs" / "run"
     assert (folder / "checkpoints" / "latest").exists(), "the steps before the failure are saved"
     again = cli("train", tiny(), *settings)
-    assert "Going on from step" in again.stdout
+    assert "Resuming from step" in again.stdout
 
 
 @pytest.fixture

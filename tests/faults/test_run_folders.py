@@ -28,7 +28,7 @@ def test_a_second_start_of_a_run_is_refused(tiny, start, cli, rows, tmp_path, pr
     first.wait()
     saved = int((folder / "checkpoints" / "latest").read_text()[5:])
     done = cli("train", config, *LONG, f"train.steps={saved + 2}")
-    assert f"Going on from step {saved}" in done.stdout
+    assert f"Resuming from step {saved}" in done.stdout
     assert [row["step"] for row in rows(folder)] == list(range(1, saved + 3))
 
 
@@ -59,7 +59,7 @@ def test_copies_and_broken_rows_are_tolerated(run, cli, rows):
     text = "\n".join([metrics[0], *broken, *metrics[1:]]) + "\n"
     (folder / "metrics.jsonl").write_text(text, errors="surrogateescape")
     done = cli("train", config, "train.steps=8")
-    assert "Going on from step 6" in done.stdout and "metrics.jsonl:2 is no row ('what is this')" in done.stdout
+    assert "Resuming from step 6" in done.stdout and "metrics.jsonl:2 is no row ('what is this')" in done.stdout
     assert [row["step"] for row in rows(folder)] == list(range(1, 9))
     assert (folder / "checkpoints" / "step-000006.old").is_dir()
 
@@ -87,7 +87,7 @@ def test_when_all_checkpoints_are_damaged_nothing_is_trained(run, cli):
         os.truncate(weights, 100)
     for _ in range(2):
         done = cli("train", config, "train.steps=8", check=False)
-        assert done.returncode == 3 and "All checkpoints in" in done.stderr and "start anew at step 0" in done.stderr
+        assert done.returncode == 3 and "All checkpoints in" in done.stderr and "start again at step 0" in done.stderr
     assert len(events(folder, "started")) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_disk_that_fails_for_a_while(run, cli):
     assert done.returncode == 1 and "cannot be read (Input/output error). Nothing was changed" in done.stderr
     weights.unlink()
     weights.with_suffix(".aside").rename(weights)
-    assert "Going on from step 6" in cli("train", config, "train.steps=8").stdout
+    assert "Resuming from step 6" in cli("train", config, "train.steps=8").stdout
 
 
 def test_a_finished_run_with_a_damaged_export_makes_it_again(run, cli):
@@ -114,7 +114,7 @@ def test_a_finished_run_with_a_damaged_export_makes_it_again(run, cli):
     weights.write_bytes(damaged)
     done = cli("train", config)
     assert "is damaged (model.safetensors is not as it was written)" in done.stdout
-    assert "Going on from step 6 of 6" in done.stdout and weights.read_bytes() == before
+    assert "Resuming from step 6 of 6" in done.stdout and weights.read_bytes() == before
     assert (folder / "export-damaged" / "model.safetensors").read_bytes() == bytes(damaged)
     (folder / "results.json").write_text('{"eval": ')
     assert "results.json cannot be read" in cli("train", config).stdout

@@ -247,7 +247,7 @@ def test_a_signal_in_training_ends_it_with_75_and_the_same_command_goes_on(run_f
     wait_for(tmp_path / "runs" / "run" / "round-0" / "run" / "metrics.jsonl", '"step": 3,', process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
-    assert process.returncode == 75 and "Run the same command to go on" in err and "Traceback" not in err
+    assert process.returncode == 75 and "Run the same command to resume" in err and "Traceback" not in err
     done = cli("improve", run_file, "train.steps=8", "train.log_every=1", "improve.rounds=0")
-    assert "Going on from step" in done.stdout
+    assert "Resuming from step" in done.stdout
     assert len(results_of(tmp_path)["rounds"]) == 1

@@ -97,7 +97,7 @@ def language_model(texts, weight, **task):
         (hotwords(None, 1.0), "needs hotwords: name some"),
         (language_model(None, 0.3), "needs its texts"),
         (language_model("texts.txt", 0.0), "must be above 0, not 0"),
-        (language_model("texts.txt", None, hotwords=["Boz"]), "only one of hotwords and a language model has a say"),
+        (language_model("texts.txt", None, hotwords=["Boz"]), "hotwords and a language model cannot be combined"),
         (lambda: hints(ctc(), None, PROMPT, "", print), "family ctc takes no prompt: leave it out"),
         (
             lambda: hints(speech_llm(prompt={}), None, PROMPT, "", print),

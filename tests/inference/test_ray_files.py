@@ -124,7 +124,7 @@ def test_an_evaluation_goes_on_after_a_kill(ray_cluster, whisper, corpus, tmp_pa
     assert "ray.json.part was left by a command with other settings (batch_tokens was '400'" in capsys.readouterr().err
     assert main(command) == 0
     going_on, _, printed = capsys.readouterr().out.partition("\n")
-    assert going_on.startswith("Going on: 2 of ") and going_on.endswith(" batches were done before.")
+    assert going_on.startswith("Resuming: 2 of ") and going_on.endswith(" batches were done before.")
     assert printed == local
     for suffix in (".json", ".predictions.jsonl"):
         assert (tmp_path / f"ray{suffix}").read_bytes() == (tmp_path / f"local{suffix}").read_bytes()

@@ -60,7 +60,7 @@ def test_a_file_of_any_rate_and_shape_is_the_array(codec, tmp_path):
 @pytest.mark.parametrize(
     ("audio", "text", "reason", "message"),
     [
-        (voiced(35), "x", "too_long", r"holds 35.\d s of speech, and its text goes on as long"),
+        (voiced(35), "x", "too_long", r"holds 35.\d s of speech, and its text is as long"),
         (silence(3), "x", "silent", "The reference is silent"),
         (voiced(2), None, "no_speech", "hears no word in The reference: give its text"),
         (pieces(silence(1), voiced(0.2), silence(1)), "x", "too_short", r"The reference holds 0.4\d s of speech"),

@@ -92,7 +92,7 @@ def test_thresholds_of_a_call(export, unsure, partly, run):
     [
         (["--log-prob-threshold", "1"], "mean_log_prob 1"),
         (["--compression-ratio-threshold", "0.5"], "compression_ratio 0.5"),
-        (["--no-speech-threshold", "0.5"], "knows no probability that nobody speaks"),
+        (["--no-speech-threshold", "0.5"], "has no no-speech probability"),
         (["--vad-threshold", "-3"], "dB above the noise floor"),
         (["--vad", "silero", "--vad-threshold", "6"], "a probability between 0 and 1"),
         (["--vad", "silero"], "package silero-vad"),

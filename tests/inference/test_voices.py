@@ -197,7 +197,7 @@ def test_voices_go_along_to_the_hub_without_paths(model, tmp_path):
     assert json.loads((tmp_path / "sent" / "voices" / "anna.json").read_text())["source"] == "anna.wav"
     assert "/home/me" in (model / "voices" / "anna.json").read_text()
     prompt(model / "voices" / "ben.pt")
-    with pytest.raises(ConfigError, match=r"ben\.pt may be a pickle.* anew with --voice and --save-voice"):
+    with pytest.raises(ConfigError, match=r"ben\.pt may be a pickle.* again with --voice and --save-voice"):
         build(model, tmp_path / "again")
 
 

@@ -248,7 +248,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(name, lora, kind, origin, spoken
     straight = run(tmp_path, "straight", model, spoken, steps=4, lr=1e-3, **options)
     run(tmp_path, "stopped", model, spoken, steps=2, lr=1e-3, **options)
     stopped = run(tmp_path, "stopped", model, spoken, steps=4, lr=1e-3, **options)
-    assert "Going on from step 2" in (stopped / "log.txt").read_text()
+    assert "Resuming from step 2" in (stopped / "log.txt").read_text()
     losses = [[(row["step"], row["train/loss"], row["grad_norm"]) for row in rows(f)] for f in (straight, stopped)]
     assert losses[0] == losses[1] and len(losses[0]) == 4
     one, two = (

@@ -226,7 +226,7 @@ def test_a_few_steps_through_the_command_line(bits, four, tmp_path):
     weights, adapters = read_weights(folder / "export")
     assert not weights and any(t.abs().sum() > 0 for n, t in adapters.items() if ".lora_B." in n)
     run(tmp_path, "a", model, four, steps=3, **options)  # from the checkpoint, quantised anew
-    assert "Going on from step 2 of 3" in (folder / "log.txt").read_text()
+    assert "Resuming from step 2 of 3" in (folder / "log.txt").read_text()
 
 
 def test_it_is_not_sharded():

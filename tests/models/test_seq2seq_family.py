@@ -136,7 +136,7 @@ def test_the_prompt_of_cohere_asr_is_its_processors():
         assert bundle.processor.prompt(name) == theirs.get_decoder_prompt_ids(code)
     batch = bundle.processor.collate([example(1, language=None), example(1, language="ru"), example(1, name="b")])
     assert batch.ids == ["b"] and {reason for _, reason, _ in batch.dropped} == {"unknown_language"}
-    assert "names no language (`language`, `--language`), which this model has to be told" in batch.dropped[0][2]
+    assert "names no language (`language`, `--language`), which this model needs" in batch.dropped[0][2]
     assert "'ru', and Cohere ASR knows ar, de, el" in batch.dropped[1][2]
 
 

@@ -263,7 +263,7 @@ def test_what_cannot_stream(section, changes, place):
     with pytest.raises(ValidationError) as error:
         Family.model_validate({**(section if isinstance(section, dict) else {"type": section}), **changes})
     conflict = error.value.errors()[0]["ctx"]["error"]
-    assert conflict.key == place and (section is not TRANSFORMER or "while they come" in str(conflict))
+    assert conflict.key == place and (section is not TRANSFORMER or "as they arrive" in str(conflict))
 
 
 WIDE = {"model_type": "parakeet_ctc", "encoder_config": {**PARAKEET, "subsampling_conv_kernel_size": 5}}

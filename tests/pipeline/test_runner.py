@@ -26,7 +26,7 @@ def test_results_are_written_in_order(tmp_path, jobs, capsys):
     assert header == {"settings": {"seed": 1}} and lines == list(outcomes())
     assert capsys.readouterr().err.splitlines()[-1] == "squaring: 30 of 30 numbers"
     run(tmp_path / "a.part", Squares(lambda: pytest.fail("nothing remains")))
-    assert capsys.readouterr().out == "Going on: 30 of 30 numbers were done before.\n"
+    assert capsys.readouterr().out == "Resuming: 30 of 30 numbers were done before.\n"
 
 
 @pytest.mark.parametrize("jobs", [(1, 2), (2, 1), (3, 2)])
@@ -41,7 +41,7 @@ def test_after_a_stop_it_goes_on_with_other_processes(tmp_path, jobs, capsys):
         time.sleep(0.2)
 
     parent, before = os.getpid(), signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Stopped, match=r"Stopped by SIGTERM; \d+ numbers are in .*Run the same command to go on"):
+    with pytest.raises(Stopped, match=r"Stopped by SIGTERM; \d+ numbers are in .*Run the same command to resume"):
         run(stopped, Squares(terminate), jobs[0])
     assert signal.getsignal(signal.SIGTERM) is before
     done = len(Journal(stopped, {"seed": 1}))
@@ -49,7 +49,7 @@ def test_after_a_stop_it_goes_on_with_other_processes(tmp_path, jobs, capsys):
     with stopped.open("ab") as file:
         file.write(b'{"id": "12", "rec')  # a kill in the middle of a line
     run(stopped, jobs=jobs[1])
-    assert f"Going on: {done} of 30 numbers" in capsys.readouterr().out
+    assert f"Resuming: {done} of 30 numbers" in capsys.readouterr().out
     assert stopped.read_bytes() == straight.read_bytes()
 
 

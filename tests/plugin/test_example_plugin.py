@@ -52,7 +52,7 @@ def test_trained_resumed_scored_transcribed_and_exported(config, cli, rows, corp
     folder = tmp_path / "runs" / "gru"
     (folder / "results.json").unlink()
     done = cli("train", config, *fast, "train.steps=60", "--plugin", FILE)
-    assert "Going on from step 30" in done.stdout
+    assert "Resuming from step 30" in done.stdout
     # The family and its loss: it learns what it is trained on.
     losses = [row["train/ctc"] for row in rows(folder)]
     assert len(losses) == 60 and losses[-1] < 0.2 * losses[0]

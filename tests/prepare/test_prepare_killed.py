@@ -79,7 +79,7 @@ def test_killed_and_started_again_it_makes_the_same(verb, jobs, many, ctc_model,
     wait_for(lambda: done() > killed + 1, process)
     os.killpg(process.pid, signal.SIGTERM)  # as a batch system does
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75 and "Stopped by SIGTERM; " in errors and "Run the same command to go on." in errors
+    assert process.returncode == 75 and "Stopped by SIGTERM; " in errors and "Run the same command to resume." in errors
     assert killed < done()
     assert "were" in (told := here(*command(to))) and "before" in told
     here(*command(tmp_path / "straight"))

@@ -70,7 +70,7 @@ def test_a_complete_manifest_is_left_alone_until_the_data_change(corpus, timed, 
     before = to.stat().st_mtime_ns
     capsys.readouterr()
     timed(tmp_path / "data.jsonl", to)
-    assert capsys.readouterr().out == f"{to} is complete; delete it to make it anew.\n"
+    assert capsys.readouterr().out == f"{to} is complete; delete it to make it again.\n"
     assert to.stat().st_mtime_ns == before
     records[1]["text"] = "six six"
     timed(written(tmp_path, records), to)

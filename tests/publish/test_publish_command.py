@@ -27,7 +27,7 @@ WRONG = [
     (None, ["model", "damaged", "--to", "anna/x"], 2, "model.safetensors is damaged"),
     (None, ["model", "RUN", "--to", "anna/x", "--card", "bad.md"], 2, "header between the lines"),
     (None, ["model", "RUN", "--to", "anna/x", "--card", "gone.md"], 2, "no such file"),
-    (None, ["model", "RUN", "--to", "anna/x", "--license", "my own"], 2, "does not take this card"),
+    (None, ["model", "RUN", "--to", "anna/x", "--license", "my own"], 2, "does not accept this card"),
     (None, ["model", "RUN", "--to", "museum/x"], 2, "no right"),
     (None, ["model", "RUN", "--to", "ben/x"], 2, "who has no right to write ben/x"),
     (None, ["dataset", "lost.jsonl", "--to", "anna/x"], 3, "1 records cannot be published"),

@@ -8,7 +8,8 @@ from page import Page
 
 from stentor.errors import ConfigError
 from stentor.metrics.format import duration
-from stentor.report.report import facts, write_report
+from stentor.report.curves import all_charts, grouped
+from stentor.report.report import boards, facts, write_report
 from stentor.report.run_folder import read_run
 from stentor.report.sounds import SoundBudget
 
@@ -148,3 +149,29 @@ def test_stages_are_told_together(run_folder):
     shown = dict(facts(read_run(run_folder)))
     assert shown["task"] == "transcribe, then words"
     assert shown["steps"] == f"{last_stage['steps'] + 40:,}" and shown["time"] == duration(last_stage["seconds"] + 100)
+
+
+def test_the_deciding_score_and_sets_that_chose_nothing_lead(run_folder):
+    results = json.loads((run_folder / "results.json").read_text())
+    timed = {"word_time_mean_ms": {"value": 12.0}, **results["eval"]["dev"]}
+    results["eval"] = {"fitted": timed, "dev": timed, "held": timed}
+    (run_folder / "results.json").write_text(json.dumps(results))
+    callbacks = "callbacks: [{type: samples}, {type: calibrate, set: fitted}]\n"
+    (run_folder / "resolved.yaml").write_text(f"task: {{type: words}}\ndata: {{test: {{held: {{}}}}}}\n{callbacks}")
+    run = read_run(run_folder)
+    assert [(b.name, b.metric) for b in boards(run)] == [("held", "WER"), ("dev", "WER"), ("fitted", "WER")]
+    assert next(name for name, _ in boards(run)[0].others) == "mean boundary error"
+
+
+def test_what_was_measured_once_is_a_row(run_folder):
+    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()[:-1]]
+    last = {"step": 1000, "eval/dev/cer": 0.25, "eval/unseen/cer": 0.5, "memory_gb": 2.5}
+    quality, optimisation, throughput = grouped(all_charts([*rows, last]))
+    assert quality.head == ["dev", "unseen"] and quality.rows == [("CER", ["25.0 %", "50.0 %"])] and not quality.folded
+    assert [c.title for c in quality.charts] == ["WER"] and optimisation.charts[0].title == "Training loss"
+    assert throughput.rows == [("Memory", ["2.5"])] and throughput.folded
+
+
+def test_examples_come_before_curves(html):
+    places = [html.index(f'id="{name}"') for name in ("results", "examples", "curves", "data")]
+    assert places == sorted(places)

@@ -39,12 +39,12 @@ def test_models_are_named_where_there_are_several():
 def test_the_page(run_folder):
     evil = '<script>alert("data")</script>'
     unheard = row(0.3, 1.0, None, None, data="nothing was recognised")
-    rows = [row(0.3, 0.1, 0.2, 0.3, data=evil), unheard]
+    rows = [row(0.3, 0.1, 0.2, 0.3, data=evil), row(1.0, 0.1, 0.9, 1.0, data=evil), unheard]
     (run_folder / "streams.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     html = write_report(run_folder).read_text()
     page = Page(html)
     assert evil not in html and evil in page.text
     labels = [a["aria-label"] for a in page.all("div") if a.get("class") == "area"]
     charts = json.loads(html.split('id="charts">', 1)[1].split("</script>", 1)[0])
-    assert len(labels) == len(charts) and "10.0 % at 0.2 s" in labels[-1]
+    assert len(labels) == len(charts) and "10.0 % at 0.2 s" in labels[0]
     assert "nothing was recognised" in page.text and "100.00 %" in page.text

@@ -1,4 +1,4 @@
-"""Who spoke when, drawn in the report."""
+"""Speaker diarization, drawn in the report."""
 
 import json
 
@@ -133,7 +133,7 @@ def test_the_report_shows_the_worst_first(run):
     text = " ".join(" ".join(page.text).split())
     order = [text.rindex(f" {name} ") for name in ("wrong", "long", "right")]
     assert order == sorted(order)
-    assert "Who spoke when" in text and "3 recordings with 22 s of speech, 1 without any error" in text
+    assert "Speaker diarization" in text and "3 recordings with 22 s of speech, 1 without any error" in text
     details = results["der"]["details"]
     assert f"missed {100 * details['miss_rate']:.1f} %, false alarm 0.0 %" in text
     assert "no collar, overlap scored" in text
@@ -144,7 +144,7 @@ def test_the_report_shows_the_worst_first(run):
 
 
 def test_a_run_that_writes_has_no_timelines(run_folder):
-    assert "Who spoke when" not in write_report(run_folder).read_text()
+    assert "Speaker diarization" not in write_report(run_folder).read_text()
 
 
 def test_only_so_many_are_drawn(run):

@@ -25,7 +25,7 @@ def test_a_checkpoint_goes_on_as_it_would_have(expected, cli, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(maker.FOLDER, run)
     done = cli("train", run / "config.yaml", f"output={tmp_path}")
-    assert "Going on from step 4 of 6 (step-000004)." in done.stdout
+    assert "Resuming from step 4 of 6 (step-000004)." in done.stdout
     assert [row["step"] for row in maker.rows(run)] == [5, 6]
     for row, before in zip(maker.rows(run), expected["rows"], strict=True):
         assert row == pytest.approx(before, rel=1e-4)

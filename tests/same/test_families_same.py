@@ -68,7 +68,7 @@ def test_one_big_batch_and_parts_of_it(family, lora, real_family, together, same
     big, parts, stopped = (runs / f"{family}-{lora}-{name}" for name in ("big", "parts", "stopped"))
     assert few(big) if lora else learnt(big)
     same_run(big, parts)
-    assert "Going on from step 1" in (stopped / "log.txt").read_text()
+    assert "Resuming from step 1" in (stopped / "log.txt").read_text()
     same_run(parts, stopped, rel=0.0, atol=0.0)
 
 
@@ -121,4 +121,4 @@ def test_every_family(family, real_family, together, same_run):
     assert learnt(runs / f"{family}-fsdp")
     log = (runs / f"{family}-moved" / "log.txt").read_text()
     places = [log.index(words) for words in ("2 processes (DDP)", "one process on", "2 processes (FSDP2")]
-    assert places == sorted(places) and log.count("Going on from step") == 2
+    assert places == sorted(places) and log.count("Resuming from step") == 2

@@ -40,7 +40,7 @@ def test_killed_and_resumed_is_bit_identical(tiny, cli, start, trace, tmp_path):
     process.wait()
     assert not (folder / "results.json").exists()
     cli("train", config, *LONG, *NOISY, "name=killed")
-    assert "Going on from step" in (folder / "log.txt").read_text()
+    assert "Resuming from step" in (folder / "log.txt").read_text()
     straight = tmp_path / "runs" / "straight"
     assert trace(folder, KEPT, WER) == trace(straight, KEPT, WER)
     one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, folder))

@@ -63,7 +63,7 @@ def test_stopped_and_resumed_is_bit_identical(loss, tiny, here, rows, tmp_path):
     here("train", config, *settings, "train.steps=2", "name=stopped")
     here("train", config, *settings, "train.steps=4", "name=stopped")
     straight, stopped = (tmp_path / "runs" / name for name in ("straight", "stopped"))
-    assert "Going on from step 2" in (stopped / "log.txt").read_text()
+    assert "Resuming from step 2" in (stopped / "log.txt").read_text()
     one, two = outcome(straight, rows), outcome(stopped, rows)
     assert one[0] == two[0] and any(abs(v) > 1e-3 for v in one[0][2 :: len(COLUMNS)])
     assert all(one[1][name].equal(two[1][name]) for name in one[1])

@@ -89,7 +89,7 @@ def test_resumed_is_straight(speaking, here, trace):
     here("train", speaking("resumed", **settings), "train.steps=2")
     here("train", speaking("resumed", **settings), "train.steps=5")
     straight, resumed = speaking.runs / "straight", speaking.runs / "resumed"
-    assert "Going on from step 2" in (resumed / "log.txt").read_text()
+    assert "Resuming from step 2" in (resumed / "log.txt").read_text()
     assert trace(resumed, KEPT, LOSS)[:5] == trace(straight, KEPT, LOSS)[:5]
     one, two = weights(straight), weights(resumed)
     assert all(one[name].equal(two[name]) for name in one) and one.keys() == two.keys()

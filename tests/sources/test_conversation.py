@@ -389,7 +389,7 @@ def test_training_on_fresh_conversations_goes_on_where_it_stopped(taken):
     first, later = plan(), plan()
     expected = facts(first.batches(), 24)
     assert len({name for _, items in expected for name, *_ in items}) == 48  # six epochs, and none came twice
-    later.go_on(starts_at(taken, first))
+    later.resume_at(starts_at(taken, first))
     assert facts(later.batches(index=taken), 24 - taken) == expected[taken:]
 
 

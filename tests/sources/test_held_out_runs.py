@@ -24,7 +24,7 @@ def test_one_list_is_enough(tiny, tmp_path, here):
     assert "dev shares" in said
     (tmp_path / "runs" / "run" / "results.json").unlink()
     again = here("train", yaml, "name=run")  # the same records are held out
-    assert "Going on from step 6" in again
+    assert "Resuming from step 6" in again
 
 
 def test_a_run_without_any_set_says_how_to_get_one(tiny, here):

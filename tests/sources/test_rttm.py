@@ -67,7 +67,7 @@ def test_folders_patterns_and_uem(tmp_path):
     assert [(u.id, u.reason) for u in left] == [("c", "not_in_uem"), ("d", "no_segments")]
     assert "c.rttm:1: the recording 'c' has no line in the UEM" in left[0].message
     assert (
-        "all.uem:5: no RTTM line names the recording 'd'; if nobody speaks in it, set `empty: true`." in left[1].message
+        "all.uem:5: no RTTM line names the recording 'd'; if it holds no speech, set `empty: true`." in left[1].message
     )
     with pytest.raises(DataError, match=r"'a' could be .*a.far.wav or .*a.near.wav; say which with a pattern such as"):
         listed(path=tmp_path / "rttm", audio=tmp_path / "audio")

@@ -351,7 +351,7 @@ def test_shards_that_were_read_are_not_opened_again(shards, monkeypatch, taken):
     opened.clear()
     again = plan()
     later = again.batch_sampler(price)
-    later.go_on(starts)
+    later.resume_at(starts)
     assert facts(later.shard(0, 1, 1, index=taken - 1), 12) == facts(batches_before[taken:])
     epochs_begun = 2 * (batches_before[-1].epoch - batches_before[taken].epoch)
     assert len(opened) <= 2 * (2 + 6) + epochs_begun * 2 and (taken < 20 or len(opened) < straight)

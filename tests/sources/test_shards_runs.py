@@ -47,7 +47,7 @@ def tokens(tmp_path):
         lines = []
         for number in range(3):
             shard = Shard(folder, number)
-            shard.go_on(0)
+            shard.resume_at(0)
             labels = []
             for i in range(10):
                 name, frames = f"s{number}-{i}", 12 + i
@@ -126,7 +126,7 @@ def test_audio_in_shards_trains_a_recogniser(corpus, tiny, attempt, tmp_path):
     import soundfile
 
     shard = Shard(tmp_path, 0)
-    shard.go_on(0)
+    shard.resume_at(0)
     labels = []
     for line in (corpus / "train.jsonl").read_text().splitlines():
         record = json.loads(line)

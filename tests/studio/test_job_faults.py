@@ -266,7 +266,7 @@ def test_a_real_run_that_is_killed_goes_on(projects, tiny):
     status = ended(job)
     assert (status.state, status.exit) == ("failed", -9), jobs.log(job)
     jobs.resume(projects, job)
-    # Its supervisor is killed as well: the run goes on to its end, and tells it.
+    # Its supervisor is killed as well: the run continues to its end, and tells it.
     until(lambda: state(job).state == "running", 300)
     os.kill(os.getsid(process_of(job)), signal.SIGKILL)
     until(lambda: not jobs.alive(job), 300)

@@ -91,17 +91,17 @@ def test_a_wrong_config_starts_nothing(projects):
 def test_rows_are_read_once_and_anew_when_rewritten(tmp_path):
     path = tmp_path / "metrics.jsonl"
     rows = JsonlTail(path)
-    assert rows.poll() == [] and not rows.anew
+    assert rows.poll() == [] and not rows.restarted
     path.write_text('{"step": 1, "train/loss": 2.0, "time": 5}\n{"step": 2, "tra')
-    assert [r["step"] for r in rows.poll()] == [1] and rows.anew and rows.poll() == [] and not rows.anew
+    assert [r["step"] for r in rows.poll()] == [1] and rows.restarted and rows.poll() == [] and not rows.restarted
     with open(path, "a") as file:
         file.write('in/loss": null}\nnot JSON\n[3]\n{"step": 3, "train/loss": 1.5, "stage": "2"}\n')
-    assert [r["step"] for r in rows.poll()] == [2, 3] and not rows.anew
+    assert [r["step"] for r in rows.poll()] == [2, 3] and not rows.restarted
     (tmp_path / "new").write_text('{"step": 1, "train/loss": 2.0}\n')
     os.replace(tmp_path / "new", path)
-    assert [r["step"] for r in rows.poll()] == [1] and rows.anew
+    assert [r["step"] for r in rows.poll()] == [1] and rows.restarted
     path.unlink()
-    assert rows.poll() == [] and rows.anew
+    assert rows.poll() == [] and rows.restarted
 
 
 def test_the_end_of_a_log(tmp_path, monkeypatch):
@@ -211,7 +211,7 @@ def test_the_page_shows_which_round_is_done_and_the_curves_of_its_training(proje
     (folder / "round-9-old" / "run" / "metrics.jsonl").touch()
     assert job.training == folder / "round-10" / "run" and "stentor-curves" in watch.curves([job])
     round_10 = {"time": 102.0, "event": "round", "round": 10}
-    assert seen(75, round_10) == "Stopped in round 10. Everything is saved: resume goes on from there."
+    assert seen(75, round_10) == "Stopped in round 10. Everything is saved; you can resume from there."
     assert seen(0, round_10, {"time": 103.0, "event": "finished", "step": 10}).startswith("Finished after round 10;")
     (folder / "run.yaml").write_text("improve: {rounds: 1}\n")
     assert seen(3, round_10, {"time": 103.0, "event": "failed"}) and state(job).state == "failed"

@@ -19,7 +19,7 @@ def filled(opened):
 
 
 def test_two_starts_at_once_then_a_crash_of_everything(chromium, filled):
-    """Two tabs press start: one run, and one is told why. The studio is killed: the run goes on and the page finds it
+    """Two tabs press start: one run, and one is told why. The studio is killed: the run continues and the page finds it
     again. The training is killed: that is said; it resumes, and stops when it is told to."""
     import studio_steps as studio
     from stentor.studio.runs import detached

@@ -195,11 +195,11 @@ def test_what_ended_early_can_go_on(client, voices, lecture, monkeypatch):
         long_recordings.main(*launched[0][3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
     assert work["state"] == "failed" and work["added"] == 1 and "What was done is kept" in work["sentence"]
-    assert client.post(f"/studio/long/voices/{id}/go-on").status_code == 200
+    assert client.post(f"/studio/long/voices/{id}/resume").status_code == 200
     long_recordings.main(*launched[1][3:5])
     [work] = client.get("/studio/long/voices").json()["works"]
     assert work["state"] == "finished" and work["added"] == work["of"] == len(voices.records())
-    assert client.post(f"/studio/long/voices/{id}/go-on").status_code == 400  # nothing is left to do
+    assert client.post(f"/studio/long/voices/{id}/resume").status_code == 400  # nothing is left to do
 
 
 @pytest.mark.slow

@@ -94,6 +94,6 @@ def test_cut_off_and_gone_on_with(straight, train, monkeypatch, stage, step):
     monkeypatch.setattr(Trainer, "_train_step", real)
     code, folder = train(f"stopped-{stage}")
     assert code == 0
-    assert "Going on from step" in (folder / "log.txt").read_text()
+    assert "Resuming from step" in (folder / "log.txt").read_text()
     one, two = (load_file(f / "export" / "model.safetensors") for f in (straight, folder))
     assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)

@@ -18,7 +18,7 @@ RATES = {"pcm": (PCM_RATE,), "opus": (8000, 12000, 16000, 24000, 48000), "mp3": 
 """Hz that there are of a kind; other audio is resampled to the next higher one. Of the others any."""
 CODED = {"mp3": ("MP3", "MPEG_LAYER_III"), "opus": ("OGG", "OPUS"), "flac": ("FLAC", "PCM_16")}
 MP3_LEVEL = 0.3
-"""Of compression, from 0 to 1: 112 kbit/s at 24 kHz."""
+"""Compression level, from 0 to 1: 112 kbit/s at 24 kHz."""
 KINDS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 
 
@@ -42,7 +42,7 @@ class Encoder:
             form, code = CODED[kind]
             if code not in soundfile.available_subtypes(form):
                 raise ConfigError(
-                    f"The libsndfile here writes no {kind}: take another format, or install soundfile anew."
+                    f"The libsndfile here writes no {kind}: choose another format, or reinstall soundfile."
                 )
             # At a constant rate readers know the length of an MP3 that does not say it.
             constant: Any = {"bitrate_mode": "CONSTANT", "compression_level": MP3_LEVEL} if kind == "mp3" else {}
@@ -53,7 +53,7 @@ class Encoder:
             self._sink.write(wav_header(self.rate))
 
     def add(self, audio: np.ndarray, last: bool = False) -> bytes:
-        """What can be sent after so many more float [samples]. Raises AudioError (`not_finite`)."""
+        """Bytes that can be sent after more float [samples]. Raises AudioError (`not_finite`)."""
         audio = self._resampler.add(audio, last)
         samples = quantised(audio)
         if self._file is None:

@@ -17,7 +17,9 @@ from stentor.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-RATE, N_FFT, HOP = 16000, 400, 160
+RATE, N_FFT = 16000, 400
+HOP = 160
+"""Samples between two frames: 10 ms."""
 WINDOW = 30 * RATE
 """Samples in the 30 s window that Whisper was trained on."""
 

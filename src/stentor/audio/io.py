@@ -26,7 +26,7 @@ AUDIO_SUFFIXES = (
     *(".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".aif", ".au", ".w64", ".caf"),
     *(".m4a", ".aac", ".wma", ".amr", ".webm", ".mp4", ".mkv", ".mov"),
 )
-"""What audio files are called, where a folder is searched for them; those of the second line need FFmpeg."""
+"""Suffixes of audio files, for searches in folders; those of the second line need FFmpeg."""
 
 # libsndfile's error codes for a file that another reader may know: unrecognised format, unsupported encoding.
 _FOREIGN = (1, 4)
@@ -122,7 +122,7 @@ def check_length(path: Path, start: float, expected: float, seconds: float) -> N
     """Raise `AudioError` with the reason `truncated` when less than `expected` seconds were read from `start` on."""
     if expected - seconds > max(0.2, 0.05 * expected) or (not seconds and expected > 0):
         raise AudioError(
-            f"{path} is cut short: it should go on to {start + expected:.2f} s and ends at {start + seconds:.2f} s.",
+            f"{path} is cut short: its header says {start + expected:.2f} s and it ends at {start + seconds:.2f} s.",
             "truncated",
         )
 
@@ -282,7 +282,7 @@ def _promised_bytes(file: Any, path: Path) -> tuple[int, int]:
 
 
 def _written_to_a_pipe(path: Path) -> bool:
-    """Whether a WAV says that it is empty, and the file goes on behind its end."""
+    """Whether a WAV says that it is empty although more data follows."""
     with path.open("rb") as raw:
         head = raw.read(8)
     promised, present = _wav_bytes(path)
@@ -304,7 +304,7 @@ def _wav_bytes(path: Path) -> tuple[int, int]:
 
 
 def _last_page_problem(path: Path) -> str | None:
-    """What is wrong with the end of an ogg file (RFC 3533): a page is at most 65,307 bytes, its header says its size,
+    """Fault at the end of an ogg file (RFC 3533): a page is at most 65,307 bytes, its header says its size,
     and that of the last one that it is the last."""
     size = path.stat().st_size
     with path.open("rb") as raw:

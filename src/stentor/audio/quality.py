@@ -7,9 +7,9 @@ import numpy as np
 WINDOW = 0.032
 """Seconds of a frame of the spectrum, with half of it between two frames."""
 LOUDEST_SNR = 60.0
-"""Decibels; more cannot be told from a recording of 16 bits."""
+"""Decibels; the limit of 16-bit recordings."""
 FLOOR_SHARE = 0.1
-"""Of the frames, in each band: the quietest ones, which hold its noise."""
+"""Share of the frames in each band, the quietest ones, which hold its noise."""
 FLOOR_BIAS = -float(np.log1p(-FLOOR_SHARE))
 """Their level in Gaussian noise, whose power in a band is distributed exponentially, relative to its mean."""
 DEPTH = 65.0

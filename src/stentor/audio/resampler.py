@@ -16,7 +16,7 @@ class Resampler:
             self._stream = soxr.ResampleStream(rate, wanted, 1, dtype="float32")
 
     def add(self, samples: np.ndarray, last: bool = False) -> np.ndarray:
-        """What is known after these [samples]; `last`: there are no more."""
+        """Output that is known after these [samples]; `last`: there are no more."""
         if self._stream is None:
             return samples
         resampled: np.ndarray = self._stream.resample_chunk(np.asarray(samples, np.float32), last)

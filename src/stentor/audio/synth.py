@@ -103,7 +103,7 @@ def say(text: str, voice: str = "en-us", speed: int = 165, pitch: int = 50) -> S
 
 @lru_cache(READINGS)
 def phonemes(text: str, voice: str = "en-us") -> str:
-    """How a text is read aloud, in IPA with stress marks; clauses are separated by commas. Empty where there is nothing
+    """Pronunciation of a text, in IPA with stress marks; clauses are separated by commas. Empty where there is nothing
     to speak. Raises `ConfigError` for an unknown voice."""
     check_voice(voice)
     plain = " ".join(map(_plain, _tokens(text)))
@@ -148,7 +148,7 @@ def voices() -> list[str]:
 def check_voice(name: str) -> None:
     """Raise `ConfigError` when there is no such voice, naming close ones. Does not load the synthesiser.
 
-    espeak itself would go on with another voice: it keeps the previous one, or leaves the variant out.
+    espeak itself would use another voice: it keeps the previous one, or leaves the variant out.
     """
     language, _, variant = name.partition("+")
     if language not in languages():
@@ -325,7 +325,7 @@ class _Library:
         return np.concatenate(self.chunks) if self.chunks else np.zeros(0, np.int16)
 
     def phonemes_in(self, token: str) -> int:
-        """How many phonemes the token has when it is spoken alone; 0 for a lone dash or quote."""
+        """Number of phonemes of the token when it is spoken alone; 0 for a lone dash or quote."""
         return sum(len(names.replace("|", " ").split()) for names in self.clauses(token, ord("|") << 8))
 
     def clauses(self, text: str, mode: int) -> Iterator[str]:

@@ -13,9 +13,9 @@ import numpy as np
 from stentor.audio.io import WRITTEN, check_finite, pcm16
 
 PIPED = ("wav", "pcm")
-"""What can be written to a pipe; `pcm` is the bare samples, 16 bits, little-endian."""
+"""Formats that can be written to a pipe; `pcm` is the bare samples, 16 bits, little-endian."""
 MOST = 0xFFFFFFFF
-"""Bytes, as a WAV header has them that cannot know: readers go on to the end."""
+"""Size in a WAV header that cannot know it: readers continue to the end."""
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def open_writer(path: str | Path, rate: int, kind: str) -> Iterator[Callable[[np
     """A function that writes float [samples] and hands them on at once; those beyond -1..1 are clipped.
 
     `path` `-` is standard output, for a `kind` of `PIPED`; files are of a kind of `WRITTEN`. A WAV file can be read
-    while it grows. The function raises AudioError (`not_finite`), and BrokenPipeError when nobody reads any more.
+    while it grows. The function raises AudioError (`not_finite`), and BrokenPipeError when the reader is gone.
     """
     if str(path) == "-":
         yield _piped(rate, kind)
@@ -77,7 +77,7 @@ def quantised(audio: np.ndarray) -> np.ndarray:
 
 
 def wav_header(rate: int, size: int = MOST - 36) -> bytes:
-    """Of a WAV file with so many bytes of 16-bit mono audio."""
+    """Header of a WAV file with this many bytes of 16-bit mono audio."""
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
     data = MOST if size == MOST - 36 else size
     return struct.pack("<4sI4s", b"RIFF", size + 36, b"WAVE") + form + struct.pack("<4sI", b"data", data)

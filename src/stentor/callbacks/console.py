@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REFRESH = 0.2
 """Seconds between two drawings of the bar."""
 MOST_TERMS = 4
-"""Loss terms that a line has room for; more are told in metrics.jsonl and the report."""
+"""Loss terms that a line has room for; the others are in metrics.jsonl and the report."""
 
 
 class Console(Callback):
@@ -111,7 +111,7 @@ class Console(Callback):
         return self._trained / self._steps * max(0, trainer.total_steps - trainer.step)
 
     def _guard(self, action: Any) -> None:
-        """Write; when nobody reads any more (a closed pipe or terminal), go on in silence: training matters more."""
+        """Write; after the reader is gone (a closed pipe or terminal), stay silent: training matters more."""
         try:
             action()
         except (OSError, ValueError) as error:
@@ -136,7 +136,7 @@ def scores_text(scores: dict[str, Score]) -> str:
 
 
 def _drawn(score: Score) -> str:
-    """What the interval draws, where speakers are known."""
+    """Units that the interval resamples, where speakers are known."""
     speakers = len(score.details.get("by_speaker", {}))
     if score.resampled == "speakers":
         return f" by {score.units} speakers"
@@ -144,7 +144,7 @@ def _drawn(score: Score) -> str:
 
 
 def silence_stdout() -> None:
-    """Send standard output to nowhere, so that neither later lines nor Python's flush at exit fail again."""
+    """Send standard output to the null device, so that neither later lines nor Python's flush at exit fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):  # no descriptor to replace: stdout itself is closed or missing

@@ -22,7 +22,7 @@ class EarlyStop(Callback):
 
     type: Literal["early_stop"] = "early_stop"
     metric: str | None = None
-    """What to watch, as `SET/METRIC`, such as `dev/wer`. Null: the task's main metric on the first evaluation set."""
+    """Metric to watch, as `SET/METRIC`, such as `dev/wer`. Null: the task's main metric on the first evaluation set."""
     mode: Literal["min", "max"] | None = None
     """Whether lower or higher is better. Null: as for the task's main metric."""
     patience: int = Field(5, ge=1)

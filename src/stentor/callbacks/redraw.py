@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Redraw(Callback):
-    """Draw the random features of linear attention (FAVOR+) anew every so many optimizer steps, so that the model does
+    """Draw the random features of linear attention (FAVOR+) again every so many optimizer steps, so that the model does
     not grow attached to one draw.
 
     They change right before the first batch of a step, so that evaluations and checkpoints hold those that the last

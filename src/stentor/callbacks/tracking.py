@@ -71,7 +71,7 @@ class Tracking(Callback):
             try:
                 tracker = make()
                 tracker.start()
-            except Exception as error:  # any kind of network, account or disk failure: the run goes on without it
+            except Exception as error:  # any kind of network, account or disk failure: the run continues without it
                 _switched_off(trainer, name, "could not be started", error)
                 continue
             # Kept where Accelerate keeps them, so that other callbacks (samples) find them.
@@ -98,14 +98,14 @@ class Tracking(Callback):
         self._run_id = state["run_id"]
 
     def _makers(self, trainer: Trainer, resumed: bool) -> dict[str, Callable[[], GeneralTracker]]:
-        """What starts each tracker that is on. A resumed run goes on in the same curves."""
+        """Start functions of the trackers that are on. A resumed run continues the same curves."""
         from accelerate import tracking
 
         makers: dict[str, Callable[[], GeneralTracker]] = {}
         name, folder = trainer.config.name, trainer.folder
         shared = {"config": trainer.config.plain(), "resume": "allow"}
         if self.tensorboard:
-            # What an earlier process wrote beyond the checkpoint that this one goes on from is hidden.
+            # Rows that an earlier process wrote after the checkpoint from which this one resumes are hidden.
             purge = {"purge_step": trainer.step + 1} if resumed else {}
             makers["tensorboard"] = partial(tracking.TensorBoardTracker, "tensorboard", folder, **purge)
         if self.wandb is not None:
@@ -130,4 +130,4 @@ def guarded(trainer: Trainer, tracker: GeneralTracker, action: Callable[[], Any]
 
 def _switched_off(trainer: Trainer, name: str, what: str, error: Exception) -> None:
     reason = " ".join(str(error).split())[:200]
-    trainer.say(f"{name} {what} ({type(error).__name__}: {reason}); it is switched off and the run goes on.")
+    trainer.say(f"{name} {what} ({type(error).__name__}: {reason}); it is switched off and the run continues.")

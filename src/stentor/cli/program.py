@@ -108,10 +108,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _reason(error: OSError) -> str:
-    """Sentence for an error of a file or a disk, which is the user's to mend, wherever it was raised."""
+    """Sentence for an error of a file or a disk, which the user can fix, wherever it was raised."""
     problem = f"{error.filename} cannot be used" if error.filename else "A file could not be written"
-    mend = "make room" if error.errno in FULL else "check the path and its permissions"
-    return without_secrets(f"{problem} ({error.strerror or error}): {mend}, then run the same command again.")
+    fix = "free disk space" if error.errno in FULL else "check the path and its permissions"
+    return without_secrets(f"{problem} ({error.strerror or error}): {fix}, then run the same command again.")
 
 
 def run() -> None:

@@ -73,7 +73,8 @@ def with_local_models(section: AnySection) -> AnySection:
 @contextlib.contextmanager
 def staged(address: Path, with_existing: bool = False) -> Iterator[Path]:
     """A local path in the place of an address to write: what was made is uploaded at the end, also when some of the
-    data could not be used. After another error it stays, and the same command goes on with it. A local path is itself.
+    data could not be used. After another error it stays, and the same command continues with it. A local path is
+    itself.
 
     `with_existing`: what lies at the address is copied first.
     """

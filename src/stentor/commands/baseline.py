@@ -74,7 +74,7 @@ def score_baseline(trainer: Trainer, eval_sets: Sequence[EvalSet], folder: Path)
     """
 
     def stop() -> None:
-        raise Stopped("Stopped by a signal before training began. Run the same command to go on.")
+        raise Stopped("Stopped by a signal before training began. Run the same command to resume.")
 
     model_digest = _digest([trainer.config.plain()["model"]])
     row: dict[str, Any] = {}

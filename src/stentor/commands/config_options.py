@@ -9,7 +9,7 @@ from stentor.inference.declarations import Argument, Option, refuse_unused, verb
 
 CONFIG = verb_group("config", "Check, show, look up and convert configs.")
 CONVERT = verb_group("config convert", "Turn the config of another system into a run file.")
-PLUGINS = "A Python file whose classes extend Stentor. May be given several times."
+PLUGINS = "A Python file whose classes extend Stentor. May be repeated."
 TO = "Write each to this folder as NAME.yaml instead of printing it."
 
 
@@ -25,7 +25,7 @@ class RunFileOptions:
 @verb("check", group=CONFIG)
 @dataclass(kw_only=True)
 class CheckOptions(RunFileOptions):
-    """Say whether a run file is right, or everything that is wrong with it."""
+    """Check a run file and report all mistakes at once."""
 
     def __call__(self) -> None:
         from stentor.commands.prepare.run import listing
@@ -38,7 +38,7 @@ class CheckOptions(RunFileOptions):
 @verb("show", group=CONFIG)
 @dataclass(kw_only=True)
 class ShowOptions(RunFileOptions):
-    """Print a run file in full, with every default, its base and the changes."""
+    """Print a run file with every default, its base and the overrides applied."""
 
     def __call__(self) -> None:
         from stentor.config import load
@@ -79,9 +79,9 @@ class SchemaOptions:
 @verb("reference", group=CONFIG)
 @dataclass(kw_only=True)
 class ReferenceOptions:
-    """Write docs/reference.md from the schema."""
+    """Write the reference of all keys as Markdown."""
 
-    check: Path | None = Option("Only say whether this file is up to date (exit code 1 if not).")
+    check: Path | None = Option("Check whether this file is up to date (exit code 1 if not).")
     to: Path = Option("Where to write it.", Path("docs/reference.md"), ways=("writing",))
 
     def __call__(self) -> None:

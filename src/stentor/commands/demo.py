@@ -20,7 +20,7 @@ def serve(options: DemoOptions) -> None:
     with tempfile.TemporaryDirectory(prefix="stentor-demo-") as folder:
         program = build_page(brought_run(options.model), Path(folder), options.title, options.task)
         settings = {"SERVER_NAME": HOST, "SERVER_PORT": str(_free_port(options.port)), "ANALYTICS_ENABLED": "False"}
-        # Before Gradio is imported, which writes beside the page alone and asks nobody about itself.
+        # Before Gradio is imported, which then writes only next to the page and contacts no server.
         os.environ.update({f"GRADIO_{key}": value for key, value in {**settings, "TEMP_DIR": folder}.items()})
         sys.path.insert(0, folder)
         try:

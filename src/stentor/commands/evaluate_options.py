@@ -22,12 +22,12 @@ FUNCTIONS = {
     DIARIZER: ("speaker_attributed", "attributed"),
 }
 """Module and function of each."""
-OF_SPEAKERS, OF_STREAMS = "Of the tasks transcribe and diarize: speakers", "Of the task transcribe: streams"
+OF_SPEAKERS, OF_STREAMS = "Speaker diarization", "Streaming"
 """Headings in the help."""
 
-BOARDS: dict[str, Any] = {"panel": "Of the task transcribe: boards", "ways": (BOARD,)}
-SPEECH: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK,)}
-JUDGES: dict[str, Any] = {"panel": "Of the task speak", "ways": (SPEAK, AUDIO_FROM)}
+BOARDS: dict[str, Any] = {"panel": "Transcription: leaderboards", "ways": (BOARD,)}
+SPEECH: dict[str, Any] = {"panel": "Speech synthesis", "ways": (SPEAK,)}
+JUDGES: dict[str, Any] = {"panel": "Speech synthesis", "ways": (SPEAK, AUDIO_FROM)}
 
 
 @verb("evaluate")
@@ -43,29 +43,25 @@ class EvaluateOptions(GpuCluster):
     model: str | None = Argument(f"{FINISHED_MODEL} None with --audio-from.", None)
     task: str | None = Option("Task type. Default: the one the model was trained for.", ways=(TASK,))
     scoring: str | None = Option(
-        "Of transcripts: open_asr, normalised and counted as the Open ASR Leaderboard does.", ways=(TASK,)
+        "For transcripts: open_asr normalises and counts as the Open ASR Leaderboard does.", ways=(TASK,)
     )
     board: str | None = Option(
-        "In the place of --data: a board of the Open ASR Leaderboard (english, multilingual, long_form), or sets of it "
+        "Instead of --data: a board of the Open ASR Leaderboard (english, multilingual, long_form), or sets of it "
         "as BOARD:SET,SET.",
-        panel="Of the task transcribe: boards",
+        panel="Transcription: leaderboards",
     )
     copies: Path | None = Option("With --board: folder with copies of its data sets, as COPIES/OWNER/NAME.", **BOARDS)
-    limit: int | None = Option(
-        "With --board: only the first so many recordings of each set, for a trial.", min=1, **BOARDS
-    )
-    json: Path | None = Option("Write the scores (and predictions beside it) to this file.", output=True)
+    limit: int | None = Option("With --board: use only this many recordings of each set, for a trial.", min=1, **BOARDS)
+    json: Path | None = Option("Write the scores to this file, and predictions next to it.", output=True)
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1, ways=(TASK, BOARD, STREAM))
     tune: bool = Flag(
-        "Diarization: search the thresholds with the least errors on the data and store them.", panel=OF_SPEAKERS
+        "Diarization: find the thresholds with the lowest DER on the data and store them.", panel=OF_SPEAKERS
     )
     diarizer: str | None = Option(
-        "A second model, that says who speaks: score text and speakers (cpWER).",
-        ways=(STREAM, DIARIZER),
-        panel=OF_SPEAKERS,
+        "Diarizer: score transcripts with speakers (cpWER).", ways=(STREAM, DIARIZER), panel=OF_SPEAKERS
     )
     stream: str | None = Option(
-        "Score answers while one speaks, at this delay in seconds or several: 0.16,0.32,1.28.", panel=OF_STREAMS
+        "Score streaming at this delay in seconds, or at several: 0.16,0.32,1.28.", panel=OF_STREAMS
     )
     report: Path | None = Option(
         "With --stream: the run whose report shows the figures. Default: MODEL, if it is one.",
@@ -73,33 +69,31 @@ class EvaluateOptions(GpuCluster):
         panel=OF_STREAMS,
     )
     recognizer: str | None = Option(
-        "Of models that speak: one that writes down their speech (WER), also of transformers.", local=True, **JUDGES
+        "For speech models: recogniser for the word error rate, also of transformers.", local=True, **JUDGES
     )
     embedder: str | None = Option(
-        "Of models that speak: one that embeds voices (similarity), or cepstra (built in).", **JUDGES
+        "For speech models: speaker embedding model for the similarity, or cepstra (built in).", **JUDGES
     )
     judge: list[str] = Option(
-        "Of models that speak: another judge as type=...,key=value, such as a plug-in's.", [], **JUDGES
+        "For speech models: another judge as type=...,key=value, such as a plug-in's.", [], **JUDGES
     )
-    voice: str = Option("Of models that speak: take it from a reference, an instruct, none, or auto.", "auto", **SPEECH)
+    voice: str = Option("For speech models: source of the voice: reference, instruct, none or auto.", "auto", **SPEECH)
     length: str = Option(
-        "Of models that speak: as long as recorded, by the rule, or auto (the rule for evaluation lists).",
-        "auto",
-        **SPEECH,
+        "For speech models: length: recorded, rule, or auto (the rule for evaluation lists).", "auto", **SPEECH
     )
-    generation: str | None = Option("Of models that speak: settings such as steps=16,guidance=0.", **SPEECH)
+    generation: str | None = Option("For speech models: generation settings such as steps=16,guidance=0.", **SPEECH)
     denoise: bool | None = Option(
-        "Of models that speak: ask for clean speech after noisy references.", flags="--denoise/--no-denoise", **SPEECH
+        "For speech models: ask for clean speech after noisy references.", flags="--denoise/--no-denoise", **SPEECH
     )
     normalizer: str = Option(
-        "Of speech: whisper_basic, whisper_english, none, seed_tts, librispeech_pc, minimax, fleurs, or auto: that of "
-        "the evaluation list.",
+        "Text normaliser for speech: whisper_basic, whisper_english, none, seed_tts, librispeech_pc, minimax, fleurs, "
+        "or auto: that of the evaluation list.",
         "auto",
         **JUDGES,
     )
-    audio: Path | None = Option("Of models that speak: write their speech to this folder.", output=True, **SPEECH)
+    audio: Path | None = Option("For speech models: write their speech to this folder.", output=True, **SPEECH)
     audio_from: Path | None = Option(
-        "Without a MODEL: score the speech in this folder, files ID.wav.", local=True, panel="Of the task speak"
+        "Without a MODEL: score the speech in this folder, files ID.wav.", local=True, panel="Speech synthesis"
     )
     processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1, ways=(TASK, AUDIO_FROM))
     ray: str | None = Option(RAY, ways=(TASK,))

@@ -9,9 +9,9 @@ from stentor.inference.declarations import Argument, Flag, Option, verb, verb_gr
 PUBLISH = verb_group(
     "publish",
     "Put a model, a data set or a demo on the Hugging Face Hub. The token comes from HF_TOKEN or the Hub's own login "
-    "(`hf auth login`). After a broken connection the same command goes on.",
+    "(`hf auth login`). After a broken connection the same command resumes.",
 )
-CARD = "A README.md of yours instead of the one that is written."
+CARD = "Your README.md instead of the generated one."
 
 
 @dataclass(kw_only=True)
@@ -20,7 +20,7 @@ class PublishOptions:
 
     to: str | None = Option("Repository on the Hub: USER/REPO. Made when there is none.")
     private: bool | None = Option(
-        "Who can see it. Default: private; --public makes it for everybody.", flags="--private/--public"
+        "Visibility. Default: private; --public is visible to everyone.", flags="--private/--public"
     )
     dry_run: Path | None = Option("Write everything that would be sent into this folder; send nothing.", output=True)
     message: str | None = Option("First line of the commit.")

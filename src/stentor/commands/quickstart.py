@@ -18,8 +18,8 @@ CONFIGS = {
 }
 """The embedded config of each model that `--model` knows; the first is the default."""
 FRESH: dict[str, Any] = {"text": "four two nine seven one", "voice": "en-us-nyc+steph", "speed": 160, "pitch": 45}
-"""What the trained model transcribes at the end: a sentence that is in no data set of the run, by a voice that is in no
-training data."""
+"""Sentence that the trained model transcribes at the end: one that is in no data set of the run, by a voice that is in
+no training data."""
 
 
 PROCESSES = 2
@@ -38,13 +38,13 @@ def quickstart(options: QuickstartOptions) -> int:
     if is_remote(out):
         raise ConfigError(f"--out {name_of(out)}: the quickstart writes to a folder on this machine.")
     if launched(PROCESSES):
-        _train(out, CONFIGS[model], accumulate=1)
+        _train(options, accumulate=1)
         return 0
     if usable_cores() >= PROCESSES and not _gpu():
-        if code := launch(PROCESSES, ["quickstart", "--out", str(out), "--model", model]):
+        if code := launch(PROCESSES, ["quickstart", *options.overrides, "--out", str(out), "--model", model]):
             return code
     else:
-        _train(out, CONFIGS[model], accumulate=PROCESSES)
+        _train(options, accumulate=PROCESSES)
     _show(out)
     return 0
 
@@ -55,11 +55,13 @@ def _gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _train(out: Path, config: Path, accumulate: int) -> None:
+def _train(options: QuickstartOptions, accumulate: int) -> None:
     from stentor.commands.train import train
     from stentor.config.load import load, resolved, stage_configs
 
-    loaded = load(config, [f"name={out.name}", f"output={out.parent}", f"train.accumulate={accumulate}"])
+    out = options.out
+    own = [f"name={out.name}", f"output={out.parent}", f"train.accumulate={accumulate}"]
+    loaded = load(CONFIGS[options.model], [*own, *options.overrides])
     train(stage_configs(loaded), out, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
 
 
@@ -67,7 +69,7 @@ def _show(out: Path) -> None:
     from stentor.audio.io import write
     from stentor.audio.synth import say
     from stentor.inference.load import load as load_model
-    from stentor.metrics.format import interval
+    from stentor.metrics.format import figure, interval
 
     sample = out / "sample.wav"
     write(sample, say(**FRESH).audio, 16000)
@@ -83,9 +85,9 @@ def _show(out: Path) -> None:
     for name, scores in results["eval"].items():
         wer, mean, median = (scores[m] for m in ("wer", "word_time_mean_ms", "word_time_median_ms"))
         print(
-            f"{name}: WER {wer['value']:.2%} ({wer['errors']} errors in {wer['total']} words; "
-            f"95 %: {interval('wer', wer)}); "
-            f"word times off by {mean['value']:.1f} ms in the mean, {median['value']:.1f} in the median"
+            f"{name}: WER {figure('wer', wer['value'])} ({wer['errors']} errors in {wer['total']} words; "
+            f"95 %: {interval('wer', wer)}); word times off by {figure('mean_ms', mean['value'])} in the mean, "
+            f"{figure('median_ms', median['value'])} in the median"
         )
     seconds = [r["seconds"] for r in (*before, results)]
     print(f"Trained for {' + '.join(f'{s:.0f}' for s in seconds)} s.")

@@ -18,26 +18,24 @@ ONE, MANY = "one recording with its TEXT", "many recordings"
 @verb("transcribe", "stentor.commands.transcribe:transcribe_files")
 @dataclass(kw_only=True)
 class TranscribeOptions(DecodingOptions, AudioFiles):
-    """Write down what is said in audio files, as text, JSON or subtitles."""
+    """Transcribe audio files to text, JSON or subtitles."""
 
     format: str = Option(TRANSCRIPT_FORMATS, "txt")
     stream: bool = Flag("Write words as they are said: of standard input (-), or of a file as if it came just now.")
     delay: float | None = Option(
-        "Seconds of audio that --stream waits for at a time; short: early, long: better.", ways=(STREAM,)
+        "Delay of --stream in seconds: shorter is earlier, longer is more accurate.", ways=(STREAM,)
     )
     rate: int | None = Option(
-        "Hz of bare 16-bit samples on standard input (default: the model's).", min=1, ways=(STREAM,)
+        "Sampling rate in Hz of raw 16-bit samples on standard input (default: the model's).", min=1, ways=(STREAM,)
     )
-    diarizer: str | None = Option("A second model, that says who speaks.")
-    cues: str = Option(
-        "What a subtitle holds: lines (to be read) or words (one each, needs --words).", "lines", ways=(FILES,)
-    )
+    diarizer: str | None = Option("Model for speaker diarization.")
+    cues: str = Option("Content of a subtitle: lines, or words (one each, needs --words).", "lines", ways=(FILES,))
 
 
 @verb("diarize", "stentor.commands.diarize:diarize_files")
 @dataclass(kw_only=True)
 class DiarizeOptions(SpeakerCount, AudioFiles):
-    """Say who speaks when in audio files, as RTTM or JSON."""
+    """Find who speaks when in audio files (speaker diarization), as RTTM or JSON."""
 
     format: str = Option("rttm or json; both with a comma, or all, together with --out.", "rttm")
     plugin: list[Path] = Option("A Python file with your own model family or labels.", [], local=True)
@@ -46,20 +44,20 @@ class DiarizeOptions(SpeakerCount, AudioFiles):
 @verb("align", "stentor.commands.align:align")
 @dataclass(kw_only=True)
 class AlignOptions(Workers):
-    """Find out when each word of known texts is said: in a recording, or without TEXT in each record of a data set."""
+    """Align known texts with audio: a recording, or without TEXT each record of a data set."""
 
     model: str = Argument("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
     audio: str = Argument(
         "Audio file of any length, an address, or - for standard input. Without TEXT: a folder of recordings with a "
-        ".lab or .txt beside each, a manifest, or type=...,key=value of one data source."
+        ".lab or .txt next to each, a manifest, or type=...,key=value of one data source."
     )
-    text: str | None = Argument("What is said in it: the text itself, or a text file.", None)
+    text: str | None = Argument("Its transcript: the text itself, or a text file.", None)
     format: str = Option(TRANSCRIPT_FORMATS, "json")
     out: str | None = Option("Folder for the files. Without: standard output.", output=True)
     skip_existing: bool = Flag(
-        "Without TEXT: leave out records whose outputs are in the folder --out already.", ways=(MANY,)
+        "Without TEXT: skip records whose outputs are already in the folder --out.", ways=(MANY,)
     )
-    engine: str | None = Option("aligner, transducer, ctc or whisper. Default: what the model is for.")
+    engine: str | None = Option("aligner, transducer, ctc or whisper. Default: by the model.")
     language: str | None = Option(LANGUAGE)
     channel: int | None = Option(CHANNEL, min=0)
     lag: float | None = Option(LAG)

@@ -32,10 +32,10 @@ Stamp = tuple[int, int]
 @contextlib.contextmanager
 def local_run(folder: Path) -> Iterator[Path]:
     """The folder to train in for a run folder: itself, or for an address the one on this machine that belongs to it,
-    with what lies at the address. What is written there is uploaded while the run goes on and when it ends.
+    with what lies at the address. What is written there is uploaded during the run and when it ends.
 
     Raises ConfigError where another process trains into it, StentorError at the end where the last upload failed: the
-    same command goes on with it.
+    same command continues with it.
     """
     if not is_remote(folder):
         yield folder
@@ -86,7 +86,7 @@ class Mirror:
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self._follow, daemon=True)
         self.sent: dict[str, Stamp | None] = {}
-        """What lies at the address, as it was when it was uploaded; of other files than those of checkpoints what came
+        """Content of the address, as it was when it was uploaded; of other files than those of checkpoints what came
         from here. None: other than here."""
 
     def __enter__(self) -> None:
@@ -122,7 +122,7 @@ class Mirror:
         self._refuse_taken()
         stamps = {name: stamp for name in self._names() if (stamp := _stamp(self.local / name))}
         changed = [name for name, stamp in stamps.items() if self.sent.get(name) != stamp]
-        # A checkpoint that is written anew does not count before all of it is there.
+        # A checkpoint that is being rewritten does not count before all of it is there.
         self._delete(name for name in changed if name.endswith(f"/{META}") and name in self.sent)
         for _, group in groupby(sorted(changed, key=_order), _order):
             at_once(lambda name: self._upload(name, stamps[name]), group)

@@ -133,7 +133,7 @@ def open_speaker(options: SpeakOptions, device: str, remark: Remark) -> Speaker:
 
 
 def timing(what: str, seconds: float, took: float) -> str:
-    """How long something is and how long it took."""
+    """Duration of audio and of its computation."""
     return f"{what}: {seconds:.2f} s of speech in {took:.2f} s (real-time factor {took / max(seconds, 1e-9):.3g})"
 
 
@@ -231,7 +231,7 @@ class LinesWorker(Worker):
 
 def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
     """Each line into DIR/ID.wav, and DIR/speech.jsonl with all of them. What is there already is kept, so that the same
-    command goes on where it was stopped, with any number of processes. Lines that cannot be spoken are named on
+    command resumes where it was stopped, with any number of processes. Lines that cannot be spoken are named on
     standard error, and DataError is raised at the end."""
     assert options.out is not None
     folder = Path(options.out)
@@ -295,7 +295,7 @@ NOT_KEPT = ("reference", "reference_text", "voice", "speed", "seed", "audio_path
 
 
 def _record(line: TextLine, name: str, seconds: float) -> dict[str, Any]:
-    """What the manifest says about the speech of a line."""
+    """Manifest entry for the speech of a line."""
     others = {key: value for key, value in line.record.items() if key not in NOT_KEPT}
     return {**others, "id": line.id, "audio_path": name, "duration": round(seconds, 3)}
 

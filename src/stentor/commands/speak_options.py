@@ -14,21 +14,21 @@ TEXT, PIPE, LINES, VOICE = "one TEXT", "a pipe (--out -)", "the lines of --from"
 @verb("speak", "stentor.commands.speak:speak_files")
 @dataclass(kw_only=True)
 class SpeakOptions(SpeechOptions, SpeakerOptions):
-    """Say a text, in the model's voice or in another, and write it as audio."""
+    """Synthesise a text, in the model's voice or a cloned one, and write it as audio."""
 
     model: str = Argument("Run folder, export folder or Hub id.")
-    text: str | None = Argument("What to say, of any length; `-` reads it from standard input.", None)
+    text: str | None = Argument("Text to speak, of any length; `-` reads it from standard input.", None)
     out: str | None = Option(
-        "The file to write: .wav, .flac or .ogg; `-` is a pipe. With --from: a folder.", output=True, ways=(SPOKEN,)
+        "Output file: .wav, .flac or .ogg; `-` is standard output. With --from: a folder.", output=True, ways=(SPOKEN,)
     )
-    stream: bool = Flag("The first words early: short pieces first, each written as it is made.", ways=(TEXT,))
+    stream: bool = Flag("Write the first words early: short pieces first, each as it is made.", ways=(TEXT,))
     save_voice: str | None = Option("Save the voice of the reference (or of --voice) under this name, for --voice.")
-    raw: bool = Flag("Nothing trimmed, faded or made louder.", ways=(SPOKEN,))
+    raw: bool = Flag("Do not trim, fade or normalise the audio.", ways=(SPOKEN,))
     from_: str | None = Option(
-        "JSONL with a `text` a line; `id`, `voice`, `reference`, `instruct` ... too.", flags="--from"
+        "JSONL file with `text` and optional `id`, `voice`, `reference`, `instruct` ... in each line.", flags="--from"
     )
     processes: int | None = Option(
-        "With --from: that share the lines, each on one of the GPUs (1; with --ray what the cluster offers).",
+        "With --from: number of processes, each on one GPU (1; with --ray what the cluster offers).",
         min=1,
         ways=(LINES,),
     )
@@ -37,9 +37,11 @@ class SpeakOptions(SpeechOptions, SpeakerOptions):
         "With --ray: GPUs of each worker, such as 0.25. Default: 1 with GPUs, 0 without.", min=0.0, needs="ray"
     )
     format: str = Option(
-        "With --from: wav, flac or ogg; of a pipe: wav, or pcm for bare 16-bit samples.", "wav", ways=(PIPE, LINES)
+        "With --from: wav, flac or ogg; for standard output: wav, or pcm (raw 16-bit samples).",
+        "wav",
+        ways=(PIPE, LINES),
     )
-    force: bool = Flag("Write over what is there already; with --from: speak it again.")
+    force: bool = Flag("Overwrite existing files; with --from: speak them again.")
     device: str = Option(DEVICE, "auto")
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
 
@@ -47,7 +49,7 @@ class SpeakOptions(SpeechOptions, SpeakerOptions):
 @verb("voices", "stentor.commands.voices:list_voices")
 @dataclass(kw_only=True)
 class VoicesOptions:
-    """List the voices that travel with a model, or those in a folder: length, language, codec and text."""
+    """List the voices of a model or folder: length, language, codec and text."""
 
     folder: str = Argument("Run folder, export folder or Hub id; or a folder with voices.", ".")
-    as_json: bool = Option("Answer as JSON.", False, flags="--json")
+    as_json: bool = Option("Print JSON.", False, flags="--json")

@@ -148,8 +148,8 @@ class Run:
 
 
 def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
-    """Run all stages into `folder` and leave the export, the results and the report there; a run that was cut off goes
-    on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
+    """Run all stages into `folder` and leave the export, the results and the report there; a run that was cut off
+    resumes on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
     if len({(c.train.device, c.train.precision) for c in stages}) > 1:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
@@ -221,7 +221,7 @@ def is_finished(folder: Path, say: Callable[[str], None]) -> bool:
     if not checkpoint.existing(folder / "checkpoints"):
         raise DataError(
             f"The finished run {folder} is damaged ({damage}), and there is no checkpoint to make its export from. Put "
-            f"it back from a copy; or, to train anew, delete {results} or choose another `name`."
+            f"it back from a copy; or, to train again, delete {results} or choose another `name`."
         )
     say(f"The finished run {folder} is damaged ({damage}). Its export is made again from the checkpoints.")
     if export.exists():
@@ -251,7 +251,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
     def stop() -> None:
         raise Stopped(
             "Stopped by a signal before the results were written. Training is done and saved: run the same command to "
-            "go on."
+            "resume."
         )
 
     try:
@@ -272,7 +272,7 @@ def callbacks_of(config: Config) -> list[Callback]:
 
 
 def summary(setup: TrainingSetup) -> list[str]:
-    """What is about to be trained, in lines for a person."""
+    """Summary of the coming training, in lines for a person."""
     lines = []
     train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
     if train_data.records:

@@ -11,7 +11,7 @@ from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, com
 @verb("train")
 @dataclass(kw_only=True)
 class TrainOptions:
-    """Train from a YAML file; the same command again goes on where it stopped."""
+    """Train from a YAML file. Run the same command again to resume."""
 
     config: Path = Argument("The YAML (or JSON) file of the run.")
     overrides: list[str] = Argument("Overrides, such as optim.lr=3e-4.", [], metavar="[KEY=VALUE]...")
@@ -73,11 +73,11 @@ class TrainOptions:
 @dataclass(kw_only=True)
 class ImproveOptions:
     """Train in rounds, each on labels that the best model made and on synthetic speech, as the section `improve:` of a
-    run file says; the same command again goes on where it stopped."""
+    run file says. Run the same command again to resume."""
 
     config: Path = Argument("The YAML (or JSON) file of the run.")
     overrides: list[str] = Argument("Overrides, such as improve.rounds=3.", [], metavar="[KEY=VALUE]...")
-    more: int = Option("So many rounds more than there are, whatever `rounds` and `patience` say.", 0, min=0)
+    more: int = Option("Number of additional rounds, whatever `rounds` and `patience` say.", 0, min=0)
     processes: int = Option("Processes of each training on this machine: one for each GPU.", 1, min=1)
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
 
@@ -85,17 +85,17 @@ class ImproveOptions:
 @verb("export", "stentor.commands.export.export:export_model")
 @dataclass(kw_only=True)
 class ExportOptions:
-    """Write a self-contained copy of a model that others can load."""
+    """Export a self-contained copy of a model."""
 
     model: str = Argument(FINISHED_MODEL)
     to: Path = Option("Folder to write.", REQUIRED, output=True)
-    merge: bool = Flag("Fold adapters into the weights and write them whole.")
+    merge: bool = Flag("Fold adapters into the weights.")
     format: str = Option(
         "hf: safetensors and JSON in the Hub's layout. onnx: graphs. ct2: CTranslate2 (Whisper). Several with commas.",
         "hf",
     )
     onnx: bool = Flag("Short for --format onnx: graphs, checked with onnxruntime.")
     quantization: str | None = Option(
-        "Of onnx: int8, float16. Of ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
+        "For onnx: int8, float16. For ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
     )
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)

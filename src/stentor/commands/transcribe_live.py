@@ -21,11 +21,11 @@ from stentor.text.written_words import joined, spaced
 READ = 0.02
 """Seconds of audio that are read at a time."""
 FORMATS = {(1, 8): "<u1", (1, 16): "<i2", (1, 24): "<u1", (1, 32): "<i4", (3, 32): "<f4", (3, 64): "<f8"}
-"""Of the samples in a WAV, by its code and their bits; 24 bits are read byte by byte."""
+"""Data types of the samples in a WAV, by its code and their bits; 24 bits are read byte by byte."""
 EXTENSIBLE, UNKNOWN = 0xFFFE, 0x7F000000
 """The code stands further on; that many bytes, or 0, are written into a pipe, whose length is not known."""
 OTHERS = (b"OggS", b"fLaC", b"ID3", b"RF64", b"RIFX", b"FORM", b"NIST", b"caff", b".snd", b"\x1aE\xdf\xa3")
-"""How other files of audio begin."""
+"""First bytes of other audio files."""
 NO_WAV = "`ffmpeg -i FILE -f wav -` writes one that can be read."
 
 
@@ -127,7 +127,7 @@ def read_standard_input(
 
 
 def _header(file: BinaryIO) -> tuple[tuple[int, int, int, int], int | None]:
-    """Of a WAV its code, channels, rate and bits, and the bytes of samples, where that is known: all that stands before
+    """Code, channels, rate and bits of a WAV, and the bytes of samples, where that is known: all that stands before
     them. Raises struct.error when it ends there, KeyError when it says nothing of them."""
     file.read(12)
     parts: dict[bytes, bytes] = {}
@@ -208,7 +208,7 @@ class LiveLine:
             print(part, end="", flush=True)
 
     def close(self) -> None:
-        """What was said is a line."""
+        """A line for each utterance."""
         if self._line:
             print(f"\r\x1b[K{self._line}" if self.live else "", flush=True)
         self._line = ""

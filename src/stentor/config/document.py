@@ -43,7 +43,7 @@ class Mistake:
 
     place: Place
     text: str
-    """The mistake and its mend, in one line."""
+    """The mistake and how to fix it, in one line."""
     key: str = ""
     """Dotted key of the value that is wrong; empty for the file as a whole."""
 

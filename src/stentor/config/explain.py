@@ -230,7 +230,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def _mend(value: Any, annotation: Any) -> str:
-    """What to do about a common slip of the pen."""
+    """Fix for a common typing mistake."""
     kinds = list(alternatives(annotation))
     if isinstance(value, str):
         options = [o for k in kinds if get_origin(k) is Literal for o in get_args(k)]

@@ -12,21 +12,21 @@ from stentor.tasks.base import Task
 
 
 class RoundLabels(LabelKeys):
-    """How the rounds label: the keys of a step `labels`, but for those that a round gives."""
+    """Labelling of the rounds: the keys of a step `labels`, except those that a round sets."""
 
     models: list[str] = []
     """Recognisers besides the best model so far, which comes first. Others that err differently help most."""
 
 
 class MixRatio(Section):
-    """How much of an epoch comes from each kind of data, as a ratio of items that are drawn."""
+    """Share of each kind of data in an epoch, as a ratio of drawn items."""
 
     human: float = Field(1.0, gt=0)
-    """Of `data.train`, whose sources share it by their `weight`, or by their sizes."""
+    """Share of `data.train`, divided among its sources by their `weight`, or by their sizes."""
     pseudo: float = Field(1.0, ge=0)
-    """Of what was labelled by recognisers. 0: none of it."""
+    """Share of data that recognisers labelled. 0: none."""
     synthetic: float = Field(1.0, ge=0)
-    """Of synthetic speech. 0: none of it."""
+    """Share of synthetic speech. 0: none."""
 
     def of(self, kind: str) -> float:
         """The part of a kind."""
@@ -42,19 +42,20 @@ class Improve(Section):
     patience: int = Field(2, ge=1)
     """Rounds in a row without a gain that end it."""
     assurance: float = Field(0.975, ge=0.5, lt=1)
-    """How sure it must be that a round is better than the best one before, given how few the records of `eval` are: the
+    """Required certainty that a round is better than the best one before, given how few the records of `eval` are: the
     share of their paired resamples with fewer errors. 0.975: the whole 95 % interval says so; 0.5: as likely worse."""
     start: Literal["base", "best"] = "base"
-    """What each round trains from: `base` is what the run file says, `best` the weights of the best round so far."""
+    """Starting point of each round: `base` is the model of the run file, `best` the weights of the best round so
+    far."""
     then: dict[str, Any] | None = None
     """Overrides of the run file for the rounds after round 0, as an entry of `stages`, such as fewer steps; then these
     rounds have one stage. Null: the run file's own stages in all rounds."""
     unlabelled: list[SerializeAsAny[Source]] = []
     """Recordings that are labelled in each round, by the best model so far. Texts in them are not read."""
     labels: RoundLabels = RoundLabels()
-    """How they are labelled, and which labels are kept. `labelled` null: the set `eval`, where there is one."""
+    """Labelling, and the choice of labels. `labelled` null: the set `eval`, where there is one."""
     speech: SpeechKeys | None = None
-    """What is spoken, and how: the keys of a step `speech`; `recognizer: best` is the best model so far. Texts of the
+    """Synthetic speech: the keys of a step `speech`; `recognizer: best` is the best model so far. Texts of the
     sets `eval` and `test` are not spoken, unless `may_share` has `texts`. Null: no synthetic speech."""
     mix: MixRatio | None = MixRatio()
     """Ratio of human, pseudo-labelled and synthetic items. Null: each record as often as the others."""
@@ -62,7 +63,7 @@ class Improve(Section):
     """Other ratios, each tried beside `mix` in a shortened training of round 1; the best one on the set `eval` is that
     of all rounds."""
     sweep_share: float = Field(0.3, gt=0, le=1)
-    """How long those trainings are, as a share of the whole one."""
+    """Length of those trainings, as a share of the whole one."""
     eval: str | None = None
     """The set of `data.eval` that says whether a round is better. Null: the first one; without any, the set `test`,
     whose figure is then too good by what was chosen on it."""
@@ -71,7 +72,7 @@ class Improve(Section):
     there is a set to choose on. The others, which share no ids or recordings either, are reported beside it.
     Null: the first one."""
     may_share: list[Literal["speakers", "texts"]] = []
-    """What the set `test` may have in common with the data of the rounds, such as `texts` where only digits are said.
+    """Traits that the set `test` may share with the data of the rounds, such as `texts` where only digits are said.
     Ids and recordings never."""
 
     def check(self, task: Task, data: Data, stages: list[dict[str, Any]] | None) -> None:

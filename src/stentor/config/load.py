@@ -94,7 +94,7 @@ def resolved(config: Section) -> str:
 
 
 def describe(loaded: Loaded) -> str:
-    """What a run is, in one sentence: task, family, sources, stages."""
+    """Summary of a run in one sentence: task, family, sources, stages."""
     config = loaded.config
     sources = ", ".join(source.type for source in config.data.train)
     sets = [*config.data.eval, *config.data.test]

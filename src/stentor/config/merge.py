@@ -1,9 +1,8 @@
 """Merging of config trees: `base:` files, stages and `key=value` overrides.
 
 One rule for all three: mappings merge key by key, everything else is replaced. Where the `type` of a choice changes,
-its section starts anew, because the keys of one kind mean nothing to another; a key takes the place of one that
-excludes it, and null takes an entry out of a mapping of names.
-"""
+its section starts from the defaults, because the keys of one kind mean nothing to another; a key takes the place of one
+that excludes it, and null takes an entry out of a mapping of names."""
 
 import os
 from collections.abc import Sequence

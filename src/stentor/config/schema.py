@@ -24,11 +24,11 @@ class Config(Section):
     output: str = "runs"
     """Folder that holds run folders."""
     task: Task
-    """What the model is asked to do."""
+    """Task of the model."""
     model: Family
-    """What is trained."""
+    """Model to train."""
     data: Data
-    """What is trained and scored on."""
+    """Training and evaluation data."""
     losses: dict[str, Loss] | None = None
     """Loss terms by name. Null: the task's own."""
     optim: Optim = Optim()
@@ -38,9 +38,9 @@ class Config(Section):
     train: Train = Train()
     """The loop: length, precision, evaluation, checkpoints."""
     callbacks: list[Callback] = []
-    """What else happens around the loop."""
+    """Callbacks around the training loop."""
     prepare: list[Preparation] = []
-    """What is made of corpora before the run, once: each step is skipped where it is done. `[]`: nothing."""
+    """Data preparation before the run, once: each step is skipped where it is done. `[]`: nothing."""
     improve: Improve | None = None
     """Rounds of `stentor improve`, on labels that recognisers made and on synthetic speech. Null: none."""
     stages: list[dict[str, Any]] | None = None

@@ -29,7 +29,7 @@ _BOUNDS = (
 
 
 def describe(annotation: Any, plural: bool = False) -> str:
-    """What a value must be: `a number above 0`, `'a', 'b' or null`, `a list of sections`."""
+    """Description of allowed values: `a number above 0`, `'a', 'b' or null`, `a list of sections`."""
     return either(_options(annotation, lambda kind, limits: _phrases(kind, limits, plural)))
 
 

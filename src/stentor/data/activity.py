@@ -27,7 +27,7 @@ SHORTEST = 0.08
 
 def speech_spans(cut: Cut) -> list[tuple[float, float]]:
     """(start, end) of the stretches of speech in a cut with one speaker, seconds from its start, in order. With word
-    times: each word. Without: those of an energy detector (the audio is read). Empty when nobody speaks."""
+    times: each word. Without: those of an energy detector (the audio is read). Empty when there is no speech."""
     if words := words_of(cut):
         spans = [(word["start"], word["end"]) for word in words]
     else:

@@ -63,7 +63,7 @@ def _facts(cut: Cut) -> Iterator[Any]:
 
 
 SAMPLE = 100
-"""Records that are hashed, spread evenly: a data set that was made anew shows in any, and each costs a few reads."""
+"""Records that are hashed, spread evenly: a data set that was made again shows in any, and each costs a few reads."""
 BLOCK = 65536
 """Bytes that are read at the beginning, in the middle and at the end of a file."""
 

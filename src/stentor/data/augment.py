@@ -42,9 +42,9 @@ class Noise(Section):
     snr: Range = (5.0, 20.0)
     """Signal-to-noise ratio in dB."""
     p: Probability = 0.5
-    """How often."""
+    """Probability for an item."""
     partial: Probability = 0.0
-    """How often the noise begins or ends inside the item, in place of lasting through it."""
+    """Probability that the noise begins or ends inside the item instead of covering it."""
 
     @model_validator(mode="after")
     def _from_somewhere(self) -> Noise:
@@ -84,7 +84,7 @@ class Reverb(Section):
     """Share of the energy that comes straight from the speaker in simulated rooms: less of it is a speaker farther away
     from the microphone."""
     p: Probability = 0.3
-    """How often."""
+    """Probability for an item."""
 
     @model_validator(mode="after")
     def _from_somewhere(self) -> Reverb:
@@ -120,7 +120,7 @@ class SpecAugment(Section):
     freq_width: int = Field(15, ge=1)
     """Widest frequency stripe in bins."""
     p: Probability = 1.0
-    """How often."""
+    """Probability for an item."""
 
     def stripes(self, frames: int, bins: int, rng: np.random.Generator) -> list[tuple[int, int, int]]:
         """(axis, first, after last) of each stripe; axis 0 is time, 1 is frequency."""
@@ -156,7 +156,7 @@ class Augment(Section):
     """Shift pitch and formants by a drawn factor and keep the tempo, as if another vocal tract spoke: `[0.85, 1.2]`
     covers grown-ups; helps with speakers unlike those in training. Null: off."""
     voice_p: Probability = 0.5
-    """How often `voice` is applied."""
+    """Probability that `voice` is applied."""
     reverb: Reverb | None = None
     """Rooms. Null: off."""
     noise: Noise | None = None
@@ -164,7 +164,7 @@ class Augment(Section):
     gain: Range | None = None
     """Level change in dB, drawn evenly: `[-10, 6]`. Null: off."""
     band: Probability = 0.0
-    """How often an item sounds like a telephone call (300 to 3400 Hz)."""
+    """Probability that an item is filtered like a telephone call (300 to 3400 Hz)."""
     spec_augment: SpecAugment | None = None
     """Stripes blanked in the spectrogram. Null: off."""
 

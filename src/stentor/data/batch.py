@@ -27,22 +27,23 @@ class Example:
 
 @dataclass
 class HypothesisSearch:
-    """What the model writes hypotheses of a training batch from, for sequence losses; a row for each of its items."""
+    """Inputs from which the model writes hypotheses of a training batch, for sequence losses; a row for each of its
+    items."""
 
     seeds: list[int]
-    """What random hypotheses are drawn by, f(seed, epoch, id)."""
+    """Seed of random hypotheses, f(seed, epoch, id)."""
     references: list[str]
     languages: list[str | None]
     inputs: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Of models that write: inputs of generation that differ from those of training, prompts."""
+    """For models that write: inputs of generation that differ from those of training, prompts."""
     shared: tuple[str, ...] = ()
     """Names of those that are the same."""
     limits: list[int] = field(default_factory=list)
     """Most tokens."""
     examples: list[Example] = field(default_factory=list)
-    """Of models that speak: the items, without their audio."""
+    """For models that speak: the items, without their audio."""
     facts: dict[str, torch.Tensor] = field(default_factory=dict)
-    """What a sequence loss is told of each hypothesis beside its log-probability, once they are written."""
+    """Input of a sequence loss about each hypothesis besides its log-probability, once they are written."""
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Batch:
     """Targets per loss term, by which the engine divides the summed losses, across micro-batches and ranks."""
     ids: list[str]
     usable: list[int] | None = None
-    """Which of the examples these are, by their places: copies of a record have the same id. None: all, or unknown to a
+    """Positions of these among the examples: copies of a record have the same id. None: all, or unknown to a
     family without sequence losses."""
     seconds: float = 0.0
     """Seconds of audio."""
@@ -66,7 +67,7 @@ class Batch:
     dropped: list[tuple[str, str, str]] = field(default_factory=list)
     """Items that could not be used: (id, reason, message)."""
     search: HypothesisSearch | None = None
-    """Of runs with a sequence loss."""
+    """For runs with a sequence loss."""
 
     def to(self, device: torch.device) -> Batch:
         return self._moved(lambda v: v.to(device, non_blocking=True))

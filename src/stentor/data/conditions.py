@@ -62,10 +62,9 @@ def draw(record: Spoken, ratios: Ratios, rng: np.random.Generator) -> Conditions
     a changed ratio changes nothing else.
 
     With the probability `drop_cond_ratio` the sample is unconditional. Otherwise the prompt's share is uniform in
-    `prompt_ratio_range`, language and instruct are told with their probabilities where the record has them, and where
-    an instruct is told the prompt is left out with the probability `only_instruct_ratio`: the voice is then designed by
-    words alone. A record whose beginning was made noisy is never unconditional and its prompt is that beginning.
-    """
+    `prompt_ratio_range`, language and instruct are given with their probabilities where the record has them, and where
+    an instruct is given the prompt is left out with the probability `only_instruct_ratio`: the voice is then designed
+    by words alone. A record whose beginning was made noisy is never unconditional and its prompt is that beginning."""
     dropped, prompt, with_language, with_instruct, alone, with_pinyin, mask = rng.random(7).tolist()
     noisy = record.clean_from is not None
     low, high = ratios.mask_ratio_range

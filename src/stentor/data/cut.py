@@ -48,7 +48,7 @@ class UnusableRecord:
 
 
 def divided(records: Iterable[Any]) -> tuple[list[Any], list[UnusableRecord]]:
-    """What can be used, and what cannot; both in their order."""
+    """Usable and unusable records, both in their order."""
     listed = list(records)
     unusable = [record for record in listed if isinstance(record, UnusableRecord)]
     return [record for record in listed if not isinstance(record, UnusableRecord)], unusable
@@ -113,7 +113,7 @@ def cut_with_recording(
     if segments and record.get("text") is not None:
         extra["text"] = record["text"]
     if record.get("segments") == []:
-        extra["segments"] = []  # nobody speaks; without the key it is unknown who does
+        extra["segments"] = []  # no one speaks; without the key it is unknown who does
     if extra.get("uem") is not None:
         extra["uem"] = [[start + a, start + b] for a, b in uem_field(extra["uem"], where)]
     cut = MonoCut(name, start, duration, channel=0, supervisions=[], recording=recording, custom=extra or None)
@@ -271,7 +271,7 @@ def set_channel(cut: Cut, channel: int) -> None:
 
 def set_translation(cut: Cut) -> bool:
     """Make the record's `translation` its text, in place; of joined records each one's. Whether there is one: a part of
-    a mixture in which nobody speaks needs none."""
+    a mixture without speech needs none."""
     from lhotse.cut import MixedCut
     from lhotse.cut.data import DataCut
 
@@ -314,7 +314,7 @@ def custom_of(cut: Cut) -> dict[str, Any]:
 
 
 def segments_of(cut: Cut) -> list[dict[str, Any]]:
-    """Who speaks when: `{"speaker", "start", "end"}` in order of start, seconds from the start of the cut. Any kind of
+    """Speaker segments: `{"speaker", "start", "end"}` in order of start, seconds from the start of the cut. Any kind of
     cut, also a window of one: what reaches beyond the cut is clipped, overlapping or touching segments of one speaker
     are merged. Supervisions that name no speaker are left out."""
     spans: dict[str, list[list[float]]] = {}

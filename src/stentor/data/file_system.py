@@ -24,10 +24,10 @@ ATTEMPTS = 10
 LONGEST_WAIT = 26.0
 """Seconds between two attempts, at most."""
 SAID_AFTER = 5
-"""Failed attempts (of 3 seconds) after which the waiting is told."""
+"""Failed attempts (of 3 seconds) after which the waiting is reported."""
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 PACKAGES = {"s3": "'stentor[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
-"""What fsspec needs for a kind of address."""
+"""Package that fsspec needs for a kind of address."""
 Result = TypeVar("Result")
 
 
@@ -56,7 +56,7 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
     import fsspec
 
     protocol = str(path).partition("://")[0].lower()
-    # What lies there may be changed by other machines: folders are listed anew.
+    # What lies there may be changed by other machines: folders are listed again.
     options: dict[str, Any] = {"use_listings_cache": False}
     if is_web(path):
         options["encoded"] = True  # or a signature would be encoded twice
@@ -66,8 +66,8 @@ def filesystem(path: Any, writing: bool = False) -> AbstractFileSystem:
     try:
         system = fsspec.filesystem(protocol, **options)
     except ImportError as error:
-        mend = f"pip install {PACKAGES[protocol]}" if protocol in PACKAGES else error
-        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {mend}.") from None
+        fix = f"pip install {PACKAGES[protocol]}" if protocol in PACKAGES else error
+        raise ConfigError(f"{name_of(path)} needs a package that is not installed: {fix}.") from None
     if "default_block_size" in options:
         system.retries = 1  # a block is asked for again in smaller pieces; parts of uploads as they are
     return system
@@ -89,10 +89,10 @@ def retried(
     path: Any, call: Callable[[], Result], doing: str = "read", reached: Callable[[], int] = lambda: 0
 ) -> Result:
     """The result of a call to a server, made again while connections break. `reached` says how far it has come: after
-    an attempt that came farther, the failed ones are counted anew.
+    an attempt that came farther, the failed ones are counted from zero again.
 
     Raises NotFound where nothing lies at the address. For the rest: DataError where `doing` is "read", StentorError
-    otherwise, with what stands in the way and the mend.
+    otherwise, with the cause and how to fix it.
     """
     failures, before = 0, reached()
     while True:
@@ -120,7 +120,7 @@ _DONE = {"read": "read", "write": "written", "delete": "deleted"}
 
 
 def final_error(error: BaseException, path: Any, doing: str) -> StentorError | None:
-    """What to say when another attempt cannot help; None when it may."""
+    """Message when another attempt cannot help; None when it may."""
     cause: Any = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
     status, kind = _status(cause), type(error).__name__
     problem = f"{name_of(path)} cannot be {_DONE[doing]}"
@@ -161,6 +161,6 @@ def short(error: BaseException) -> str:
 
 
 def info(path: Any) -> dict[str, Any]:
-    """What a server says of an address: `size` in bytes (None: it does not say), `type` (file or directory), and what
+    """Facts of a server about an address: `size` in bytes (None: it does not say), `type` (file or directory), and what
     tells versions apart. Raises NotFound."""
     return retried(path, lambda: filesystem(path).info(key_of(path)))

@@ -77,7 +77,7 @@ def each_line(
                     break
             else:
                 yield record
-    if unusable is not None and lines.damaged:  # nobody wrote these lines
+    if unusable is not None and lines.damaged:  # these lines are damaged data, not a user's text
         for name, message in problems.items():
             yield unusable(name, "unreadable", message)
     else:
@@ -96,7 +96,7 @@ def raise_problems(name: str, problems: list[str]) -> None:
 
 class TextLines:
     """The lines of an open UTF-8 file, from its beginning. `next` raises `RecordError` for a line that cannot be read,
-    with its number; the call after it goes on with the next line."""
+    with its number; the call after it continues with the next line."""
 
     def __init__(self, path: Path, file: Any):
         self.path, self.file, self.number = name_of(path), file, 0
@@ -151,7 +151,7 @@ class TextLines:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextLines]:
-    """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` with the mend when there is none."""
+    """The lines of a UTF-8 text file, gzipped or not. Raises `DataError` with how to fix it when there is none."""
     if not is_remote(path):
         _check_readable(path)
     with open_read(path) as file:
@@ -228,7 +228,7 @@ class FileIndex:
 
 
 def _names_in(folder: Path) -> set[str] | None:
-    """What lies in a folder. None for web servers, which list nothing: files are there until read."""
+    """Names in a folder. None for web servers, which list nothing: files are there until read."""
     if is_web(folder):
         return None
     try:

@@ -145,7 +145,7 @@ def load_mixture(cut: Cut, rate: int) -> np.ndarray:
 
 
 def _load_track(cut: Cut, rate: int) -> np.ndarray:
-    """A track's audio; that of a turn that was not cut short goes on with its echo."""
+    """A track's audio; that of a turn that was not cut short continues with its echo."""
     from lhotse.cut.data import DataCut
 
     is_turn = isinstance(cut, DataCut) and turn_of(cut.custom) is not None
@@ -165,8 +165,8 @@ def load_turn(cut: Cut, rate: int, echo: bool = False) -> np.ndarray:
 def turn_piece(
     dry: np.ndarray, turn: Mapping[str, Any], start: float, duration: float, rate: int, echo: bool
 ) -> np.ndarray:
-    """Of a turn, float32 [samples] as it was recorded, what a cut covers, at its speed, in its room and at its level;
-    see `load_turn`."""
+    """Audio of a turn, float32 [samples] as it was recorded, what a cut covers, at its speed, in its room and at its
+    level; see `load_turn`."""
     if (speed := turn.get("speed", 1.0)) != 1.0:
         dry = change_speed(dry, speed)
     first = round((start - turn["first"]) * rate)

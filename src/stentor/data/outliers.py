@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lhotse.cut import Cut
 
 FAST_WORDS, SLOW_WORDS = 6.0, 0.5
-"""Words per second that nobody speaks; the slow bound holds from `SLOW_FROM` seconds on."""
+"""Words per second that are implausible in speech; the slow bound holds from `SLOW_FROM` seconds on."""
 FAST_LETTERS, SLOW_LETTERS = 12.0, 0.5
 """The same in characters per second, for scripts that are written without spaces."""
 SLOW_FROM = 4.0

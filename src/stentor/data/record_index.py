@@ -54,10 +54,10 @@ class Part:
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Which records of a manifest are indexed: of those that are wanted all but the first `skip`, at most `limit`."""
+    """Records of a manifest that are indexed: of those that are wanted all but the first `skip`, at most `limit`."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What decides that, for JSON; empty: all are."""
+    """Settings that decide this, for JSON; empty: all are."""
     wanted: Callable[[Cut | UnusableRecord], bool] | None = None
     skip: int = 0
     limit: int | None = None
@@ -81,7 +81,7 @@ class RecordIndex:
         self.manifest, self.folder = manifest, index_folder(manifest, record_filter)
         keys = "".join(f",{key}={json.dumps(value)}" for key, value in record_filter.settings.items())
         command = f"stentor prepare index {shlex.quote(f'{manifest}{keys}')}"
-        mend = f"run `{command}` again, or delete that folder to list the records in memory"
+        fix = f"run `{command}` again, or delete that folder to list the records in memory"
         try:
             header = json.loads((self.folder / "index.json").read_bytes())
             self._places = local_copy(manifest), local_copy(self.folder / "records.npy")
@@ -91,9 +91,9 @@ class RecordIndex:
             if header["version"] != VERSION or len(self.records) != header["records"] or self.records.dtype != RECORD:
                 raise ValueError("it is incomplete or of another version")
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"The index {self.folder} cannot be read ({error}): {mend}.") from None
+            raise DataError(f"The index {self.folder} cannot be read ({error}): {fix}.") from None
         if header["manifest"] != identity(self._places[0]):
-            raise DataError(f"{manifest} is not as it was when its index {self.folder} was made: {mend}.")
+            raise DataError(f"{manifest} has changed since its index {self.folder} was made: {fix}.")
         self._files: tuple[int, int] | None = None
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ def build_index(
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> RecordIndex:
     """Make the index of a manifest, in the place of an older one; `report` takes the bytes that are done, of how many.
-    What a killed command leaves is not an index: the next one starts anew. Raises `DataError` for manifests without
+    What a killed command leaves is not an index: the next one starts again. Raises `DataError` for manifests without
     random access and for lines that break the contract."""
     local, folder = local_copy(manifest), index_folder(manifest, record_filter)
     remote = is_remote(manifest)

@@ -38,7 +38,7 @@ class RttmLine:
 def read_rttm(path: str | Path) -> dict[str, list[dict[str, Any]]]:
     """The segments of each recording, `{"speaker", "start", "end"}` in seconds, in order of start. Overlapping segments
     of one speaker are merged, those without a duration left out. Raises `DataError` that names up to 20 bad lines with
-    their mends."""
+    how to fix them."""
     segments_of: dict[str, list[dict[str, Any]]] = {}
     for line in read_rttm_lines(path):
         if line.end == line.start:
@@ -71,13 +71,13 @@ def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[Mapping[str, 
 
 
 def read_rttm_lines(path: str | Path) -> Iterator[RttmLine]:
-    """The speaker lines of an RTTM file as they stand, those without a duration among them. Raises `DataError` at the
+    """The speaker lines of an RTTM file unchanged, those without a duration among them. Raises `DataError` at the
     end that names all bad lines."""
     return _read_lines(as_path(path), "RTTM", _rttm_line, "holds no SPEAKER lines; is it an RTTM file?")
 
 
 def read_uem_lines(path: str | Path) -> Iterator[RttmLine]:
-    """The lines of a UEM file as they stand. Raises `DataError` at the end that names all bad lines."""
+    """The lines of a UEM file unchanged. Raises `DataError` at the end that names all bad lines."""
     empty = "holds no lines; a UEM has lines of `<recording> <channel> <start> <end>`."
     return _read_lines(as_path(path), "UEM", _uem_line, empty)
 
@@ -108,7 +108,7 @@ def _read_lines(
 
 
 def _rttm_line(where: str, fields: list[str]) -> RttmLine | str:
-    """The line, or what is wrong with it and how to mend it."""
+    """The line, or its fault and how to fix it."""
     if fields[0] != "SPEAKER":
         return f"'{fields[0][:20]}' is not a type of RTTM lines; a line begins with SPEAKER."
     if len(fields) < 8:

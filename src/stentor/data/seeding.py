@@ -13,7 +13,7 @@ def rng(*key: int | str) -> np.random.Generator:
 
 
 def rng_state(generator: np.random.Generator) -> list[int]:
-    """How far a generator of `rng` has come, for JSON."""
+    """State of a generator of `rng`, for JSON."""
     state: Any = generator.bit_generator.state
     return [state["state"]["state"], state["has_uint32"], state["uinteger"]]
 
@@ -50,7 +50,7 @@ class Permutation:
         return values.astype(np.int64)
 
     def within(self, amounts: np.ndarray, most: float) -> tuple[int, float]:
-        """How many numbers, taken in this order, have amounts, [size], that add up to at most `most`, and to what;
+        """Count of numbers, in this order, whose amounts, [size], add up to at most `most`, and to what;
         at least one."""
         count, total = 0, 0.0
         while count < self.size:

@@ -26,7 +26,7 @@ class OpenShard:
     """In the order of the epoch."""
     records: Iterator[Cut | UnusableRecord]
     state: list[int] | None = None
-    """Of the generator of the order when its first record was asked for."""
+    """State of the generator of the order when its first record was asked for."""
     num_read: int = 0
 
 

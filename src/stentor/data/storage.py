@@ -3,7 +3,7 @@
 A local path is a plain `pathlib.Path`. An address is a `UPath`, which has the same interface (`/`, `.name`,
 `.exists()`, `.iterdir()`, `.glob()`, `.open()`); its files are read in large blocks ahead of the reader
 (`open_read`), brought whole into the cache (stentor.data.storage_cache), and written whole (`upload`). Connections that
-break are made again and go on where they were.
+break are made again and continue where they were.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def as_path(text: Any) -> Path:
 
 class RemotePath:
     """Mixed into the class of an address. Its file system is that of this process, also after a fork; servers are asked
-    again when connections break, and what stands in the way is an error with a mend."""
+    again when connections break, and failures are errors that say how to fix them."""
 
     __slots__ = ()
 
@@ -185,7 +185,7 @@ def read_whole(path: Any) -> bytes:
 
 def open_read(path: Any) -> BinaryIO:
     """A file for reading bytes, from front to back or by `seek`. Of an address, the next blocks are fetched in the
-    background while one is used, and a block whose connection breaks goes on where it was. Raises NotFound, or
+    background while one is used, and a block whose connection breaks continues where it was. Raises NotFound, or
     FileNotFoundError of a local path; DataError, also from reads."""
     if not is_remote(path):
         return open(path, "rb")

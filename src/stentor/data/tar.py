@@ -33,7 +33,8 @@ class Index:
 
     members: dict[str, ByteRange] = field(default_factory=dict)
     damage: str | None = None
-    """Why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole file."""
+    """Reason why nothing could be read beyond the last member ("is cut off inside of 'a.npy' ..."). None for a whole
+    file."""
     truncated: bool = False
     """Whether the file ends too early."""
 

@@ -75,7 +75,7 @@ class TrainedSpeech:
 
 
 class StreamedSpeech(TrainedSpeech):
-    """Of a model whose transcript of a file is that of a stream, where nobody puts room around speech."""
+    """Pad of a model whose transcript of a file is that of a stream, where speech gets no silence around it."""
 
     def __init__(self, trained: TrainedSpeech):
         super().__init__(None, trained.longest, trained.pause)

@@ -53,7 +53,7 @@ class PlannedBatch:
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How items share a batch, and how many of them (see the keys of `data:`)."""
+    """Batching of items, and their number (see the keys of `data:`)."""
 
     layout: str
     """`padded` or `packed`."""
@@ -102,7 +102,7 @@ def bucket(
     costs: Sequence[int], budget: int, max_items: int | None, buckets: int, generator: np.random.Generator
 ) -> list[list[int]]:
     """Batches of items of similar cost: items x longest stays within `budget`, at most `max_items` each. Items are
-    shuffled within buckets of similar cost, and a bucket's unfinished batch goes on with the next longer one."""
+    shuffled within buckets of similar cost, and a bucket's unfinished batch continues with the next longer one."""
     order = np.lexsort((generator.random(len(costs)), buckets_of(costs, buckets)))
     batches: list[list[int]] = []
     batch: list[int] = []

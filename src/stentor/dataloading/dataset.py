@@ -25,7 +25,7 @@ def train_dataset(
     say: Callable[[str], None],
     training_segments: Callable[[Cut], Iterable[Cut]] | None = None,
 ) -> TrainDataset:
-    """The training data of one stage: read as training goes on when one of its sources is a stream or has an index,
+    """The training data of one stage: read during training when one of its sources is a stream or has an index,
     listed otherwise."""
     streamed = any(source.streaming or source.index() is not None for source in data.train)
     kind: type[TrainDataset] = StreamedDataset if streamed else ListedDataset

@@ -65,10 +65,10 @@ class Group:
     language: Language
     order: Permutation
     factor: float = 1.0
-    """How often each record comes in an epoch."""
+    """Repetitions of each record in an epoch."""
 
     def start(self, epoch: int) -> int:
-        """How many items of it came before an epoch."""
+        """Number of its items before an epoch."""
         return int(self.count * self.factor * epoch)
 
 
@@ -134,7 +134,7 @@ class IndexedMix:
         return self._epoch[1:]
 
     def items(self, epoch: int, positions: np.ndarray) -> list[ReadRecord]:
-        """What is at positions, int64 [N], of an epoch."""
+        """Records at positions, int64 [N], of an epoch."""
         ends, order = self._order(epoch)
         places = order(positions)
         groups = np.searchsorted(ends, places, side="right")
@@ -154,7 +154,7 @@ class IndexedMix:
         return [items[place] for place in range(len(positions))]
 
     def read(self, epoch: int, positions: range, window: int) -> Iterator[ReadRecord]:
-        """What is at positions of an epoch, read `window` at a time."""
+        """Records at positions of an epoch, read `window` at a time."""
         for at in range(0, len(positions), window):
             yield from self.items(epoch, np.array(positions[at : at + window]))
 

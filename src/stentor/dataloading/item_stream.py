@@ -108,7 +108,7 @@ class MixedItems(ItemStream):
 
 
 class ReplayedItems(ItemStream):
-    """Pairs of a stream with replayed ones in between; those are drawn anew in each epoch."""
+    """Pairs of a stream with replayed ones in between; those are drawn again in each epoch."""
 
     def __init__(
         self,

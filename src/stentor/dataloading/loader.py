@@ -141,7 +141,7 @@ def batches(
         message = str(error).partition("\n")[0] or type(error).__name__
         raise StentorError(
             "A data worker process died (killed, or out of memory). Nothing trained so far is lost: run the same "
-            f"command again to go on, with a lower `data.workers` or `data.prefetch` if memory was short. ({message})"
+            f"command again to resume, with a lower `data.workers` or `data.prefetch` if memory was short. ({message})"
         ) from error
     finally:
         atexit.unregister(shut_down)

@@ -32,7 +32,7 @@ no text)."""
 Language = str | None
 """Code of a language; None: of records that name none."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]
-"""Of a task or a model: (reason, message) for a record that it can do nothing with, None for one that it can use (see
+"""Check of a task or a model: (reason, message) for a record that it cannot use, None for one that it can use (see
 `Task.drop_reason` and `Family.drop_reason`)."""
 
 
@@ -52,7 +52,7 @@ class DropCounter:
             self.named[reason].append(message)
 
     def facts(self) -> dict[str, Any]:
-        """How many records were dropped for each reason, and some of their names, for JSON files."""
+        """Number of records dropped for each reason, and some of their names, for JSON files."""
         return {"dropped": dict(self.reasons), "named": dict(self.named)}
 
     @property
@@ -73,7 +73,7 @@ class DropCounter:
             more = f"\n  ... and {self.bad - len(lines)} more" if self.bad > len(lines) else ""
             raise DataError(
                 f"{name}: {self.bad} of {seen} records cannot be used, more than `data.max_bad` allows "
-                f"({max_bad:.1%}). Mend or remove these, or raise `data.max_bad`:\n" + "\n".join(lines) + more
+                f"({max_bad:.1%}). Fix or remove these, or raise `data.max_bad`:\n" + "\n".join(lines) + more
             )
 
 
@@ -105,7 +105,7 @@ class Pool:
 
 
 def source_factors(sources: Sequence[tuple[int, float, float | None]]) -> list[float]:
-    """How often each record of the sources, given as (records, repeat, weight), comes in an epoch."""
+    """Repetitions of each record of the sources, given as (records, repeat, weight), in an epoch."""
     weights = [weight for *_, weight in sources if weight is not None]
     if not weights:
         return [repeat for _, repeat, _ in sources]
@@ -114,7 +114,7 @@ def source_factors(sources: Sequence[tuple[int, float, float | None]]) -> list[f
 
 
 def language_gains(seconds: Mapping[Language, float], temperature: float | None) -> dict[Language, float]:
-    """How many times oftener the records of each language come by `data.language_temperature`; 1 where it is off."""
+    """Factor for the records of each language by `data.language_temperature`; 1 where it is off."""
     power = 0.0 if temperature is None else 1 - temperature
     most = max(seconds.values(), default=0.0)
     return {language: (most / amount) ** power for language, amount in seconds.items() if amount}
@@ -161,7 +161,7 @@ class ReplayMix:
         """Replayed items for each base item."""
         sizes = np.array([len(p.cuts) * p.repeat if p.weight is None else p.weight for p in self.pools])
         self.shares = sizes / sizes.sum()
-        """Of each pool in the replayed items."""
+        """Share of each pool in the replayed items."""
 
     def __len__(self) -> int:
         """Records to draw from."""
@@ -215,7 +215,7 @@ def read_pools(
 
 
 def within_hours(source: Source, cuts: Iterable[CutT]) -> Iterable[CutT]:
-    """Of the records of a source the random part that its `max_hours` asks for, always the same one."""
+    """The random part of a source's records that its `max_hours` asks for, always the same one."""
     if source.max_hours is None:
         return cuts
     listed = list(cuts)

@@ -26,7 +26,7 @@ class Replay(Section):
 
 
 class Data(Section):
-    """What is trained and scored on, and how it becomes batches."""
+    """Training and evaluation data, and batching."""
 
     train: list[Source] = Field(min_length=1)
     """Training sources, mixed into one epoch."""
@@ -40,7 +40,7 @@ class Data(Section):
     """Fields of the records by which the final scores of each set are broken down, such as `speaker`, `accent` or a
     column of a Hub data set; where all records of a set have the same value, that field is left out."""
     layout: Literal["padded", "packed"] | None = None
-    """How items share a batch: padded to the longest of items of similar length, or packed end to end. Null: as the
+    """Batching: padded to the longest of items of similar length, or packed end to end. Null: as the
     model's attention asks for, which is padded for all but `omnivoice` with `attention: flex`."""
     batch_tokens: int = Field(2000, ge=1)
     """Hard limit of sequence positions in a batch, padding included, as the model family counts them."""

@@ -57,7 +57,7 @@ class Lanes(Protocol):
         """The items of a lane's epoch, from a place of theirs on."""
 
     def counts(self, shard: int) -> Any:
-        """What was counted of a lane, as plain data for JSON."""
+        """Counts of a lane, as plain data for JSON."""
 
     def restore_counts(self, shard: int, counts: Any) -> None:
         """Count on from there."""
@@ -70,7 +70,7 @@ class ShardedStream:
         self.samplers, self.lanes = list(samplers), lanes
         self.cost = self.samplers[0].cost
         self.window_starts: dict[int, list[WindowStart]] = {}
-        """Of each shard that this process came to: those since the last checkpoint, the latest last."""
+        """Counts of each shard that this process came to: those since the last checkpoint, the latest last."""
 
     def epoch(self, epoch: int) -> Iterator[list[Item]]:
         """The batches of one epoch of every shard, in turn until all have ended."""
@@ -90,8 +90,8 @@ class ShardedStream:
         self, rank: int, world: int, skip: int = 0, epoch: int = 0, batch_in_epoch: int = 0, index: int = 0
     ) -> Iterator[PlannedBatch]:
         """The batches of one rank: every `world`-th, from number `index + skip` on. `epoch` and `batch_in_epoch` are
-        those of batch `index` in its shard; where the other shards stand was told by `go_on`. Raises `DataError` for
-        one of several shards without any usable record, which would leave its turns empty."""
+        those of batch `index` in its shard; where the other shards stand was given by `resume_at`. Raises `DataError`
+        for one of several shards without any usable record, which would leave its turns empty."""
         num_shards = len(self.samplers)
         if num_shards == 1 and 0 not in self.window_starts:
             self.window_starts[0] = [WindowStart(index - batch_in_epoch, epoch)]
@@ -152,12 +152,12 @@ class ShardedStream:
             (shard, [*astuple(starts[0]), self.lanes.counts(shard)]) for shard, starts in self.window_starts.items()
         ]
 
-    def go_on(self, starts: Iterable[tuple[int, list[Any]]]) -> None:
+    def resume_at(self, starts: Iterable[tuple[int, list[Any]]]) -> None:
         """Take over what `starts` of all processes gave, so that resuming reads nothing of earlier windows."""
         for shard, (first, epoch, *rest) in starts:
             *fields, counts = rest or [None]  # older checkpoints have the starts of epochs alone
             if shard in self.window_starts and self.window_starts[shard][0].first >= first:
-                continue  # of a process that did not read the shard since it went on itself
+                continue  # of a process that did not read the shard since it resumed
             self.window_starts[shard] = [WindowStart(first, epoch, *fields)]
             if counts is not None:
                 self.lanes.restore_counts(shard, counts)

@@ -1,4 +1,4 @@
-"""Training data set that is read as training goes on: streams, sources with an index, and listed ones beside them."""
+"""Training data set that is read during training: streams, sources with an index, and listed ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STREAM_TRUST = 1000
 
 @dataclass
 class LaneCounts:
-    """What was counted of a lane, each record where it was read for the first time."""
+    """Counts of a lane, each record where it was read for the first time."""
 
     num_read: Counter[int] = field(default_factory=Counter)
     """Most records that were read of a pass of a stream, by its number, or of an epoch of the mix, by the number of
@@ -55,7 +55,7 @@ class LaneCounts:
 
 
 class StreamedDataset(TrainDataset):
-    """Sources that are read as training goes on, in lanes, each shuffled and batched in windows: streams, and the mix
+    """Sources that are read during training, in lanes, each shuffled and batched in windows: streams, and the mix
     of all others. Where there is no stream no record is in memory: each epoch is a permutation that needs no list.
     """
 
@@ -84,8 +84,8 @@ class StreamedDataset(TrainDataset):
             self._held_out.fill([*self._streams_ahead(), *self._mix_ahead()])
 
     def _languages_of_streams(self) -> list[dict[Language, float]]:
-        """Of each stream the seconds of its languages; empty where nobody asks. Raises ConfigError for what a stream
-        cannot do."""
+        """Seconds of each language in each stream; empty where they are not needed. Raises ConfigError for what a
+        stream cannot do."""
         data = self.data
         languages: list[dict[Language, float]] = []
         for number, source in enumerate(data.train):
@@ -126,7 +126,7 @@ class StreamedDataset(TrainDataset):
         if self.streamed:
             self.say(
                 "The training data is a stream of unknown length: items are shuffled and batched in windows of "
-                f"{self.data.window}; a resumed run goes on where the source can begin in the middle (`shards`), and "
+                f"{self.data.window}; a resumed run continues where the source can begin in the middle (`shards`), and "
                 "reads the metadata of others again up to its place, which needs the same order as before."
             )
         else:
@@ -227,14 +227,14 @@ class StreamedDataset(TrainDataset):
         return sum(counts.num_read.total() for counts in self._lane_counts.values())
 
     def _counted(self, shard: int) -> LaneCounts:
-        """What this process counted of a lane, and before it those from whose checkpoint it goes on."""
+        """Counts of a lane by this process, and by those whose checkpoint it resumes from."""
         if shard not in self._lane_counts:
             self._lane_counts[shard] = self._restored.pop(shard, LaneCounts())
             self.dropped.merge(self._lane_counts[shard].dropped)
         return self._lane_counts[shard]
 
     def counts(self, shard: int) -> Any:
-        """What was counted of a lane, as plain data for JSON."""
+        """Counts of a lane, as plain data for JSON."""
         return (self._lane_counts.get(shard) or self._restored.get(shard) or LaneCounts()).as_plain()
 
     def restore_counts(self, shard: int, counts: Any) -> None:
@@ -242,7 +242,7 @@ class StreamedDataset(TrainDataset):
         self._restored[shard] = LaneCounts.from_plain(counts)
 
     def _sampling_weights(self) -> list[float]:
-        """How often each stream, and the mix, comes by: as `weight` says, else by size, so that all end about together;
+        """Frequency of each stream, and of the mix: as `weight` says, else by size, so that all end about together;
         all alike where a stream's size is unknown."""
         sizes = [source.expected() for source in self.streamed]
         if None in sizes or any(source.weight is not None for source in self.data.train):
@@ -315,7 +315,7 @@ class StreamedDataset(TrainDataset):
                 self._add_too_long(dropped, item, cost)
 
     def collect(self, gather: Callable[[Any], list[Any]]) -> None:
-        newest = dict(self._restored)  # lanes that nobody came to since
+        newest = dict(self._restored)  # lanes that no process came to since
         for lanes in gather(self._lane_counts):
             for shard, counts in lanes.items():
                 if shard not in newest or counts.num_read.total() > newest[shard].num_read.total():

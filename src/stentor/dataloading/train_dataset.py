@@ -31,17 +31,17 @@ Sampler = BatchSampler | ShardedStream
 
 @dataclass(eq=False)
 class TrainDataset(ABC):
-    """What is trained on: usable records, those that are replayed, and what was dropped."""
+    """Training data: usable records, replayed records, and the dropped ones."""
 
     data: Data
     seed: int
     """Fixes the order together with the epoch."""
     drop_reason: DropReason
-    """Of the task."""
+    """Requirements of the task."""
     say: Callable[[str], None]
     """Takes lines for the user."""
     training_segments: Callable[[Cut], Iterable[Cut]] | None
-    """Of the task: the segments that a record is trained on in; records may then be of any length. None: records are
+    """Segments of the task in which a record is trained on; records may then be of any length. None: records are
     trained on whole."""
     streams: ClassVar[bool]
     """Whether the number of records is unknown until all were read."""

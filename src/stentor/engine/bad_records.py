@@ -62,5 +62,5 @@ def report_skipped_step(trainer: Trainer, losses: Sequence[MicroBatchLoss]) -> N
         raise StentorError(
             f"{trainer.progress.skipped} steps in a row had a loss or gradient that was not finite (the last at step "
             f"{trainer.step}, records {', '.join(ids[:8])}). Lower `optim.lr`, set `train.clip`, or look at "
-            "these records; run the same command again to go on from the last checkpoint."
+            "these records; run the same command again to resume from the last checkpoint."
         )

@@ -2,7 +2,7 @@
 
 checkpoints/step-000400/export/   what others load (written by the model family)
                         resume/   weights, optimizer (and ema) .safetensors, of several processes one file for each
-                                  (`tensor_files`), and state.json: what training goes on from
+                                  (`tensor_files`), and state.json: what training resumes from
                         meta.json format, version of Stentor, step, and a hash of every file
 checkpoints/latest, best          names of checkpoints, in one line
 """
@@ -81,7 +81,7 @@ def is_of_disk(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def _writing(parent: Path, step: int) -> Iterator[None]:
-    """What goes wrong inside removes the temporary folder, and what the disk refuses is said in one sentence."""
+    """Context that removes the temporary folder on errors, and reports errors of the disk in one sentence."""
     try:
         yield
     except Exception as error:
@@ -92,7 +92,7 @@ def _writing(parent: Path, step: int) -> Iterator[None]:
         fallback = f"the newest complete checkpoint is {newest.name}" if newest else "there is no earlier checkpoint"
         raise StentorError(
             f"The checkpoint of step {step} could not be written to {parent} ({error}); {fallback}. "
-            "Make room (`df -h`) and run the same command again to go on from there."
+            "Make room (`df -h`) and run the same command again to resume from there."
         ) from error
 
 
@@ -103,7 +103,7 @@ def existing(parent: Path, complete: bool = True) -> list[Path]:
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None when every file is as it was written.
+    """Fault of a checkpoint, or None when every file is as it was written.
 
     Raises StentorError where the disk refuses to read, which says nothing about the checkpoint.
     """
@@ -121,7 +121,7 @@ def damage(folder: Path) -> str | None:
 
 
 def changed_file(folder: Path, hashes: dict[str, str]) -> str | None:
-    """What is wrong with the first file of a folder that is not as it was hashed, or None."""
+    """Fault of the first file of a folder that does not match its hash, or None."""
     for name, digest in hashes.items():
         try:
             if hash_of(folder / name) != digest:
@@ -163,8 +163,8 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
     if damaged:
         problems = "; ".join(f"{folder.name}: {problem}" for folder, problem in damaged.items())
         raise DataError(
-            f"All checkpoints in {parent} are damaged ({problems}): there is nothing to go on from. Put them back from "
-            f"a copy; or, to start anew at step 0, delete {parent} or choose another `name`."
+            f"All checkpoints in {parent} are damaged ({problems}): there is nothing to resume from. Restore them from "
+            f"a copy; or, to start again at step 0, delete {parent} or choose another `name`."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Checkpoint writer: copies what a checkpoint holds, writes it and makes it appear while training goes on.
+"""Checkpoint writer: copies what a checkpoint holds, writes it and makes it appear during training.
 
 All ranks start a write together. In the background each copies its tensors to the host, writes them, hashes and flushes
 the files; the main one then assembles the export and renames the folder. They talk on a process group of their own.
@@ -23,7 +23,7 @@ from stentor.errors import StentorError
 
 @dataclass
 class PendingCheckpoint:
-    """What this rank writes of a checkpoint."""
+    """Part of a checkpoint that this rank writes."""
 
     step: int
     state: str  # content of state.json

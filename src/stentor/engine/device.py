@@ -70,7 +70,7 @@ def accelerator(train: Train) -> Accelerator:
 
 
 PATIENCE = timedelta(hours=2)
-"""How long a rank that has written its part of a checkpoint waits for the others."""
+"""Time that a rank that has written its part of a checkpoint waits for the others."""
 
 
 class Communicator:
@@ -101,7 +101,7 @@ class Communicator:
         return everyone
 
     def on_main(self, act: Callable[[], Any]) -> Any:
-        """What `act` answers on the first rank, on all ranks. A StentorError that it raises is raised on all."""
+        """Result of `act` on the first rank, given to all ranks. A StentorError that it raises is raised on all."""
         value, error = None, None
         if self.world == 1 or dist.get_rank() == 0:
             try:

@@ -12,7 +12,7 @@ from stentor.models.base import Bundle, RandomFeatures
 
 
 def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """What training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
+    """Tensors that training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
     persistent = set(model.state_dict().keys())
     tensors = {n: p.data for n, p in model.named_parameters() if p.requires_grad}
     return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
@@ -25,7 +25,7 @@ def random_buffers(model: nn.Module) -> set[str]:
 
 
 def exported_frozen_tensors(bundle: Bundle) -> dict[str, torch.Tensor]:
-    """What an export holds besides the trained tensors (frozen weights that cannot be had from elsewhere)."""
+    """Tensors of an export besides the trained ones (frozen weights that cannot be had from elsewhere)."""
     names = bundle.family.exported_tensor_names(bundle) - set(trained_tensors(bundle.model))
     state_dict = bundle.model.state_dict(keep_vars=True)
     return {n: state_dict[n] for n in sorted(names) if n in state_dict}

@@ -40,7 +40,7 @@ class EvalSet:
 
 @dataclass
 class EvalOptions:
-    """How a set is read and run."""
+    """Settings for reading and running a set."""
 
     workers: int = 0
     prefetch: int = 1
@@ -52,7 +52,7 @@ class EvalOptions:
 
 @dataclass(frozen=True)
 class EvalSetup:
-    """What sets are scored with."""
+    """Tools for scoring sets."""
 
     bundle: Bundle
     task: Task
@@ -176,7 +176,7 @@ class Predicted:
 
 @dataclass
 class _EvalRun:
-    """What one rank, and after `gather` all ranks, found of a set."""
+    """Results of one rank, and after `gather` of all ranks, for a set."""
 
     sums: dict[str, float]  # summed loss of each term
     counts: dict[str, int]  # targets of each term
@@ -206,7 +206,7 @@ def planned_batches(plan: BatchSampler) -> list[PlannedBatch]:
 
 
 def _read_batches(setup: EvalSetup, eval_set: EvalSet) -> Generator[tuple[list[tuple], list[Example], Batch, int]]:
-    """What `EvalReader` reads of the batches of this rank."""
+    """Batches of this rank, read by `EvalReader`."""
     options = setup.options
     rank, world = (0, 1) if options.sharded else (setup.accelerator.process_index, setup.communicator.world)
     planned = planned_batches(eval_set.plan)
@@ -234,14 +234,14 @@ MOST_GROUPS = 200
 def metrics_row(
     losses: Mapping[str, Loss], name: str, scores: Mapping[str, Score], means: Mapping[str, float]
 ) -> dict[str, float]:
-    """What metrics.jsonl says of one scored set; `means`: the mean of each term of the loss."""
+    """Row of metrics.jsonl for one scored set; `means`: the mean of each term of the loss."""
     row = {f"eval/{name}/{k}": s.value for k, s in scores.items()}
     row |= {f"eval/{name}/loss": sum(losses[t].weight * v for t, v in means.items())}
     return row | {f"eval/{name}/loss_{t}": v for t, v in means.items()}
 
 
 class Scores(Protocol):
-    """What scores predictions: a task, or what stands for it."""
+    """Scorer of predictions: a task, or a substitute."""
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]: ...
 

@@ -5,7 +5,7 @@ theta = (1 - ratio) start + ratio tuned, a ratio below 1 often keeps what fine-t
 soup (Wortsman et al. 2022, "Model soups", arXiv 2203.05482): the mean of the checkpoints that make it no worse.
 
 The weights from before the first step lie in `checkpoints/start`, each process with its rows. Figures of a search are
-written down one after the other (`checkpoints/search.json`), so that a run that is cut off in it goes on there.
+written down one after the other (`checkpoints/search.json`), so that a run that is cut off in it resumes there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check(config: RunConfig, setup: TrainingSetup) -> None:
         )
     if any(".lora_B." in n and bool(p.any()) for n, p in setup.bundle.model.named_parameters()):
         raise ConfigError(
-            "train.interpolate: these adapters go on from those of `model.init`, and between two adapters lies none of "
+            "train.interpolate: these adapters continue those of `model.init`, and between two adapters lies none of "
             "the same rank. Change `model.lora` (another rank folds the earlier ones into the model), or leave "
             "`train.interpolate` out."
         )
@@ -85,7 +85,7 @@ def save_start(trainer: Trainer) -> None:
     if trainer.train.interpolate is None:
         return
     folder = trainer.checkpoints / START
-    # Those of an earlier attempt count only where training goes on from one of its checkpoints.
+    # Those of an earlier attempt count only where training resumes from one of its checkpoints.
     goes_on = trainer.communicator.on_main(lambda: folder.is_dir() and any(trainer.checkpoints.glob("step-*")))
     if not goes_on:
         _write(trainer, folder)
@@ -175,7 +175,7 @@ def _search(trainer: Trainer, section: Interpolate, assign: Callable[[float], No
 
 
 def _relative(loss: float, before: float) -> float:
-    """What is lost in proportion to what was there; losing anything of nothing is infinitely much. Where nothing was
+    """Loss relative to the value before; any loss of zero is infinite. Where nothing was
     measured, nothing can be lost."""
     if loss <= 0 or not math.isfinite(before):
         return 0.0

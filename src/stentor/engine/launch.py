@@ -33,9 +33,8 @@ def launched(processes: int) -> bool:
 def launch(processes: int, arguments: Sequence[str]) -> int:
     """Run `stentor ARGUMENTS` as `processes` processes of one group; answers the exit code of the first that failed.
 
-    Signals go on to all of them. Only the first one writes to the terminal; what another one had to say is shown when
-    it failed and the first one did not.
-    """
+    Signals are passed to all of them. Only the first one writes to the terminal; what another one had to say is shown
+    when it failed and the first one did not."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -95,7 +94,7 @@ def _wait(running: list[subprocess.Popen[bytes]], outputs: list[IO[bytes] | None
     hint = " (often: out of memory)" if code == KILLED else ""
     print(
         f"stentor: process {failed} of {len(running)} was ended by signal {-code}{hint}. Run the same command again "
-        "to go on.",
+        "to resume.",
         file=sys.stderr,
     )
     return 1

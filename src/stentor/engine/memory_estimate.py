@@ -33,7 +33,7 @@ def estimate(
     tries: Sequence[tuple[float, Any]],
     size: float,
 ) -> MemoryEstimate:
-    """What training a model as it is takes; see `standing` and `activations`, which are left out without `tries`."""
+    """Memory for training a model as it is; see `standing` and `activations`, which are left out without `tries`."""
     weights = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     held = None
@@ -192,7 +192,7 @@ class Peak:
 
 
 def compared(peak: Peak, expected: MemoryEstimate) -> str:
-    """What was measured beside the estimate, for the log."""
+    """Measurement next to the estimate, for the log."""
     grown = "" if peak.grown is None else f"; the process grew by {gib(peak.grown)}"
     held = "not estimated" if expected.activations is None else gib(expected.activations)
     return (

@@ -48,7 +48,7 @@ class MetricAccumulator:
         }
 
     def load_state_dict(self, state: dict[str, Any], main: bool) -> None:
-        """Go on counting; the sums of all ranks go to the main one."""
+        """Continue counting; the sums of all ranks go to the main one."""
         for term, value in state["sums"].items():
             if main and term in self.sums:
                 self.sums[term] += value

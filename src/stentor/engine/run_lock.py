@@ -17,11 +17,11 @@ from stentor.errors import ConfigError, MissingData, StentorError
 LOCK = ".lock"
 """File of the run folder that is locked; its text says by whom."""
 RENEWED_EVERY = 10.0
-"""Seconds after which a lock at an address is written anew."""
+"""Seconds after which a lock at an address is refreshed."""
 PATIENCE = 40.0
-"""Seconds in which a lock at an address that is not written anew is that of a machine that was lost."""
+"""Seconds in which a lock at an address that is not refreshed is that of a machine that was lost."""
 FORGOTTEN = 900.0
-"""Age in seconds from which on nobody waits for that; clocks of machines differ less."""
+"""Age in seconds from which on no process waits for that; clocks of machines differ less."""
 
 
 def run_locked(folder: Path) -> bool:
@@ -63,7 +63,7 @@ def _this_process() -> str:
 
 
 class AddressLock:
-    """Lock of a run folder at an address: a file that a thread of its holder writes anew all the time. `taken_by` names
+    """Lock of a run folder at an address: a file that a thread of its holder refreshes all the time. `taken_by` names
     another machine that has taken it meanwhile; then this process is asked to stop as by SIGTERM."""
 
     def __init__(self, address: Path, copy: Path):
@@ -100,7 +100,7 @@ class AddressLock:
                 self.lock.unlink(missing_ok=True)
 
     def _other(self) -> dict[str, Any] | None:
-        """What lies at the address, unless nothing does or this machine has written it."""
+        """Content of the address, unless it is empty or this machine has written it."""
         try:
             text = self.lock.read_text()
         except MissingData:

@@ -34,7 +34,7 @@ class RunLogger:
         line = without_secrets(line)
         self._write("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
         if self.main:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads any more: training goes on
+            with contextlib.suppress(OSError, ValueError):  # the reader is gone: training continues
                 print(line, flush=True)
 
     def forget_after(self, step: int, name: str = "metrics.jsonl") -> None:
@@ -66,7 +66,7 @@ class RunLogger:
                 file.close()
 
     def where(self) -> dict[str, Any]:
-        """What every row says about its place: the stage, in runs with several."""
+        """Fields of every row about its place: the stage, in runs with several."""
         return {"stage": self.stage} if self.stage else {}
 
     def _write(self, name: str, line: str) -> None:

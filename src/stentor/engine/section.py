@@ -134,7 +134,7 @@ class Train(Section):
     keep_best: int = Field(1, ge=0)
     """Best checkpoints to keep besides, by the task's main metric on the first evaluation set."""
     use: Literal["best", "last", "average", "greedy"] = "best"
-    """Which weights become the export: of the best checkpoint, of the last step, the mean of the `keep_best` best
+    """Weights of the export: of the best checkpoint, of the last step, the mean of the `keep_best` best
     checkpoints (a uniform soup), or the mean of those among them that make it no worse on the first evaluation set (a
     greedy soup). Without an evaluation set: last."""
     interpolate: Annotated[float, Field(ge=0, le=1)] | Interpolate | None = None

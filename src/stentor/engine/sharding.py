@@ -41,7 +41,7 @@ def is_divided(tensor: Tensor) -> bool:
 
 
 def own_shards(tensors: Mapping[str, Tensor], of_main: Set[str] = frozenset()) -> dict[str, TensorShard]:
-    """What this rank writes of tensors: its rows of those that are divided, and some of the others, of which each is
+    """Tensors that this rank writes: its rows of those that are divided, and some of the others, of which each is
     written by one rank; those in `of_main`, which are not the same on all, by the main one."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     written = [0] * world  # bytes of whole tensors by rank

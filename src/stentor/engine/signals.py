@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and SIGINT end a run in good order."""
+"""Signals: SIGTERM and SIGINT end a run cleanly."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from stentor.data.system import STOP_SIGNALS
 from stentor.errors import Stopped
 
 LONG_VERBS = {"train", "improve", "quickstart"}
-"""Commands that go on where they were stopped."""
+"""Commands that resume."""
 
 
 def stop_at_once() -> None:
@@ -25,7 +25,7 @@ def stop_at_once() -> None:
         for other in STOP_SIGNALS:
             signal.signal(other, lambda *_: os._exit(Stopped.exit_code))
         if os.getpid() == process:  # and not in a process forked for its work
-            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to go on.\n")
+            os.write(2, b"stentor: Stopped by a signal. Nothing is lost: run the same command to resume.\n")
         raise SystemExit(Stopped.exit_code)
 
     for number in STOP_SIGNALS:

@@ -21,7 +21,7 @@ class MemoryEstimate:
     gradients: float
     optimizer: float  # state of the optimizer, and the moving average of `train.ema`
     activations: float | None = None
-    """What the largest batch keeps for the backward pass, with the working memory of its largest moment."""
+    """Memory that the largest batch keeps for the backward pass, with the working memory of its largest moment."""
     together: bool = False
     """Whether gradients are there from one batch to the next, because of accumulation or of other processes. Otherwise
     they come as activations go, and the larger of the two counts."""
@@ -39,7 +39,8 @@ class MemoryEstimate:
 
 
 def standing(weights: float, trained: float, optim: Optim, train: Train, world: int = 1) -> MemoryEstimate:
-    """What is there whatever the batch: bytes of all weights, number of `trained` parameters, which are in float32.
+    """Memory that does not depend on the batch: bytes of all weights, number of `trained` parameters, which are in
+    float32.
 
     Each of `world` processes has all of it; of what is sharded (FSDP2) its share.
     """

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainProgress:
-    """How far training has come. The fields are keys of state.json."""
+    """Progress of training. The fields are keys of state.json."""
 
     step: int = 0  # optimizer steps done, skipped ones included
     epoch: int = 0  # the epoch whose batches are being trained on
     position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "within": 0, "index": 0})
-    """Of the last batch: its epoch, its number in the epoch and its number in the run."""
+    """Position of the last batch: its epoch, its number in the epoch and its number in the run."""
     next_index: int = 0  # number in the run of the next step's first batch
     skipped: int = 0  # updates in a row that were skipped for a loss or gradient that was not finite
     seconds: float = 0.0  # time in the loop, over all processes that this run has been
@@ -58,7 +58,7 @@ class TrainState:
     callbacks: dict[str, dict[str, Any]]  # state of each callback by `NUMBER-TYPE`
     optimizer: dict[str, Any]  # values of the optimizer's state that are no tensors, by `PARAMETER|KEY`
     meter: dict[str, Any]  # losses since the last row of metrics
-    lanes: list[Any]  # where each shard of a stream goes on
+    lanes: list[Any]  # where each shard of a stream continues
     audio: dict[str, str] = field(default_factory=dict)
     """Hashes of the audio of some training records, by id; older checkpoints have none."""
 
@@ -102,7 +102,7 @@ def save(trainer: Trainer) -> None:
 
 
 def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
-    """What follows a complete checkpoint, in the background of the main process. `best`: names, best first."""
+    """Work after a complete checkpoint, in the background of the main process. `best`: names, best first."""
     parent = folder.parent
     if best and (parent / best[0]).exists():
         checkpoint.point(parent, "best", parent / best[0])
@@ -157,14 +157,14 @@ def load(trainer: Trainer, folder: Path) -> None:
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{resume / 'state.json'} is not what this version of Stentor writes ({error} is missing or of another "
-            "form): go on with the version that wrote it, or start a new run under another `name` with `model.init` "
+            "form): resume with the version that wrote it, or start a new run under another `name` with `model.init` "
             f"set to {folder / 'export'}."
         ) from None
     if state.fingerprint != trainer.fingerprint:
         raise ConfigError(
             f"The training data or its batching is not what {folder} was trained on, so its place in the data "
             "means nothing here. Put the data settings back, or start a new run under another `name` (and "
-            f"`model.init` set to {folder / 'export'} to go on from these weights)."
+            f"`model.init` set to {folder / 'export'} to continue from these weights)."
         )
     weights = StoredTensors.of(resume, "weights")
     try:
@@ -187,13 +187,13 @@ def load(trainer: Trainer, folder: Path) -> None:
     _restore(trainer, state)
     _warn_of_changed_audio(trainer, state.audio)
     trainer.logger.forget_after(trainer.step)
-    trainer.say(f"Going on from step {trainer.step} of {trainer.total_steps} ({folder.name}).")
+    trainer.say(f"Resuming from step {trainer.step} of {trainer.total_steps} ({folder.name}).")
 
 
 def _restore(trainer: Trainer, state: TrainState) -> None:
     trainer.progress = state.progress
     if isinstance(trainer.batch_sampler, ShardedStream):
-        trainer.batch_sampler.go_on(state.lanes)
+        trainer.batch_sampler.resume_at(state.lanes)
     for reason, message in state.progress.bad.values():
         trainer.dropped.add(reason, message)
     trainer.meter.load_state_dict(state.meter, trainer.main)
@@ -213,7 +213,7 @@ def _warn_of_changed_audio(trainer: Trainer, before: dict[str, str]) -> None:
         named = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
         trainer.say(
             f"Warning: the audio of {len(changed)} of {len(both)} sampled training records is not what this run was "
-            f"trained on so far ({named}). It goes on with the audio as it is now; to train on this audio from the "
+            f"trained on so far ({named}). It continues with the audio as it is now; to train on this audio from the "
             "start, choose another `name`."
         )
 
@@ -224,7 +224,7 @@ def _keep_step_size(trainer: Trainer, before: int) -> None:
         return
     if before % trainer.world == 0:
         trainer.accumulate = before // trainer.world
-        trainer.say(f"A step goes on taking {before} batches: accumulating {trainer.accumulate} on each process.")
+        trainer.say(f"A step still takes {before} batches: accumulating {trainer.accumulate} on each process.")
     else:
         trainer.say(
             f"A step took {before} batches; with {trainer.world} processes it takes {trainer.batches_per_step} from "
@@ -269,7 +269,7 @@ def restore_best(trainer: Trainer) -> None:
     """Put the weights of the best checkpoint into the model."""
     wait_for_checkpoint(trainer)
     if checkpoints := _best_checkpoints(trainer):
-        trainer.ema = None  # it has gone on past the best, and would take its place
+        trainer.ema = None  # it has moved past the best, and would take its place
         ema.read_weights(trainer.bundle.model, ema.exported_weights(checkpoints[0][1]))
 
 

@@ -75,7 +75,7 @@ class Trainer:
         self.accumulate = self.train.accumulate
         self.lr = 0.0
         self.extra: dict[str, Any] = {}
-        """What callbacks add to the next row of training metrics."""
+        """Values that callbacks add to the next row of training metrics."""
         self.metrics: dict[str, Any] = {}
         """The newest value of each metric that was logged since this process began."""
         self.at_start: Callable[[], None] | None = None
@@ -112,7 +112,7 @@ class Trainer:
         self._call("on_metrics", row)
 
     def stop(self, reason: str) -> None:
-        """End training after this step, in good order."""
+        """End training cleanly after this step."""
         self.stop_reason = reason
 
     def restore_best(self) -> None:
@@ -219,7 +219,7 @@ class Trainer:
                 self.event("stopped", step=self.step)
                 raise Stopped(
                     f"Stopped by a signal at step {self.step} of {self.total_steps}; everything is saved in "
-                    f"{self.checkpoints}. Run the same command to go on."
+                    f"{self.checkpoints}. Run the same command to resume."
                 )
             if self._evaluation_due():
                 self.evaluate()

@@ -91,11 +91,11 @@ def hints(
     """
     places = family.decoding_options() & {"context", "prompt"}
     if prompt and "prompt" not in places:
-        mend = "give it as the context" if "context" in places else "leave it out"
-        raise ConfigError(f"A model of the family {family.type} takes no prompt: {mend}.")
+        fix = "give it as the context" if "context" in places else "leave it out"
+        raise ConfigError(f"A model of the family {family.type} takes no prompt: {fix}.")
     if context and "context" not in places:
-        mend = "give it as the prompt" if "prompt" in places else "it is not used"
-        warn(f"This model of the family {family.type} has no place for a context: {mend}.")
+        fix = "give it as the prompt" if "prompt" in places else "it is not used"
+        warn(f"This model of the family {family.type} has no place for a context: {fix}.")
     if "prompt" in places:
         return context, " ".join(filter(None, [names, prompt])) or None
     return ". ".join(filter(None, [context, names])) or None, None

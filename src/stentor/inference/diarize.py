@@ -16,7 +16,7 @@ from stentor.tasks.diarize.task import Diarize
 
 
 class Diarization(dict[str, Any]):
-    """Who speaks when in a recording, as the JSON has it, with its main parts as attributes."""
+    """Speaker diarization of a recording, as in the JSON contract, with its main parts as attributes."""
 
     @property
     def segments(self) -> list[dict[str, Any]]:

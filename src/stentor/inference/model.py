@@ -131,12 +131,13 @@ class Model:
         diarizer: Model | None = None,
         vad: str | Detector = "energy",
     ) -> Stream | SpeakerStream:
-        """What is said, while it is said: `feed` it float32 samples at `rate` Hz (None: the model's), and `finish`.
+        """Open a stream that transcribes during speech: `feed` it float32 samples at `rate` Hz (None: the model's), and
+        `finish`.
 
         `delay`: see `inference.stream.recognisers.StreamOptions`; `silence`: seconds after which speech has ended;
         `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word; `vad`: what finds speech
         and its end, as `stentor.inference.vad.open_detector` takes it, or such a detector. Raises ConfigError when a
-        model was trained for another task, for a language that nobody knows, and with a diarizer for a model without
+        model was trained for another task, for an unknown language, and with a diarizer for a model without
         word times.
         """
         if language and find(language) is None:
@@ -152,7 +153,7 @@ class Model:
         return SpeakerStream(stream, diarizer.online_diarizer(), rate)
 
     def online_diarizer(self, **options: float) -> OnlineDiarizer:
-        """What says who speaks in a recording that comes, for a `SpeakerStream`; `options` are those of
+        """Online diarizer for a `SpeakerStream`; `options` are those of
         `OnlineDiarizer`. Raises ConfigError when the model does not tell speakers apart."""
         from stentor.inference.stream.speakers import OnlineDiarizer
 
@@ -181,7 +182,7 @@ class Model:
         max_speakers: int | None = None,
         channel: int | None = None,
     ) -> Diarization:
-        """Who speaks when in a recording of any length, as `transcribe` takes it; an array is at `rate` Hz.
+        """Speaker diarization of a recording of any length, as `transcribe` takes it; an array is at `rate` Hz.
 
         The number of speakers may be given, or its bounds. Returns the dict of the JSON output, with `.segments`,
         `.speakers` and `.rttm()`. Raises AudioError, and ConfigError when the model was trained for another task.
@@ -246,7 +247,7 @@ class Model:
         denoise: bool | None = None,
         **options: Any,
     ) -> tuple[Speaker, Utterance]:
-        """What speaks, and what it is to speak; parameters as in `speak`. Options that are no settings of the
+        """Speaker and utterance for a text; parameters as in `speak`. Options that are no settings of the
         generation are fields of `Utterance`."""
         settings = (Generation.model_fields.keys() | OF_CALLS) - {"seed"}
         generation = {name: options.pop(name) for name in settings & options.keys()}

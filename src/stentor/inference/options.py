@@ -25,38 +25,36 @@ CHECKS: dict[str, Any] = {"panel": "Checks of the text", "ways": (FILES,)}
 
 @dataclass(kw_only=True)
 class DecodingOptions:
-    """How recordings are transcribed. None: as the model's task has it."""
+    """Settings of transcription. None: the setting of the model's task."""
 
     language: str | None = Option(LANGUAGE, panel="Decoding")
-    words: bool = Option("With the time of every word.", False, **DECODING)
+    words: bool = Option("Add the time of every word.", False, **DECODING)
     """Needs the task `words`, or a model that times its tokens."""
-    translate: bool | None = Option("Write a translation, with models that can.", flags="--translate", **DECODING)
-    context: str | None = Option("What the recordings are about, for models that read a context.", **DECODING)
-    prompt: str | None = Option(
-        "Text that is said to come before, for Whisper models: its style is taken up.", **DECODING
-    )
+    translate: bool | None = Option("Translate, with models that can.", flags="--translate", **DECODING)
+    context: str | None = Option("Topic of the recordings, for models that read a context.", **DECODING)
+    prompt: str | None = Option("Text before each window, whose style Whisper models follow.", **DECODING)
     hotwords: "str | Sequence[str] | None" = Option(
-        "Names and terms that may be heard, with commas.", read_as=str | None, **DECODING
+        "Names and terms to favour, separated by commas.", read_as=str | None, **DECODING
     )
     """They become part of the context or of the prompt, where the model reads one, and are favoured token by token
     where not."""
-    hotword_strength: float | None = Option("Favour them token by token, this much each (default 1.5).", **DECODING)
+    hotword_strength: float | None = Option("Bonus for each token of a hotword (default 1.5).", **DECODING)
     """Whatever the model reads."""
     language_model: "str | Path | None" = Option(
-        "File of texts, one a line, whose n-grams have a say while decoding.", read_as=Path | None, **DECODING
+        "File of texts, one per line, whose n-grams bias decoding.", read_as=Path | None, **DECODING
     )
-    language_model_weight: float | None = Option("How much the language model counts (default 0.5).", **DECODING)
+    language_model_weight: float | None = Option("Weight of the language model (default 0.5).", **DECODING)
     beams: int | None = Option("Hypotheses kept while decoding (default 1: greedy).", min=1, **DECODING)
     temperature: "float | Sequence[float] | None" = Option(
         "Lowest sampling temperature (default 0: the most probable text).", read_as=float | None, min=0.0, **DECODING
     )
     """In the place of the lowest of the task's `checks.temperatures`; several: of all of them."""
     batch_seconds: float = Option("Seconds of audio that are decoded together.", 120.0, min=1.0, **DECODING)
-    vad: str = Option(VAD, "energy", panel="Finding speech")
+    vad: str = Option(VAD, "energy", panel="Voice activity detection")
     vad_threshold: float | None = Option(
-        "dB above the noise floor (energy, default 6) or probability (silero, 0.5).", panel="Finding speech"
+        "dB above the noise floor (energy, default 6) or probability (silero, 0.5).", panel="Voice activity detection"
     )
-    min_speech: float = Option("Seconds; shorter speech between silences is left out.", 0.0, min=0.0, **PAUSES)
+    min_speech: float = Option("Seconds; shorter speech between silences is dropped.", 0.0, min=0.0, **PAUSES)
     min_silence: float | None = Option(
         "Seconds; longer silence is not given to the model (default 2).", min=0.0, **PAUSES
     )
@@ -65,7 +63,7 @@ class DecodingOptions:
         "Seconds of such silence that stay around speech (default 0.15).", min=0.0, **PAUSES
     )
     no_speech_threshold: float | None = Option(
-        "Highest probability that nobody speaks, of Whisper models (default 0.6).", **CHECKS
+        "Highest no-speech probability, for Whisper models (default 0.6).", **CHECKS
     )
     """In the place of the task's `checks.no_speech`."""
     log_prob_threshold: float | None = Option("Least mean log-probability of a text (default -1).", **CHECKS)
@@ -78,7 +76,7 @@ class DecodingOptions:
 
 @dataclass(kw_only=True)
 class SpeakerCount:
-    """What is known of the number of speakers in each recording."""
+    """Known number of speakers, or its bounds, in each recording."""
 
     speakers: int | None = Option("Number of speakers in each file, if known.", min=1)
     min_speakers: int | None = Option("Least number of speakers in each file.", min=1)
@@ -87,10 +85,10 @@ class SpeakerCount:
 
 @dataclass(kw_only=True)
 class SpeechOptions:
-    """How a text is spoken."""
+    """Settings of speech synthesis for a text."""
 
     reference: "str | Path | np.ndarray | None" = Option(
-        "A recording of the voice to speak in, 3 to 10 s.", read_as=str | None, local=True
+        "Recording of the voice to clone, 3 to 10 s.", read_as=str | None, local=True
     )
     """A file or an array; `Speaker.prepare` makes `voice` of it."""
     reference_text: str | None = Option("What is said in the reference.")
@@ -100,32 +98,30 @@ class SpeechOptions:
         local=True,
     )
     """None: that of `reference`, what `instruct` says, or the model's choice."""
-    instruct: str | None = Option("The voice in words, as the model was trained.", ways=(SPOKEN,))
+    instruct: str | None = Option("Description of the voice, as in the model's training.", ways=(SPOKEN,))
     language: str | None = Option("Language of the text, as a code such as en.")
-    duration: float | None = Option("Seconds it shall last. Without: by a rule.", ways=(SPOKEN,))
-    speed: float | None = Option("How many times as fast as the rule says.", ways=(SPOKEN,))
-    seed: int | None = Option("Same seed, same speech.", ways=(SPOKEN,))
+    duration: float | None = Option("Duration in seconds. Default: estimated from the text.", ways=(SPOKEN,))
+    speed: float | None = Option("Speed relative to the estimated duration. Default: 1.", ways=(SPOKEN,))
+    seed: int | None = Option("Random seed; the same seed gives the same speech.", ways=(SPOKEN,))
     """None: that of the generation settings."""
 
 
 @dataclass(kw_only=True)
 class SpeakerOptions:
-    """What all texts share that a model speaks."""
+    """Settings that all texts of a call share."""
 
-    recognizer: str | None = Option("A model that writes down what is said in it, where that is not given.", local=True)
-    steps: int | None = Option("Passes through the model; fewer are faster.", min=1, ways=(SPOKEN,))
-    guidance: float | None = Option(
-        "How closely text and voice are followed; 0: half the work.", min=0.0, ways=(SPOKEN,)
+    recognizer: str | None = Option("Recogniser that transcribes the reference if its text is missing.", local=True)
+    steps: int | None = Option("Number of passes through the model; fewer are faster.", min=1, ways=(SPOKEN,))
+    guidance: float | None = Option("Classifier-free guidance; 0 halves the computation.", min=0.0, ways=(SPOKEN,))
+    chunk_duration: float | None = Option("Length in seconds of the pieces of long texts.", min=1.0, ways=(SPOKEN,))
+    chunk_threshold: float | None = Option(
+        "Longest text that is spoken in one piece, in seconds.", min=0.0, ways=(SPOKEN,)
     )
-    chunk_duration: float | None = Option(
-        "Seconds of the pieces that long texts are spoken in.", min=1.0, ways=(SPOKEN,)
-    )
-    chunk_threshold: float | None = Option("Seconds that are still spoken in one piece.", min=0.0, ways=(SPOKEN,))
-    normalize: bool = Flag("Write numbers, dates and money in words (needs stentor[speak]).", ways=(SPOKEN,))
+    normalize: bool = Flag("Read numbers, dates and money as words (needs stentor[speak]).", ways=(SPOKEN,))
     denoise: bool | None = Option(
         "Clean speech from a noisy reference, if the model can.", flags="--denoise/--no-denoise", ways=(SPOKEN,)
     )
-    compile: bool = Flag("Through torch.compile: slow start, then fast.", ways=(SPOKEN,))
+    compile: bool = Flag("Use torch.compile: slow at first, then faster.", ways=(SPOKEN,))
 
     @property
     def generation(self) -> dict[str, Any]:

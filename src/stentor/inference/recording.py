@@ -274,7 +274,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
 
 
 def label(name: str) -> str:
-    """What a file, an address or `-` is called in transcripts, outputs and messages: of an address what stands before
+    """Name of a file, an address or `-` in transcripts, outputs and messages: of an address what stands before
     the query, without user and password."""
     if name == STDIN:
         return "stdin"

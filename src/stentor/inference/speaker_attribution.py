@@ -23,7 +23,8 @@ class SpeakerTurns:
         self.indices = np.array([self.names.index(s["speaker"]) for s in self.segments], int)
 
     def speaker(self, start: float, end: float, before: str | None = None) -> str | None:
-        """Who talks most between two times; the nearest speaker when nobody does, None when nobody does at all.
+        """The most active speaker between two times; the nearest speaker when there is none, None when there are no
+        turns.
 
         Of speakers who talk equally long, `before`, who spoke before that; otherwise who began last.
         """
@@ -39,7 +40,7 @@ class SpeakerTurns:
         return self.names[self.indices[np.where(np.isin(self.indices, near) & (shared > 0), self.starts, -1).argmax()]]
 
     def speakers(self, words: Sequence[dict[str, Any]]) -> list[str | None]:
-        """Who says each of the words (`start`, `end`), which are in order."""
+        """Speaker of each word (`start`, `end`), in order."""
         names: list[str | None] = []
         for word in words:
             names.append(self.speaker(word["start"], word["end"], names[-1] if names else None))
@@ -104,7 +105,7 @@ def split_by_speaker(segment: dict[str, Any], words: Sequence[dict[str, Any]]) -
 
 
 def with_speaker(segment: dict[str, Any], turns: SpeakerTurns, before: str | None = None) -> dict[str, Any]:
-    """The segment with the speaker who talks most in it; unchanged when nobody talks anywhere."""
+    """The segment with its most active speaker; unchanged when there is no speaker anywhere."""
     name = turns.speaker(segment["start"], segment["end"], before)
     return segment if name is None else _ordered({**segment, "speaker": name})
 

@@ -137,7 +137,7 @@ def _spaceless(transcript: dict[str, Any]) -> bool:
 
 @dataclass
 class _Unit:
-    """What is not divided: a word, or as much of a very long one as fits on a line."""
+    """Indivisible unit: a word, or as much of a very long one as fits on a line."""
 
     text: str
     start: float
@@ -206,7 +206,7 @@ def _other_turn(others: list[tuple[float, float]], start: float, end: float) -> 
 def _divide(units: list[_Unit], following: float) -> list[tuple[int, int]]:
     """The cheapest way to make subtitles `units[i:j]` of words without long pauses (dynamic programming).
 
-    `following` is when the same speaker goes on after these words, seconds.
+    `following` is when the same speaker continues after these words, seconds.
     """
     best: list[tuple[float, int]] = [(0.0, 0)] + [(math.inf, 0)] * len(units)
     for i in range(len(units)):
@@ -239,19 +239,19 @@ def _divide(units: list[_Unit], following: float) -> list[tuple[int, int]]:
 
 
 def _cost(width: int, until_next: float) -> float:
-    """Of a subtitle of so many columns, so many seconds before the next: few, even, long enough to be read."""
+    """Cost of a subtitle of this many columns and seconds before the next: few, even, long enough to read."""
     room = min(max(until_next - GAP, 0.0), LONGEST)
     unread = max(0.0, width / SPEED - room)
     return 0.5 + 0.5 * (1 - width / (LINES * LINE)) ** 2 + 2 * max(0.0, SHORTEST - room) + unread
 
 
 def _cost_inside(a: _Unit, b: _Unit) -> float:
-    """Of going on from `a` to `b` in one subtitle."""
+    """Cost of keeping `a` and `b` in one subtitle."""
     return 0.3 * (_closes(a.text) == 2) + 2 * max(0.0, b.start - a.end - 0.3)
 
 
 def _cost_of_break(a: _Unit, b: _Unit) -> float:
-    """Of ending a subtitle between `a` and `b`: free after a sentence or in a pause of half a second."""
+    """Cost of ending a subtitle between `a` and `b`: none after a sentence or in a pause of half a second."""
     if not b.breakable:
         return 20.0
     pause = min(max(b.start - a.end, 0.0) / 0.5, 1.0)

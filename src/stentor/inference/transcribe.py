@@ -32,7 +32,7 @@ POOL = 16
 OnError = Callable[[str, AudioError], None]
 
 _OF_SEGMENTS = ("failed", "no_speech_prob", "temperature", "tokens")
-"""What segments have of a window's output where it is there and not 0."""
+"""Fields of a window's output that segments get where they are present and not 0."""
 
 UNREAD = "The model's answer was cut off or is not in its format: what could be read of it is here."
 """The key `warning` of such a transcript."""
@@ -43,6 +43,7 @@ class Transcript(dict[str, Any]):
 
     @property
     def text(self) -> str:
+        """The whole text."""
         return self["text"]
 
     @property
@@ -90,9 +91,9 @@ class Transcriber:
     model: str = ""
     """The model's name, for the transcripts and messages."""
     diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None
-    """Who speaks when in a recording, as `{"speaker", "start", "end"}` in seconds (see `Model.speaker_segments`). Words
-    then have a `speaker`, and a segment is what one speaker says. A model that knows word times computes them for it;
-    for another, windows are also cut where one speaker follows another."""
+    """Speaker segments of a recording, as `{"speaker", "start", "end"}` in seconds (see `Model.speaker_segments`).
+    Words then have a `speaker`, and a segment is what one speaker says. A model that knows word times computes them for
+    it; for another, windows are also cut where one speaker follows another."""
     tokens: bool = False
     """Add `tokens` to segments: what the model wrote, as `{"token", "logprob"}`."""
     detector: Detector | None = None
@@ -138,7 +139,7 @@ class Transcriber:
         limits = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
         if "no_speech" in limits and not self.bundle.capabilities.no_speech:
             raise ConfigError(
-                f"{self.model or 'This model'} knows no probability that nobody speaks, as Whisper does: leave out the "
+                f"{self.model or 'This model'} has no no-speech probability, unlike Whisper: leave out the "
                 "no-speech threshold, and give a log-probability threshold or another VAD."
             )
         return self.task.model_copy(update={"checks": self.task.checks.with_limits(limits)}) if limits else self.task
@@ -252,8 +253,8 @@ class Transcriber:
 
     @property
     def decoding(self) -> tuple[str, bool]:
-        """What decoding depends on beside the examples: windows of two transcribers of one model for which this is the
-        same may be decoded together."""
+        """Settings that decoding depends on besides the examples: windows of two transcribers of one model for which
+        this is the same may be decoded together."""
         return self.task.model_dump_json(), self.timed
 
     def predict(self, examples: Sequence[Example], bundle: Bundle | None = None) -> list[dict[str, Any]]:

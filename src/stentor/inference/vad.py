@@ -127,7 +127,7 @@ class SileroDetector:
 
 
 class SileroChunks:
-    """What Silero VAD says of one recording while it comes, for each chunk of 32 ms."""
+    """Silero VAD's speech probabilities of one recording as it arrives, for each chunk of 32 ms."""
 
     def __init__(self, detector: SileroDetector, rate: int):
         self.detector, self.rate = detector, rate
@@ -220,7 +220,7 @@ def cut(
 
     A recording that is no longer than `longest` and holds speech is one window, as it is, unless `padding`, `silence`
     or `shortest` is given. Otherwise speech is cut in the middle of a pause (at least `pause` seconds), the longest one
-    in the second half of the window; speech that goes on without one is cut at its quietest point there. Silence over
+    in the second half of the window; speech without one is cut at its quietest point there. Silence over
     `silence` seconds (None: 2) belongs to no window, but for `padding` seconds (None: 0.15) on either side of speech.
     Speech of less than `shortest` seconds between two such silences is left out.
     """

@@ -41,7 +41,7 @@ class RNNTLoss(Loss):
     """Pairs of a frame and a token whose scores over the vocabulary are in memory at a time. Fewer take less memory, as
     exact; a batch with no more pairs than that is computed once instead of twice."""
     fastemit: float = Field(0.0, ge=0)
-    """How much more the gradient favours tokens over waiting, for a model that shall answer early (FastEmit, arXiv
+    """Extra weight of tokens over blanks in the gradient, for a model that answers early (FastEmit, arXiv
     2010.11148, where 0.001 to 0.01 were good). The loss itself stays as it is."""
 
     def sum(
@@ -83,8 +83,8 @@ class TDTLoss(Loss):
     """Pairs of a frame and a token whose scores over the vocabulary are in memory at a time. Fewer take less memory, as
     exact; a batch with no more pairs than that is computed once instead of twice."""
     sigma: float = Field(0.0, ge=0)
-    """What is taken from the log-probability of each token and blank, so that few steps are better than many: models
-    learn to take long durations. Parakeet was trained with 0.02."""
+    """Amount subtracted from the log-probability of each token and blank, so that few steps are better than many:
+    models learn to take long durations. Parakeet was trained with 0.02."""
     omega: float = Field(0.0, ge=0, le=1)
     """Share of the plain RNN-T loss of the same tokens, without durations, in the loss: (1 - omega) TDT + omega RNN-T.
     NeMo draws one of the two for each batch, with this probability; Parakeet was trained with 0.1."""

@@ -30,9 +30,9 @@ class Loss(Choice):
     per_token: ClassVar[bool] = False
     """True when a target's loss is the negative log-probability of one token: exp of the mean is then a perplexity."""
     scores: ClassVar[str] = "logits"
-    """Which output of a model that labels frames is scored: `logits`, `embeddings` or `hidden`."""
+    """Output of a model that labels frames that is scored: `logits`, `embeddings` or `hidden`."""
     per_frame: ClassVar[bool] = False
-    """What a model that labels frames divides by: True when one target is one frame (frames that are not -100), False
+    """Divisor for a model that labels frames: True when one target is one frame (frames that are not -100), False
     when it is one entry of the targets (entries that are not -100)."""
 
     reads: ClassVar[str | None] = None
@@ -41,8 +41,8 @@ class Loss(Choice):
     """Whether evaluation measures the term too."""
 
     def incompatible_with(self, task: Any, family: Any) -> tuple[str, str] | None:
-        """Why a task with a model of this family's settings cannot be trained with this term, as (key of the section,
-        sentence). None when it can."""
+        """Reason why a task with a model of this family's settings cannot be trained with this term, as (key of the
+        section, sentence). None when it can."""
         return None
 
     def terms(self, name: str, codebooks: int | None) -> dict[str, Loss]:

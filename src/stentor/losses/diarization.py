@@ -69,7 +69,7 @@ class PowersetLoss(Loss):
 
     type: Literal["powerset"] = "powerset"
     permutation: Literal["hard", "loss"] = "hard"
-    """What the order of speakers is chosen by: the frames in which the most likely set is right, as in the paper, or
+    """Criterion for the order of speakers: the frames in which the most likely set is right, as in the paper, or
     the cross entropy itself."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the target's probability that is spread evenly over the sets."""
@@ -141,7 +141,7 @@ def powerset_table(speakers: int, at_once: int) -> np.ndarray:
 
     Three speakers, of whom at most two speak at once:
 
-        [0, 0, 0]  # class 0: nobody
+        [0, 0, 0]  # class 0: no speaker
         [1, 0, 0]  # class 1: speaker 1
         [0, 1, 0]  # class 2: speaker 2
         [0, 0, 1]  # class 3: speaker 3

@@ -1,4 +1,4 @@
-"""Ego loss: cross entropy of what goes on around each speaker as the target."""
+"""Ego loss: cross entropy of the activity around each speaker as the target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CLASSES = 5
-"""The target alone, the target and others, one other, several others, nobody."""
+"""The target alone, the target and others, one other, several others, no one."""
 
 
 class EgoLoss(Loss):
@@ -58,7 +58,7 @@ def ego_classes(active: Tensor) -> Tensor:
 
         [1, 0] -> [0, 2]  # the target alone; one other
         [1, 1] -> [1, 1]  # the target and others
-        [0, 0] -> [4, 4]  # nobody
+        [0, 0] -> [4, 4]  # no speaker
     """
     others = active.sum(-1, keepdim=True) - active.long()
     around = others.clamp(max=2) + 1  # 2 for one other, 3 for several

@@ -89,7 +89,7 @@ class BinaryCrossEntropy(Elementwise):
     pos_weight: float = Field(1.0, gt=0)
     """Weight of the targets that are 1: above 1, less speech is missed and more is raised falsely."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """How far targets of 0 and 1 are moved towards one half: with 0.1 they are 0.05 and 0.95."""
+    """Label smoothing of targets 0 and 1 towards one half: with 0.1 they are 0.05 and 0.95."""
 
     def entries(self, outputs: Tensor, targets: Tensor) -> Tensor:
         from torch.nn import functional as F

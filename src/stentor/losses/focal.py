@@ -22,7 +22,7 @@ class Focal(Loss):
 
     type: Literal["focal"] = "focal"
     gamma: float = Field(2.0, ge=0)
-    """How much less: the loss of an answer of probability p is multiplied by (1 - p)^gamma."""
+    """Focusing exponent: the loss of an output of probability p is multiplied by (1 - p)^gamma."""
     alpha: float | None = Field(None, gt=0, lt=1)
     """Weight of the targets that are 1, the others have 1 - alpha; over classes, class 0 has 1 - alpha and the others
     alpha. null weighs all alike, with 1."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Contrastive(Loss):
     """Supervised contrastive loss of speaker embeddings (Khosla et al. 2020, arXiv 2004.11362, `L_out`).
 
-    Each embedding is told apart from all others of the batch, so that unlike other losses it depends on what shares a
+    Each embedding is contrasted with all others of the batch, so that unlike other losses it depends on what shares a
     batch: several small batches are not one large one.
     """
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EPSILON = 1e-4
-"""What is added to a standard deviation that is divided by."""
+"""Constant that is added to a standard deviation before division."""
 
 
 class SequenceLoss(Loss):
@@ -23,11 +23,11 @@ class SequenceLoss(Loss):
     hypotheses: int = Field(4, ge=2)
     """Texts that are written for each clip in each step."""
     units: Literal["words", "characters"] = "words"
-    """What errors are counted in, after the task's normalizer."""
+    """Unit of the errors, after the task's normalizer."""
     reads: ClassVar[str | None] = "hypotheses"
     evaluated: ClassVar[bool] = False
     search: ClassVar[Literal["best", "sampled"]]
-    """Which hypotheses: the likeliest ones that a beam search finds, or texts drawn from the model."""
+    """Hypotheses: the best of a beam search, or texts sampled from the model."""
     temperature: float
 
     @property
@@ -89,8 +89,8 @@ class PolicyGradient(SequenceLoss):
     """Divide advantages by the standard deviation of the group's rewards. False: clips with little to gain count
     less (Dr. GRPO)."""
     kl: float = Field(0.0, ge=0)
-    """How much of log p - log p_start is taken from a reward, where p_start is the model without its adapters: it then
-    stays near what it was. Needs `model.lora`."""
+    """Weight of log p - log p_start that is subtracted from a reward, where p_start is the model without its adapters:
+    it then stays near what it was. Needs `model.lora`."""
     search: ClassVar[Literal["best", "sampled"]] = "sampled"
 
     def incompatible_with(self, task: Any, family: Any) -> tuple[str, str] | None:

@@ -26,7 +26,7 @@ COLLAR = 5.0
 """Seconds: meeteval's recommendation for times of segments, and CHiME's."""
 
 Stream = list[tuple[str, float, float]]
-"""What a speaker says: (word, start, end) in order of segments, seconds."""
+"""Words of a speaker: (word, start, end) in order of segments, seconds."""
 Measure = Callable[[Stream, Stream], tuple[int, int, int]]
 """(substitutions, deletions, insertions) between the words of a reference and of a hypothesis."""
 

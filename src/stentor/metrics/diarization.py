@@ -100,7 +100,7 @@ class Errors:
     miss: float
     """Not detected at all."""
     false_alarm: float
-    """Where the reference has nobody, or fewer speakers."""
+    """Regions where the reference has no speaker, or fewer."""
     confusion: float
     """Attributed to another speaker."""
     correct: float
@@ -113,7 +113,7 @@ class Errors:
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the rate is made of, by its names in the details of a score."""
+        """Components of the rate, by their names in the details of a score."""
         return {"miss": self.miss, "false_alarm": self.false_alarm, "confusion": self.confusion, "total": self.total}
 
 
@@ -222,7 +222,7 @@ def speaker_count(files: Sequence[DiarizedRecording]) -> Score:
 
 def frame_f1(files: Sequence[DiarizedRecording], speaker_labels: bool = True) -> Score:
     """F1 of each speaker's activity in frames, of no length: twice the right seconds over those of both sides. Speakers
-    are matched as for `der`, no collar, overlap scored. 1 when nobody speaks on either side."""
+    are matched as for `der`, no collar, overlap scored. 1 when there is no speech on either side."""
     rows = errors(files, speaker_labels=speaker_labels)
     both = [e.total + e.correct + e.confusion + e.false_alarm for e in rows]
     score = _ratio([2 * e.correct for e in rows], both)

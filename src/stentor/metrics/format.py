@@ -50,6 +50,11 @@ def label(metric: str) -> str:
     return words.upper() if is_rate(metric) and len(metric.rpartition("_")[2]) == 3 else words
 
 
+def deciding_first(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores of a set with the one that decides first: the word error rate leads word times."""
+    return {"wer": scores["wer"], **scores} if "wer" in scores and "word_time_mean_ms" in scores else dict(scores)
+
+
 def is_rate(metric: str) -> bool:
     """Whether a metric is a share that people read in percent: one of its parts (`dev/ctc_wer`) is a known rate."""
     name = metric.lower().replace("/", "_")
@@ -87,7 +92,7 @@ def interval(metric: str, score: Mapping[str, Any]) -> str:
 
 
 def der_parts(score: Mapping[str, Any]) -> str:
-    """What a diarization error rate is made of, and how it is scored; empty for other scores."""
+    """Components of a diarization error rate, and how it is scored; empty for other scores."""
     details = score.get("details") or {}
     if "miss_rate" not in details:
         return ""
@@ -100,7 +105,7 @@ def der_parts(score: Mapping[str, Any]) -> str:
 
 
 def loss_parts(score: Mapping[str, Any]) -> str:
-    """What a loss over an evaluation set is the mean of; empty for other scores."""
+    """Records and targets that an evaluation loss is the mean of; empty for other scores."""
     details = score.get("details") or {}
     targets = details.get("targets")
     return f"{details['items']:,} records, {sum(targets.values()):,} targets" if targets else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Ratio: TypeAlias = "Callable[[np.ndarray, np.ndarray], np.ndarray]"
 LEVEL = 0.95
-"""Of all intervals."""
+"""Confidence level of all intervals."""
 FEWEST_SPEAKERS = 5
 """With fewer known speakers, or where one is not known, recordings are drawn."""
 
@@ -37,9 +37,9 @@ class Score:
     high: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
     resampled: Literal["speakers", "recordings"] | None = None
-    """What the interval draws, see `units_of`; None where it is not said."""
+    """Units that the interval resamples, see `units_of`; None where they are unknown."""
     units: int | None = None
-    """How many of these there are."""
+    """Number of these units."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which has no NaN: `value` is None then; what is not known is left out."""

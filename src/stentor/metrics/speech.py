@@ -20,7 +20,7 @@ from stentor.text.normalize import plain_text, words
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
 COLUMNS = (SYNTHETIC, CODEC, REAL)
-"""What is measured: the model's speech, the real audio decoded from its codes, the real audio."""
+"""Columns: the model's speech, the real audio decoded from its codes, the real audio."""
 REFERENCE = "reference"
 """The recording that the voice was cloned from, with which the voices of all of these are compared."""
 SHRINK = 0.3
@@ -173,8 +173,8 @@ def similarity(
     references: Sequence[int | None],
     relative: bool = False,
 ) -> dict[str, Score]:
-    """Of each column, `similarity`, the mean cosine with the reference's voice, and `voice_accuracy`, the share whose
-    most similar speaker of the set is the right one.
+    """Scores of each column: `similarity`, the mean cosine with the reference's voice, and `voice_accuracy`, the share
+    whose most similar speaker of the set is the right one.
 
     `vectors` maps a column to one embedding [E] per item, None where there is none. Of the column `base` (the real
     audio, or what stands for it) come the references, one item's number per item, and the speakers' centroids. An
@@ -235,7 +235,7 @@ def _halves(embeddings: Sequence[np.ndarray | None], speakers: Sequence[str | No
 def _shift(
     column: Sequence[np.ndarray | None], base: Sequence[np.ndarray | None], chosen: Sequence[bool]
 ) -> np.ndarray:
-    """How far a column lies from the base on the average of the chosen items (of all where there are none): [E]."""
+    """Mean distance of a column from the base over the chosen items (over all where there are none): [E]."""
     pairs = [(a, b, use) for a, b, use in zip(column, base, chosen) if a is not None and b is not None]
     pairs = [pair for pair in pairs if pair[2]] or pairs
     return np.mean([a.astype(np.float64) - b for a, b, _ in pairs], axis=0) if pairs else np.zeros(1)

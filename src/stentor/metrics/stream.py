@@ -21,7 +21,7 @@ class StreamedRecording:
     which it would have been there on this machine, if the audio had come as it was spoken."""
 
     words: Words
-    """What was said, with `start` and `end` in seconds."""
+    """Reference words, with `start` and `end` in seconds."""
     events: Sequence[Mapping[str, Any]]
     seconds: float
     computed: float
@@ -91,7 +91,7 @@ def _since(readings: Sequence[tuple[float, float, list[str]]], k: int) -> float:
 
 
 def _taken_back(readings: Sequence[list[str]]) -> int:
-    """Words that another one, or none, took the place of; not a last one that went on."""
+    """Words that were replaced or removed; a last word that was only continued does not count."""
     count = 0
     for before, after in pairwise(readings):
         for k, word in enumerate(before):

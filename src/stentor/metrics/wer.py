@@ -20,14 +20,14 @@ from stentor.text.normalize import characters, normalize, words
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
 Unit = Literal["word", "character", "compound"]
-"""What errors are counted in. `compound`: words, of which several match one that is written together, see
+"""Unit of the errors. `compound`: words, of which several match one that is written together, see
 `count_merged`."""
 
 SUBSTITUTIONS, DELETIONS, INSERTIONS, REFERENCE = range(4)
 NOTHING = "\u2400"
 """Stands for no word in an alignment."""
 ORDER, BETA = 6, 2
-"""Of chrF: characters of the longest n-grams, and how much more recall weighs than precision."""
+"""Parameters of chrF: characters of the longest n-grams, and how much more recall weighs than precision."""
 
 
 def align(

@@ -195,12 +195,12 @@ def _calibration(items: Sequence[Matches]) -> Score:
 
 
 def _ece(table: np.ndarray) -> float:
-    """Of [bins, 3]: words, summed confidence, right words."""
+    """Expected calibration error of [bins, 3]: words, summed confidence, correct words."""
     return float(abs(table[:, 1] - table[:, 2]).sum() / table[:, 0].sum())
 
 
 def _resamples(items: int) -> Iterator[np.ndarray]:
-    """How often each item is drawn, int64 [items]; the same resamples every time."""
+    """Number of draws of each item, int64 [items]; the same resamples every time."""
     rng = np.random.default_rng(0)
     for _ in range(RESAMPLES):
         yield np.bincount(rng.integers(items, size=items), minlength=items)

@@ -35,7 +35,7 @@ ONNX_INLINE = 1 << 30
 
 @dataclass
 class TaskRequirements:
-    """What a task asks of the family that serves it."""
+    """Requirements of a task for the family that serves it."""
 
     task: str
     """The task's type name, for messages."""
@@ -60,13 +60,13 @@ class TaskRequirements:
 
 class RandomFeatures:
     """A module whose own buffers are a random draw, such as the features of linear attention. The callback `redraw`
-    draws them anew; no average is taken over different draws."""
+    draws them again; no average is taken over different draws."""
 
     fixed: bool = False
     """Whether the first draw stays."""
 
     def redraw(self, generator: torch.Generator) -> None:
-        """Draw the buffers anew, in place, from a generator on the CPU."""
+        """Draw the buffers again, in place, from a generator on the CPU."""
         raise NotImplementedError
 
 
@@ -106,7 +106,7 @@ class Bundle:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model can do; a model that is no `Recognizer` is a plain one."""
+        """Capabilities of the model; a model that is no `Recognizer` is a plain one."""
         return self.model.capabilities if isinstance(self.model, Recognizer) else Capabilities()
 
     @property
@@ -135,15 +135,16 @@ class Family(Choice):
     layouts: ClassVar[tuple[str, ...]] = ("padded",)
     """Batch layouts that the model's forward understands: padded, packed."""
     hypotheses: ClassVar[tuple[str, ...]] = ()
-    """What a model can write in training for the sequence losses: `best`, the best texts of a beam search, and
-    `sampled`, answers drawn at random. Its forward takes `hypotheses`, see `stentor.models.decoding.rescoring`."""
+    """Kinds of hypotheses that a model can write in training for the sequence losses: `best`, the best texts of a beam
+    search, and `sampled`, answers drawn at random. Its forward takes `hypotheses`, see
+    `stentor.models.decoding.rescoring`."""
     implementation: ClassVar[str | None] = None
     """Package whose module `build` has `build(family, requirements)` and whose module `export` has `save`,
     `save_merged`, `load(family_class, folder, trainable)` and perhaps `exported_tensor_names`: what the methods of
     these names do. The modules import torch and are imported on first use. None: the family overrides the methods."""
 
     def recipe_name(self) -> str:
-        """What recipes for models of these settings are known by: the type or, in a family of several pretrained
+        """Name of recipes for models of these settings: the type or, in a family of several pretrained
         models, the `model_type` of the built one."""
         return self.type
 
@@ -162,12 +163,12 @@ class Family(Choice):
         return task.losses()
 
     def incompatible_with(self, task: ServedTask) -> tuple[str, str] | None:
-        """Why a model of these settings cannot serve a task that the family serves, as (key of the section, sentence).
-        None when it can."""
+        """Reason why a model of these settings cannot serve a task that the family serves, as (key of the section,
+        sentence). None when it can."""
         return None
 
     def decoding_options(self) -> frozenset[str]:
-        """What one call of transcription may ask of a model of these settings: `beams`, `temperature`, and hints that
+        """Options of one transcription call for a model of these settings: `beams`, `temperature`, and hints that
         `Processor.collate` reads: `context` (`Example.context`), `prompt` (`Example.extra["prompt"]`); `hotwords`:
         the model's `generate` takes a `bias` (`stentor.models.decoding.bias`)."""
         return frozenset({"beams", "temperature"})
@@ -182,7 +183,7 @@ class Family(Choice):
         return False
 
     def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """Why this model can do nothing with a record, as (reason, sentence), from its metadata alone: a language that
+        """Reason why this model cannot use a record, as (reason, sentence), from its metadata alone: a language that
         it does not know or, in `training`, letters that it cannot write. None when it can."""
         return None
 
@@ -193,7 +194,7 @@ class Family(Choice):
         return importlib.import_module(f"{cls.implementation}.{name}")
 
     def build(self, requirements: TaskRequirements) -> Bundle:
-        """A model ready to train, with freezing and adapters applied. Raises ConfigError with the mend."""
+        """A model ready to train, with freezing and adapters applied. Raises ConfigError with how to fix it."""
         return self._module("build").build(self, requirements)  # type: ignore[no-any-return]
 
     def exported_tensor_names(self, bundle: Bundle) -> set[str]:

@@ -27,7 +27,7 @@ class KnownModel:
     id: str | None = None
     """On the Hub. None: it begins from nothing, or puts one pretrained part among new ones."""
     parameters: float = 0.0
-    """Of the whole model; 0 where they depend on the data."""
+    """Parameters of the whole model; 0 where they depend on the data."""
     adapters: float = 0.0
     """Parameters of the adapters of `lora: {}`."""
     frozen: float = 0.0
@@ -37,23 +37,23 @@ class KnownModel:
     languages: tuple[str, ...] | int | None = None
     """Codes, in what they are listed; how many, where a card says no more. None: any that there is data of."""
     licence: str | None = None
-    """Of the weights, as an SPDX name where there is one. None: not known, or none as it begins from nothing."""
+    """Licence of the weights, as an SPDX name where there is one. None: unknown, or there are no weights."""
     can: tuple[str, ...] = ()
-    """What it does beside plain text: `words` (times), `speakers`, `streaming`, `translation`."""
+    """Abilities besides plain text: `words` (times), `speakers`, `streaming`, `translation`."""
     default: str = FULL
     """The way of training that is proposed: full or lora."""
     needs: str = ""
     """The task whose records it needs, where that is not the task's own: `words` for models that write while they
     listen."""
     recipe: str = ""
-    """What its learning rate is known by, where that is not the family."""
+    """Key of its learning rate, where that is not the family."""
     lora: dict[str, Any] = field(default_factory=dict)
     """Put over `run` for low-rank adapters."""
     full: dict[str, Any] = field(default_factory=dict)
     replaced: dict[str, Any] = field(default_factory=dict)
     """Put over the section `model` where another model of this family takes its place."""
     methods: tuple[str, ...] = (FULL,)
-    """How it can be trained."""
+    """Training methods."""
 
     @property
     def family(self) -> str:
@@ -61,7 +61,7 @@ class KnownModel:
 
     @property
     def label(self) -> str:
-        """What a person calls it: the Hub id, or else the short name."""
+        """Name for people: the Hub id, or else the short name."""
         return self.id or self.name
 
     def sections(self, method: str) -> dict[str, Any]:

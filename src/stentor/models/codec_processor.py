@@ -39,7 +39,7 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
 
     max_seconds: float | None = None
     pace: SpeakingRate | None = None
-    """Of the training records, for the length of what is spoken."""
+    """Speaking rate of the training records, for the length of speech."""
 
     def __init__(self, tokenizer: Any, codebooks: int, vocabulary: int | None, codec: AudioCodec | None = None):
         """`tokenizer`: of transformers; `vocabulary`: entries of a codebook without special ones, None of codecs whose

@@ -37,8 +37,8 @@ def split_usable(
     dropped = [(example.id, *reason) for example, reason in zip(examples, reasons) if reason is not None]
     if dropped and not labels:
         _, reason, message = dropped[0]
-        mend = " Cut longer audio into windows first, as `stentor transcribe` does." if reason == "too_long" else ""
-        raise DataError(message + mend)
+        fix = " Cut longer audio into windows first, as `stentor transcribe` does." if reason == "too_long" else ""
+        raise DataError(message + fix)
     return [i for i, reason in enumerate(reasons) if reason is None], dropped
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GenerationOutput(NamedTuple):
-    """What a model wrote for one item of a batch. Plug-ins may return plain pairs of the first two fields."""
+    """Output of a model for one item of a batch. Plug-ins may return plain pairs of the first two fields."""
 
     ids: list[int]
     """Tokens, without the end token."""
@@ -45,7 +45,7 @@ class GenerationOutput(NamedTuple):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a model that writes text can do besides writing it. The defaults are those of a plain recognizer."""
+    """Capabilities of a model that writes text. The defaults are those of a plain recognizer."""
 
     times_tokens: bool = False
     """Outputs have `spans`: words have times without a task of their own."""
@@ -60,8 +60,8 @@ class Capabilities:
     language_marker: int | None = None
     """Token before which an answer names its language. None: there is none."""
     aligns: Literal["words", "tokens"] | None = None
-    """How known texts are aligned: `words` by `align(**inputs)` with an `aligner`, `tokens` by `align_tokens(inputs,
-    ids)`. None: not at all."""
+    """Method for aligning known texts: `words` by `align(**inputs)` with an `aligner`, `tokens` by
+    `align_tokens(inputs, ids)`. None: not at all."""
     writes_along: bool = False
     """It writes a delay after each word while a recording comes (`audio_opener`)."""
 
@@ -71,13 +71,13 @@ class Recognizer:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this model can do."""
+        """Capabilities of this model."""
         return Capabilities()
 
     def generate(
         self, inputs: dict[str, torch.Tensor], max_new_tokens: Any, eos_ids: Any, **options: Any
     ) -> list[GenerationOutput]:
-        """What the model writes for each item of `Processor.collate(labels=False)`.
+        """Outputs for each item of `Processor.collate(labels=False)`.
 
         `max_new_tokens`: a limit for each item. `options`: `beams`, `temperature`, `generators` (one for each item,
         for sampling), `num_answers` (> 1: several `alternatives`, see `decoding.search.answer`) and, where
@@ -104,7 +104,7 @@ class FrameOutput:
 
 
 class ServedTask(Protocol):
-    """What a family may ask of the task that it serves."""
+    """Task settings that a family may read."""
 
     type: str
 
@@ -147,7 +147,7 @@ class Processor:
     trained_speech: TrainedSpeech | None = None
     """Clips that the model was trained on, where others are to be given alike."""
     streaming: Any = None
-    """How clips are heard chunk by chunk (`encoders.streaming.chunks`). None: as a whole."""
+    """Chunked encoding of clips (`encoders.streaming.chunks`). None: as a whole."""
     turns: ClassVar[bool] = False
     """Whether answers say who speaks."""
 
@@ -155,11 +155,11 @@ class Processor:
     codec: Any = None
     """The `AudioCodec`. None: there is none."""
     codec_missing: str | None = None
-    """Why there is no codec, where there should be one."""
+    """Reason why there is no codec where there should be one."""
     letters: str | None = None
     """Letters and digits of the training texts. None: not known."""
     instructs: list[str] | None = None
-    """What the training records had as `instruct`. None: not known, or too many to list."""
+    """Values of `instruct` in the training records. None: not known, or too many to list."""
     clones: ClassVar[bool] = True
     """Whether it speaks in the voice of a recording."""
     continues: ClassVar[bool] = True

@@ -192,7 +192,7 @@ class Files(FileProgress):
 
     def write(self, texts: Mapping[str, str]) -> None:
         """Write the texts of the next file, by the suffix of each output. One that cannot be written is printed as an
-        error, and the command goes on."""
+        error, and the command continues."""
         assert self.folder is not None
         if (problem := write_outputs(self.folder, self.names[self.done], texts)) is not None:
             self.print(problem, error=True)
@@ -206,7 +206,7 @@ class Files(FileProgress):
 
 @dataclass
 class FileOutcome:
-    """What became of an audio file. `texts`: its outputs by their suffix; `printed`: what goes to standard output;
+    """Outcome of an audio file. `texts`: its outputs by their suffix; `printed`: what goes to standard output;
     `messages`: warnings and errors, for standard error; `error`: why it could not be read."""
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class FilesWorker(Worker):
         raise NotImplementedError
 
     def results(self, recordings: Iterable[Recording], on_error: Callable[[str, AudioError], None]) -> Iterator[Any]:
-        """Of each recording that can be read, in their order."""
+        """Result of each recording that can be read, in their order."""
         raise NotImplementedError
 
     def outcome(self, result: Any, name: str) -> FileOutcome:
@@ -242,7 +242,7 @@ class FilesWorker(Worker):
         raise NotImplementedError
 
     def outcomes(self, items: Iterable[FileItem]) -> Iterator[FileOutcome]:
-        """What becomes of files, in their order. They are opened one at a time: each holds its audio until it is
+        """Outcomes of files, in their order. They are opened one at a time: each holds its audio until it is
         done."""
         names: deque[str] = deque()
         unread: deque[FileOutcome] = deque()
@@ -274,7 +274,7 @@ class FilesWorker(Worker):
 
 
 def work_on_files(files: Files, worker: FilesWorker, options: AudioFiles) -> Iterator[FileOutcome]:
-    """What becomes of the files, in their order: in this process, or by the workers of the cluster `options.ray`.
+    """Outcomes of the files, in their order: in this process, or by the workers of the cluster `options.ray`.
     Raises ConfigError, and `Stopped` after a signal when what was begun is done."""
     items = list(zip(files.inputs, files.names))
     if options.ray is None:

@@ -1,4 +1,4 @@
-"""Journal: the outcomes so far of a command that goes on after a kill; and files that appear complete or not at all."""
+"""Journal: the outcomes so far of a command that resumes after a kill; and files that appear complete or not at all."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ class Journal:
     """JSON lines, each with the `id` of a record or a group, after a first line with the settings of the command.
 
     Of an id that is there twice, the second line counts. A journal at an address is a folder of files with some lines
-    each, since nothing can be appended there; any machine goes on from them.
+    each, since nothing can be appended there; any machine resumes from them.
 
     Raises OtherSettings when the file holds lines of a command with other settings. A line that a kill cut short is
     removed.
@@ -47,7 +47,7 @@ class Journal:
     def __init__(self, path: Path, settings: dict[str, Any]):
         self.path, self.file = path, work_path(path) if is_remote(path) else path
         self.offsets: dict[str, int] = {}
-        """Of each id, the byte at which its line begins."""
+        """First byte of the line of each id."""
         self.segments = 0
         """Files at the address."""
         if is_remote(path):
@@ -96,7 +96,7 @@ class Journal:
         changes = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in settings.items() if before.get(k) != v]
         raise OtherSettings(
             f"{self.path} was left by a command with other settings ({'; '.join(changes)}). Run that command again to "
-            "go on, or delete the file to start anew."
+            "resume, or delete the file to start again."
         )
 
     def __contains__(self, name: str) -> bool:
@@ -166,7 +166,7 @@ def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, 
         raise OtherSettings(f"{folder} holds other {what}: give another folder as --to.")
     for journal in folder.glob("*.jsonl.part"):
         remove_journal(journal)
-    print(f"{folder} is complete; another --to makes it anew.", flush=True)
+    print(f"{folder} is complete; use another --to to make it again.", flush=True)
     return summary
 
 

@@ -127,7 +127,7 @@ def _actor_class() -> type:
         worker: Any
 
         def setup(self, worker: bytes, plugins: dict[str, str], version: str, device: str, folder: str) -> str | None:
-            """What is wrong with this node, or None."""
+            """Fault of this node, or None."""
             import importlib
 
             try:
@@ -243,7 +243,7 @@ Unit = tuple[int, int]
 
 
 class _Schedule:
-    """Which groups are where: those that died with their actor come first again."""
+    """Location of each group: those that died with their actor come first again."""
 
     def __init__(self, actors: _Actors, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]):
         self.actors, self.groups, self.stopping = actors, groups, stopping
@@ -252,7 +252,7 @@ class _Schedule:
         """The group whose result comes next, and the first one that was never given to an actor."""
         self.again: list[Unit] = []
         self.units: dict[Any, Unit] = {}
-        """What each call of an actor does."""
+        """Body of each call of an actor."""
         self.done: dict[int, Any] = {}
         self.parts: dict[int, list[Any]] = {}
         """Results of the records of a group that is done record by record; None: not done yet."""

@@ -1,4 +1,4 @@
-"""Prepare pipeline: groups of records through a worker to a writer, in order; after a kill the same command goes on.
+"""Prepare pipeline: groups of records through a worker to a writer, in order; after a kill the same command resumes.
 
 A command decides its groups from metadata alone, so they are the same after any kill and for any number of processes.
 The writer knows what is done already, in its journal or its files; the executor runs the worker on the rest.
@@ -43,7 +43,7 @@ class Writer:
 
 
 def unfinished(groups: Sequence[Selection[Any]], is_done: Callable[[Any], bool]) -> list[Selection[Any]]:
-    """What is left of groups without the items that are done."""
+    """Groups without the items that are done."""
     rests = (group.where(lambda item: not is_done(item)) for group in groups)
     return [rest for rest in rests if len(rest)]
 
@@ -99,7 +99,7 @@ class Pipeline:
     saved: Callable[[], str]
     """Says where the results so far are, for the message after a signal."""
     unit: str = "records"
-    going_on: str = "Going on: {done:,} of {total:,} {unit} were done before."
+    resuming: str = "Resuming: {done:,} of {total:,} {unit} were done before."
     finish_groups: bool = False
     """After a signal the groups at hand are finished and written; otherwise they are given up."""
 
@@ -109,7 +109,7 @@ class Pipeline:
         total = sum(map(len, groups))
         done = total - sum(map(len, remaining))
         if done:
-            print(self.going_on.format(done=done, total=total, unit=self.unit), flush=True)
+            print(self.resuming.format(done=done, total=total, unit=self.unit), flush=True)
         with (
             Stop(self.saved, self.finish_groups) as stop,
             progress(self.title, self.unit) as report,
@@ -179,7 +179,7 @@ class Stop:
             raise self.stopped()
 
     def stopped(self) -> Stopped:
-        return Stopped(f"Stopped by {self.signal}; {self.saved()}. Run the same command to go on.")
+        return Stopped(f"Stopped by {self.signal}; {self.saved()}. Run the same command to resume.")
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def reject(cut: Cut, error: AudioError) -> UnusableRecord:
 
 
 def summarize(rejects: Sequence[UnusableRecord]) -> dict[str, dict[str, Any]]:
-    """Of each reason, most frequent first: `count`, and as `first` the messages of the first records."""
+    """Summary of each reason, most frequent first: `count`, and as `first` the messages of the first records."""
     counts = Counter(reject.reason for reject in rejects)
     return {
         reason: {"count": count, "first": [r.message for r in rejects if r.reason == reason][:NAMED]}

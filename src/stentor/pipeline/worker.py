@@ -148,7 +148,7 @@ def _process(group: Any) -> Any:
 
 
 def end_with_parent() -> None:
-    """From now on, end when the parent ends, also when it is killed and can stop nobody."""
+    """From now on, end when the parent ends, also when it is killed and cannot stop its children."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

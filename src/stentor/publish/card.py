@@ -15,6 +15,7 @@ from stentor.errors import without_secrets
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.publish.usage import how_to_use, library
 from stentor.report.changes import changes, groups
+from stentor.report.run_folder import in_order
 
 PIPELINES = {
     "transcribe": ("automatic-speech-recognition", "Speech recognition"),
@@ -26,7 +27,7 @@ PIPELINES = {
 }
 """Per task type the Hub's pipeline tag, and its name for people."""
 TaskOf = Callable[[Mapping[str, Any]], str | None]
-"""Of an evaluation source on the Hub: the benchmark's own name for it, from the `eval.yaml` of the data set."""
+"""The benchmark's own name of an evaluation source on the Hub, from the `eval.yaml` of the data set."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -41,6 +42,7 @@ def write_card(
     from huggingface_hub import ModelCardData
 
     folder = Path(folder)
+    results = {**results, "eval": in_order(results["eval"], config)}
     task = config["task"]["type"]
     pipeline, title = PIPELINES.get(task, (None, task))
     data = ModelCardData(
@@ -328,7 +330,7 @@ def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
 
 
 def _of_speech(config: Mapping[str, Any]) -> list[str]:
-    """What the card of a model that speaks must say."""
+    """Required statements in the card of a model that speaks."""
     lines = [
         "The loss says how well masked codec tokens are guessed, not how the speech sounds or whether it can be "
         "understood: that takes listening, or `stentor evaluate` with a recogniser."

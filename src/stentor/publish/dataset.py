@@ -41,7 +41,7 @@ SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_
 
 @dataclass
 class SplitFacts:
-    """What one split holds, for the card."""
+    """Content of one split, for the card."""
 
     records: int = 0
     seconds: float = 0.0
@@ -95,7 +95,7 @@ def build(
         readme.write_text(write_card(title, repo, licence, facts), "utf-8")
     if licence is None and card is None:
         remarks.append(
-            "The card states no licence, so that nobody else may use the data: choose one (--license), for example "
+            "The card states no licence, so no one else may use the data: choose one (--license), for example "
             "cc-by-4.0."
         )
     if any(split.speakers for split in facts.values()):
@@ -188,8 +188,7 @@ def _write(
     if problems:
         more = " (perhaps more: reading stopped there)" if len(problems) == MAX_PROBLEMS else ""
         raise DataError(
-            f"{len(problems)} records cannot be published{more}; mend them or take them out:\n  "
-            + "\n  ".join(problems)
+            f"{len(problems)} records cannot be published{more}; fix or remove them:\n  " + "\n  ".join(problems)
         )
     return facts, rows
 
@@ -290,7 +289,7 @@ def write_card(name: str, repo: str | None, licence: str | None, splits: Mapping
             "To train on it with Stentor:",
             f"```yaml\ndata:\n  train: [{{type: hub, name: {repo}, split: {first}}}]\n```",
         ]
-    limits = ["Figures are counted from the files; nobody's transcripts were judged here."]
+    limits = ["Figures are counted from the files; no transcript was checked by a person."]
     splits_of_speaker = Counter(speaker for s in splits.values() for speaker in s.speakers)
     if shared := sum(count > 1 for count in splits_of_speaker.values()):
         limits.append(
@@ -344,6 +343,6 @@ MEANINGS = {
     "speaker": "who speaks",
     "duration": "seconds of audio",
     "words": "when each word was said: `word`, `start`, `end` in seconds",
-    "segments": "who spoke when: `speaker`, `start`, `end` in seconds",
+    "segments": "speaker segments: `speaker`, `start`, `end` in seconds",
     "instruct": "the voice in words",
 }

@@ -1,7 +1,7 @@
 """All that talks to the Hugging Face Hub when something is published.
 
 Tokens come from the environment (`HF_TOKEN`) or the Hub's own login, never from an argument, and nothing that is said
-here holds one. An upload that broke goes on where it was: what the Hub has already is not sent again.
+here holds one. An upload that broke resumes where it was: what the Hub has already is not sent again.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ REPO = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0
 WAITS = [2.0, 10.0, 30.0]
 """Seconds before an upload that broke is tried again, on top of the client's own retries of each request."""
 ARRIVED = re.compile(r"([\d,]+)/([\d,]+) uploaded \(([\d.]+)(\w+) transferred\)")
-"""How the client says how much it has uploaded."""
+"""Form in which the client reports its progress."""
 READABLE = (".md", ".yaml", ".yml", ".json", ".jsonl", ".txt", ".py", ".toml", ".cfg", ".csv")
 """Endings of the files that are searched for tokens before anything is sent."""
 
@@ -76,7 +76,7 @@ def publish(
     hidden folder may be made for the time of the upload, so that large files can be linked instead of copied. Says
     what it does line by line, and answers the link of the repository, or the folder. Raises ConfigError (no token, no
     right, a name that is taken, a folder that is not empty) and StentorError (the Hub cannot be reached or fails; the
-    same command goes on).
+    same command resumes).
     """
 
     from huggingface_hub import HfApi
@@ -151,7 +151,7 @@ def licence_of(repo: str, kind: Kind) -> str | None:
 
 
 def benchmark_task(source: Mapping[str, Any]) -> str | None:
-    """What a benchmark on the Hub calls the task that an evaluation source (`name`, `config`, `split`) is of, from its
+    """A benchmark's own name for the task that an evaluation source (`name`, `config`, `split`) is of, from its
     `eval.yaml` (https://huggingface.co/docs/hub/eval-results); None where it has none or cannot be asked."""
     from huggingface_hub import hf_hub_download
     from yaml import YAMLError
@@ -243,7 +243,7 @@ def _place(beside: Path | None) -> Iterator[Path]:
 
 
 def _user(api: Any, target: Target) -> str:
-    """Whose token it is. Raises ConfigError when it may only read, and for the name of somebody else."""
+    """Owner of the token. Raises ConfigError when it may only read, and for another account's name."""
     who = api.whoami()
     user, owner = str(who["name"]), target.repo.partition("/")[0]
     access = (who.get("auth") or {}).get("accessToken") or {}

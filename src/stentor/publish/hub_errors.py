@@ -29,7 +29,8 @@ def clean(text: str) -> str:
 
 
 def network() -> tuple[type[Exception], ...]:
-    """What a connection that fails raises: of httpx, of the system, and of hf_xet, which has no classes of its own."""
+    """Exceptions of a connection that fails: of httpx, of the system, and of hf_xet, which has no classes of its
+    own."""
     from httpx2 import TransportError
 
     return TransportError, ConnectionError, TimeoutError, RuntimeError
@@ -88,7 +89,7 @@ def _failure(error: BaseException, repo: str, noun: str) -> StentorError | None:
     if isinstance(error, ValueError) and isinstance(error.__cause__ or error.__context__, HfHubHTTPError):
         message = " ".join(clean(str(error)).split())
         return ConfigError(
-            f"The Hub does not take this card: {message}. Mend it, for example with --dry-run and --card."
+            f"The Hub does not accept this card: {message}. Fix it, for example with --dry-run and --card."
         )
     if isinstance(error, network()):
         return StentorError(f"The connection to the Hugging Face Hub failed ({short(error)}). {AGAIN}")
@@ -96,7 +97,7 @@ def _failure(error: BaseException, repo: str, noun: str) -> StentorError | None:
 
 
 def _refused(error: HfHubHTTPError, repo: str, noun: str) -> StentorError:
-    """What the Hub's answer means."""
+    """Meaning of the Hub's answer."""
     status = error.response.status_code
     message = clean(" ".join((error.server_message or "").split()))[:300].rstrip(". ")
     message = f" It says: {message}." if message else ""

@@ -59,7 +59,7 @@ def build(
         remarks.append(f"Voices go along with the model: {names}. Publish only those whose speakers agree to it.")
     if licence is None and "\nlicense:" not in text.split("\n---", 1)[0]:
         remarks.append(
-            "The card states no licence, so that nobody else may use the model: choose one that its data and its base "
+            "The card states no licence, so no one else may use the model: choose one that its data and its base "
             "allow (--license)."
         )
     return remarks
@@ -77,7 +77,7 @@ def make_card(
 ) -> str:
     """Write README.md (and `.eval_results/` of a run) into the folder `to`; answers the card.
 
-    The card of a run is written anew from its results, that of an export folder is kept, so that it can be edited;
+    The card of a run is written again from its results, that of an export folder is kept, so that it can be edited;
     `card` is taken instead of either. In all three, code names `repo` (USER/REPO). `merged`: it is about the whole
     model, whatever the run exported. `licence_of(id, kind)` answers the licences of base models and data sets where
     they are known, `task_of(source)` what a benchmark calls an evaluation set. Raises ConfigError when there is no card
@@ -121,7 +121,7 @@ def check(export: Path) -> None:
         if path.suffix in PICKLES and not (ct2 and path.name == "model.bin"):
             raise ConfigError(
                 f"{path} may be a pickle, which runs code when it is loaded: export the model with `stentor export`, "
-                "save a voice of OmniVoice's anew with --voice and --save-voice."
+                "save a voice of OmniVoice again with --voice and --save-voice."
             )
     if not weights:
         raise ConfigError(f"{export} holds no weights (*.safetensors): train the model until it has saved an export.")
@@ -136,7 +136,7 @@ def check(export: Path) -> None:
                 raise ConfigError(f"{export} lacks {name}, which {index.name} names: export the model again.")
     if local := local_bases(export):
         raise ConfigError(
-            f"Part of this model is in {local[0]}, which nobody else has: publish the whole model with --merge."
+            f"Part of this model is in {local[0]}, which others do not have: publish the whole model with --merge."
         )
 
 
@@ -159,7 +159,7 @@ def complete(
         card = ModelCard(text, ignore_metadata_errors=False)
     except (ValueError, YAMLError) as error:
         raise ConfigError(
-            f"The card's header between the lines `---` cannot be read ({' '.join(str(error).split())[:200]}): mend it."
+            f"The card's header between the lines `---` cannot be read ({' '.join(str(error).split())[:200]}): fix it."
         ) from None
     if licence is not None:
         card.data["license"] = licence

@@ -56,9 +56,9 @@ PACKAGES = (
     "transformers",
     "urllib3",
 )
-"""What serving imports. No more: packages that the Hub adds to a Space pin others of their own."""
+"""Packages that serving imports. No more: packages that the Hub adds to a Space pin others of their own."""
 OF_FAMILY = {"voxtral": ("mistral-common[audio]",)}
-"""What models need besides, by the `model_type` of their config.json."""
+"""Further packages of models, by the `model_type` of their config.json."""
 SPACE_EXTRAS = ("", "mcp", "oauth")
 """The Hub installs `gradio[mcp,oauth]` into every Gradio Space."""
 CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -105,7 +105,8 @@ def build(
 
 def build_page(model: str | Path, to: Path, title: str | None = None, task: str | None = None) -> Path:
     """Write the page of a demo that runs on this machine into the folder `to`, and answer its program; the model stays
-    where it is. Limits are high, as nobody else asks. Raises ConfigError as `build` does, and without Gradio."""
+    where it is. Limits are high, as there are no other users. Raises ConfigError as `build` does, and without
+    Gradio."""
     if find_spec("gradio") is None:
         raise ConfigError("A demo needs gradio, which is not installed: pip install 'stentor[studio]'.")
     plan = _planned(model, title, task, 3600, 1000, 20_000, here=True)
@@ -129,7 +130,7 @@ class _Plan:
     """A Space before it is written."""
 
     facts: dict[str, Any]
-    """What becomes space.json."""
+    """Content of space.json."""
     family: str
     """`model_type` of its config.json, or the `type` of its section; "" where neither is known."""
     export: Path | None
@@ -205,7 +206,7 @@ def requirements(family: str, hardware: str) -> str:
 
 
 def _space_ranges() -> dict[str, Any]:
-    """What `gradio[mcp,oauth]` itself accepts, as a packaging.SpecifierSet by package."""
+    """Versions that `gradio[mcp,oauth]` accepts, as a packaging.SpecifierSet by package."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

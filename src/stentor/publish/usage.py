@@ -43,7 +43,7 @@ from transformers import pipeline
 recognise = pipeline("automatic-speech-recognition", model="{name}")
 print(recognise("speech.wav")["text"])  # reads files with FFmpeg
 ```"""
-"""Of recognisers that transformers loads by itself."""
+"""Usage of recognisers that transformers loads by itself."""
 
 
 def how_to_use(config: Mapping[str, Any], folder: Path) -> list[str]:
@@ -67,7 +67,7 @@ def how_to_use(config: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def library(folder: Path) -> str:
-    """Which library loads an export, by the Hub's name of it: `transformers` for models in its own layout, `peft` for
+    """Library that loads an export, by its name on the Hub: `transformers` for models in its own layout, `peft` for
     adapters on such, else `stentor`."""
     import transformers
 

@@ -20,7 +20,7 @@ class Change:
     change: str
     """In percent of the value before; empty where that is 0 or unknown."""
     change_interval: str
-    """Of the relative change, resampled in pairs; empty where it is unknown."""
+    """Interval of the relative change, from a paired bootstrap; empty where it is unknown."""
     worse: bool
     """Whether more errors are made than before, beyond chance."""
 

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from stentor.metrics.format import MINOR, is_rate, label
-from stentor.report.figures import Chart, ChartStyle, Curve, chart
+from stentor.metrics.format import MINOR, deciding_first, is_rate, label
+from stentor.report.figures import Chart, ChartLine, ChartStyle, Curve, chart
 
 HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos", "within", "matched"}
 
@@ -18,7 +19,11 @@ LOOP = (
     ("gpu_utilization", "GPU utilisation", "share of the time with a kernel running", True),
     ("mfu", "Model FLOPs utilisation", "share of the GPU's peak", True),
 )
-"""How the loop ran: key, title, note, whether it is a share."""
+"""Charts of the training loop: key, title, note, whether the value is a share."""
+
+
+QUALITY, OPTIMISATION, THROUGHPUT = "Quality", "Optimisation", "Throughput and memory"
+"""Groups of charts."""
 
 
 def evaluated(key: str) -> tuple[str, str]:
@@ -64,6 +69,11 @@ def all_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     return charts_of(Series(rows))
 
 
+def _column(drawn: Chart, line: ChartLine) -> str:
+    """Where a value is in the table: under its set, or under no heading where it is the chart's only one."""
+    return line.name if len(drawn.lines) > 1 or drawn.group == QUALITY else ""
+
+
 def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
     """As `all_charts`; without `loop` only what is learned: evaluation metrics, losses and learning rates."""
     series, borders = numbers.values, numbers.borders
@@ -73,7 +83,7 @@ def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
         shown = [(k, n) for k, n in zip(keys, names or keys) if k in series]
         if shown:
             curves = [Curve(n, *series[k]) for k, n in shown]
-            charts.append(chart(title, curves, ChartStyle(**options), borders))
+            charts.append(chart(title, curves, ChartStyle(**{"group": OPTIMISATION, **options}), borders))
 
     _evaluation(series, add)
     rates = [k for k in series if k == "lr" or k.startswith("lr/")]
@@ -81,6 +91,35 @@ def charts_of(numbers: Series, loop: bool = True) -> list[Chart]:
     if loop:
         _loop(series, add)
     return charts
+
+
+@dataclass
+class ChartGroup:
+    """The charts under one heading, and in a table the metrics that were measured once."""
+
+    name: str
+    charts: list[Chart]
+    head: list[str]
+    """Names of the table's columns after the first."""
+    rows: list[tuple[str, list[str]]]
+    """A metric, and its value in each column."""
+    folded: bool
+    """Whether the group is closed at first."""
+
+
+def grouped(charts: Sequence[Chart], sets: Sequence[str] = ()) -> list[ChartGroup]:
+    """Charts by their group. A chart with one point becomes a row of a table, whose columns begin with `sets`."""
+    groups = []
+    for name in (QUALITY, OPTIMISATION, THROUGHPUT):
+        points = [c for c in charts if c.group == name and c.is_point]
+        columns = {c.title: {_column(c, line): line.last for line in c.lines} for c in points}
+        found = dict.fromkeys(column for values in columns.values() for column in values)
+        head = [*(name for name in sets if name in found), *(name for name in found if name not in sets)]
+        rows = [(title, [values.get(column, "") for column in head]) for title, values in columns.items()]
+        drawn = [c for c in charts if c.group == name and not c.is_point]
+        if drawn or rows:
+            groups.append(ChartGroup(name, drawn, head, rows, folded=name != QUALITY))
+    return groups
 
 
 def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
@@ -96,14 +135,13 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
     families = {metric for numbered in _numbered(terms).values() for metric in numbered}
     codebooks = {k: keys for k, keys in metrics.items() if k in families}
     metrics = {k: keys for k, keys in metrics.items() if k not in families}
-    for number, (metric, keys) in enumerate(metrics.items()):
+    for number, (metric, keys) in enumerate(deciding_first(metrics).items()):
         top = max(max(series[k][1]) for k in keys)
         low = min(min(series[k][1]) for k in keys)
-        unit = ", ms" if metric.endswith("_ms") else ""
         names = [evaluated(k)[0] for k in keys]
         shape = {"percent": is_rate(metric), "zero": is_rate(metric), "log": low > 0 and top / low > 8}
-        note = f"evaluation{unit}, ring: best"
-        add(_title(metric), keys, names, note=note, marks=True, best=_better(metric), **shape)
+        note = "evaluation, ring: best"
+        add(_title(metric), keys, names, note=note, marks=True, best=_better(metric), group=QUALITY, **shape)
         if number == 0:
             _training_loss(series, add)
     if not metrics:
@@ -111,17 +149,26 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
     for name in dict.fromkeys(evaluated(key)[0] for keys in codebooks.values() for key in keys):
         keys_of_set = [f"eval/{name}/{metric}" for metric in codebooks]
         numbers = _numbers(keys_of_set)
-        add(f"Loss by codebook, {name}", keys_of_set, numbers, note="evaluation", marks=True, ordered=True)
+        add(
+            f"Loss by codebook, {name}",
+            keys_of_set,
+            numbers,
+            note="evaluation",
+            marks=True,
+            ordered=True,
+            group=QUALITY,
+        )
 
 
 def _loop(series: Mapping[str, Any], add: Callable[..., None]) -> None:
     """Charts of how the loop ran; keys that are not known get a chart each."""
     add("Gradient norm", ["grad_norm"], note="before clipping", smooth=True)
+    loop: dict[str, Any] = {"group": THROUGHPUT, "zero": True, "log": False}
     for key, title, note, percent in LOOP:
-        add(title, [key], note=note, percent=percent, zero=True, smooth=True, log=False)
+        add(title, [key], note=note, percent=percent, smooth=True, **loop)
     details = [k for k in series if k.startswith("memory/")]
     names = [k.removeprefix("memory/").removesuffix("_gb").replace("_", " ") for k in details]
-    add("Memory in detail", details, names, note="GB", zero=True, log=False)
+    add("Memory in detail", details, names, note="GB", **loop)
     known = {"grad_norm", *(row[0] for row in LOOP)}
     for key in series:
         if key not in known and not key.startswith(("eval/", "train/", "lr", "memory/")):
@@ -184,4 +231,4 @@ def _title(metric: str) -> str:
     if metric.startswith("loss_"):
         return f"Loss, {metric.removeprefix('loss_')}"
     words = label(metric)
-    return words[0].upper() + words[1:]
+    return words[0].upper() + words[1:] + (", ms" if metric.endswith("_ms") else "")

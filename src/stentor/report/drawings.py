@@ -29,14 +29,14 @@ NOTHING = "Nothing was heard."
 
 @dataclass
 class Answer:
-    """What a model answered about a recording, line by line."""
+    """A model's answer for a recording, line by line."""
 
     lines: list[Any]
     """`word_times.Drawing` or `timeline.Line`."""
     sound: str
     """A data: URL of what is drawn."""
     partly: str
-    """What part of the recording is drawn; empty when it is all."""
+    """Part of the recording that is drawn; empty when all of it is."""
 
 
 def words(transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
@@ -50,7 +50,7 @@ def words(transcript: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: in
 
 
 def speakers(segments: Sequence[Mapping[str, Any]], samples: np.ndarray, rate: int) -> str:
-    """Who speaks when, a lane for each speaker; a stretch plays when it is clicked. `segments`: `{"speaker", "start",
+    """Speaker timeline, one row per speaker; a stretch plays when it is clicked. `segments`: `{"speaker", "start",
     "end"}`; `samples` float32 [samples] at `rate` Hz."""
     if not segments:
         return _nothing()

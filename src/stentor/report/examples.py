@@ -43,7 +43,7 @@ class ReportExample:
     output: str = ""
     """Set instead of `cells` when the answer is not a text: shortened JSON."""
     ctc: str | None = None
-    """What the CTC head alone would have said."""
+    """Output of the CTC head alone."""
     context: str | None = None
     record: Mapping[str, Any] = field(default_factory=dict)
     sound: str = ""
@@ -64,14 +64,14 @@ class ExampleSet:
     frequent: list[tuple[str, list[tuple[list[str], int, float]]]] = field(default_factory=list)
     """Kind, and per error its words, its count and its bar's length in percent."""
     groups: list[tuple[str, list[tuple[str, str, str, float]], int]] = field(default_factory=list)
-    """What is grouped by; label, rate, made of, bar in percent; and how many more groups there are."""
+    """Field of the groups; label, rate, made of, bar in percent; and how many more groups there are."""
 
 
 def example_sets(
     run: RunFolder, budget: SoundBudget, timed: Collection[str] = (), drawn: Collection[str] = ()
 ) -> list[ExampleSet]:
-    """What to show of each evaluation set: those with predictions first in the order of the results. Of sets whose word
-    times are shown (`timed`) only items with errors are, and nothing of those with timelines (`drawn`)."""
+    """Examples of each evaluation set: those with predictions first in the order of the results. Sets whose
+    word times are shown (`timed`) get fewer, sets with timelines (`drawn`) none."""
     scores = run.results.get("eval") or {}
     names = [n for n in (*scores, *(n for n in run.predictions if n not in scores)) if n not in drawn]
     sets: list[ExampleSet] = []
@@ -81,7 +81,7 @@ def example_sets(
         details = scores[name][metric].get("details") or {} if metric else {}
         rows = run.predictions.get(name, []) if len(sets) < SETS else []
         breakdown = (run.results.get("by") or {}).get(name, {})  # in a table with intervals
-        typical_items = 0 if name in timed else 6
+        typical_items = 2 if name in timed else 6  # their drawings show more
         normalizer = details.get("normalizer", "whisper_basic")
         worst, typical = choose(rows, normalizer, typical=typical_items) if rows else ([], [])
         part = budget.share(share)
@@ -98,7 +98,9 @@ def example_sets(
             groups=[
                 _group(k.removeprefix("by_"), v, metric)
                 for k, v in details.items()
-                if k.startswith("by_") and k.removeprefix("by_") not in breakdown
+                if k.startswith("by_")
+                and k.removeprefix("by_") not in breakdown
+                and any(row["value"] for row in v.values())
             ],
         )
         if rows or example_set.frequent or example_set.groups:
@@ -112,7 +114,7 @@ def main_text_metric(scores: Mapping[str, Any]) -> str:
 
 
 def _frequent(counts: Mapping[str, Sequence[Sequence[Any]]], top: int = 10) -> list[tuple[str, list[Any]]]:
-    """What happened more than once: single slips are in the examples."""
+    """Errors that were made more than once: single ones are in the examples."""
     most = max((entry[-1] for entries in counts.values() for entry in entries), default=1)
     rows = []
     for kind, entries in counts.items():
@@ -245,7 +247,7 @@ def example_of(row: Mapping[str, Any], normalizer: str) -> ReportExample:
 
 
 def _short(value: Mapping[str, Any] | None, longest: int = 400) -> str:
-    """What is no text, as JSON without its sound; empty where there is nothing."""
+    """A value that is not text, as JSON without its audio; empty where there is nothing."""
     shown = {key: part for key, part in (value or {}).items() if key != "audio"}
     text = json.dumps(shown, ensure_ascii=False) if shown else ""
     return text if len(text) <= longest else text[:longest] + " …"

@@ -63,7 +63,7 @@ class Chart:
     borders: list[Tick]
     """Where a new stage begins."""
     summary: str
-    """What the chart shows, in words, for those who do not see it."""
+    """Description of the chart for screen readers."""
     percent: bool
     bounds: tuple[float, float, float, float]
     """x from, x to, y from, y to; y in logarithms (base 10) when `log`."""
@@ -71,12 +71,19 @@ class Chart:
     ordered: bool = False
     """Whether the lines are steps of one scale, and so are their colours."""
     unit: str = ""
-    """Of x; empty: optimizer steps."""
+    """Unit of x; empty: optimizer steps."""
+    group: str = ""
+    """The heading that the chart stands under."""
+
+    @property
+    def is_point(self) -> bool:
+        """Whether all values are at one x: such a chart is a row of a table."""
+        return len({x for line in self.lines for x in line.xs}) <= 1
 
 
 @dataclass(frozen=True)
 class ChartStyle:
-    """How the curves of a chart are drawn."""
+    """Style of the curves of a chart."""
 
     note: str = ""
     percent: bool = False
@@ -94,7 +101,9 @@ class ChartStyle:
     ordered: bool = False
     """The curves are steps of one scale."""
     unit: str = ""
-    """Of x; empty: optimizer steps."""
+    """Unit of x; empty: optimizer steps."""
+    group: str = ""
+    """See `Chart.group`."""
 
 
 PLAIN = ChartStyle()
@@ -161,11 +170,12 @@ def chart(
         log=log,
         ordered=style.ordered,
         unit=style.unit,
+        group=style.group,
     )
 
 
 def values(chart: Chart) -> dict[str, Any]:
-    """What `charts.js` shows of a chart under the pointer, as plain data."""
+    """Values that `charts.js` shows of a chart under the pointer, as plain data."""
     lines = [{"name": line.name, "xs": line.xs, "ys": line.ys} for line in chart.lines]
     return {key: getattr(chart, key) for key in ("percent", "bounds", "log", "ordered", "unit")} | {"lines": lines}
 

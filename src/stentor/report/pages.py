@@ -31,7 +31,7 @@ def script() -> tuple[str, str]:
 
 
 def macro(template: str, name: str, *arguments: Any) -> str:
-    """What a macro of a template makes of the arguments."""
+    """Output of a template's macro for the arguments."""
     return str(vars(environment().get_template(template).module)[name](*arguments))
 
 

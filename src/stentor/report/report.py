@@ -9,11 +9,11 @@ from typing import Any
 
 from stentor.metrics.format import MINOR, count, der_parts, duration, figure, interval, is_rate, label, loss_parts
 from stentor.report.changes import changes, groups
-from stentor.report.curves import all_charts, evaluated
+from stentor.report.curves import all_charts, evaluated, grouped
 from stentor.report.examples import SETS, UNSURE, example_sets
 from stentor.report.figures import values
 from stentor.report.pages import page
-from stentor.report.run_folder import RunFolder, read_run
+from stentor.report.run_folder import RunFolder, calibration_sets, read_run
 from stentor.report.sounds import SoundBudget
 from stentor.report.streams import stream_figures
 from stentor.report.timeline import MOST, Timelines, timelines
@@ -39,7 +39,7 @@ REASONS = {
     "no_channel": "the file has fewer channels",
     "truncated": "much shorter than its header says",
 }
-"""What the drop reasons mean; others are shown by their name alone."""
+"""Meaning of the drop reasons; others are shown by their name alone."""
 
 
 def write_report(run_folder: Path) -> Path:
@@ -53,7 +53,8 @@ def write_report(run_folder: Path) -> Path:
 
 def render(run: RunFolder) -> str:
     """The page."""
-    charts, streams = all_charts(run.metrics), stream_figures(run.streams)
+    curves, streams = grouped(all_charts(run.metrics), list(run.results.get("eval") or {})), stream_figures(run.streams)
+    charts = [*(s.chart for s in streams if s.chart), *(c for group in curves for c in group.charts)]
     budget = SoundBudget()
     timed, spoken, voiced = timed_sets(run, budget), spoken_sets(run, budget), voiced_sets(run, budget)
     sets = example_sets(run, budget, {t.name for t in timed}, {s.name for s in spoken} | {v.name for v in voiced})
@@ -65,8 +66,8 @@ def render(run: RunFolder) -> str:
         groups=groups(run.results),
         facts=facts(run),
         status=status(run),
-        charts=charts,
-        hover=[values(c) for c in [*charts, *(s.chart for s in streams if s.chart)]],
+        curves=curves,
+        hover=[values(c) for c in charts],
         streams=streams,
         data=data_view(run),
         sets=sets,
@@ -97,6 +98,8 @@ class Board:
     normalizer: str | None
     bar: tuple[float, float, float] | None
     """Low, value and high in percent of the axis that all sets share."""
+    calibrates: bool
+    """Whether confidences were fitted on the set."""
 
 
 def boards(run: RunFolder) -> list[Board]:
@@ -106,7 +109,7 @@ def boards(run: RunFolder) -> list[Board]:
     # Shares and times have an axis that begins at 0, which all sets share.
     drawn = all(is_rate(metric) or metric.endswith("_ms") for metric, _ in mains.values())
     top = max((max(s.get("high") or 0, s["value"] or 0) for _, s in mains.values()), default=0) * 1.08
-    rows = []
+    rows, fitted = [], calibration_sets(run.resolved)
     for name, (metric, score) in mains.items():
         value = score["value"]
         bar = None
@@ -128,6 +131,7 @@ def boards(run: RunFolder) -> list[Board]:
                 else (der_parts(score) or loss_parts(score)),
                 others=[(label(m), figure(m, s["value"])) for m, s in others.items()],
                 normalizer=details.get("normalizer"),
+                calibrates=name in fitted,
             )
         )
     return rows
@@ -206,13 +210,17 @@ class Dropped:
 
 @dataclass
 class DataView:
-    """What was trained on and what was left out, then the same for evaluation sets that lost records."""
+    """Records that were used and dropped in training, then the same for evaluation sets that lost records."""
 
     used: int
     total: int
-    facts: list[tuple[str, str]]
+    facts: list[str]
     dropped: list[Dropped]
     evals: list[tuple[str, list[Dropped]]]
+    kinds: list[str]
+    """Columns of `overlap`."""
+    overlap: list[tuple[str, list[str]]]
+    """A set, and what it shares with the training data, of each kind."""
 
 
 def data_view(run: RunFolder) -> DataView | None:
@@ -222,10 +230,22 @@ def data_view(run: RunFolder) -> DataView | None:
     used = int(data["used"])
     dropped = _dropped(data, used)
     evals = [(name, _dropped(part, _items(run, name))) for name, part in (data.get("eval") or {}).items()]
-    facts = [("hours", f"{data['hours']:.2f}")] if "hours" in data else []
-    facts += flat(without(data, "used", "dropped", "named", "eval", "hours"))
+    facts = [duration(3600 * data["hours"])] if "hours" in data else []
+    facts += [f"longest {data['longest_seconds']:.1f} s"] if "longest_seconds" in data else []
+    rest = flat(without(data, "used", "dropped", "named", "eval", "hours", "longest_seconds", "overlap"))
+    facts += [f"{key.replace('_', ' ')} {value}" for key, value in rest if value != "0"]
+    overlap = data.get("overlap") or {}
+    kinds = list(dict.fromkeys(kind for shared in overlap.values() for kind in shared))
+    rows = [
+        (name, [_shared(*shared[kind]) if kind in shared else "" for kind in kinds]) for name, shared in overlap.items()
+    ]
     total = used + sum(d.records for d in dropped)
-    return DataView(used, total, facts, dropped, [(name, lost) for name, lost in evals if lost])
+    return DataView(used, total, facts, dropped, [(name, lost) for name, lost in evals if lost], kinds, rows)
+
+
+def _shared(shared: int | None, of: int) -> str:
+    """Count of a set's texts, speakers, ... that are in the training data as well."""
+    return "" if not of else "unknown" if shared is None else f"{shared:,} of {of:,}"
 
 
 def _items(run: RunFolder, name: str) -> int:
@@ -322,7 +342,7 @@ def timed_sets(run: RunFolder, budget: SoundBudget) -> list[WordTimes]:
 
 
 def spoken_sets(run: RunFolder, budget: SoundBudget) -> list[Timelines]:
-    """Who spoke when in each evaluation set of the task `diarize`."""
+    """Speaker timelines of each evaluation set of the task `diarize`."""
     names = [n for n, scores in (run.results.get("eval") or {}).items() if "der" in scores and run.predictions.get(n)]
     shown = min(SETS, len(names))
     return [

@@ -27,7 +27,7 @@ LEFT = REASONS | {
     "not_spoken": "the voice cannot say it",
     "script": "the voice does not read its letters",
 }
-"""What the reasons of material mean, where the summary of its folder does not say it."""
+"""Meaning of the reasons of material, where the summary of its folder does not say it."""
 
 
 def write_rounds_report(folder: Path) -> Path:
@@ -42,7 +42,7 @@ def write_rounds_report(folder: Path) -> Path:
 def render(folder: Path, results: dict[str, Any]) -> str:
     """The page."""
     rounds, budget = results["rounds"], SoundBudget(BUDGET)
-    charts = [_by_round(results), *_hours(rounds), *_sweep(results)]
+    charts = [c for c in (_by_round(results), *_hours(rounds), *_sweep(results)) if not c.is_point]
     return page(
         "rounds.html",
         name=folder.resolve().name,
@@ -148,7 +148,7 @@ def _heard(folder: Path, done: dict[str, Any], budget: SoundBudget) -> Iterable[
 
 
 def _meanings(summary: Path) -> dict[str, str]:
-    """What the reasons of the stages mean that labelled a source."""
+    """Meaning of the reasons of the stages that labelled a source."""
     stages = json.loads(summary.read_bytes()).get("stages", []) if summary.is_file() else []
     return {reason: each["meaning"] for stage in stages for reason, each in stage["dropped"].items() if each["meaning"]}
 

@@ -1,12 +1,14 @@
 """Reads a run folder back: what is finished, what is running and what was killed in the middle of a line."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stentor.data.yaml_text import read_yaml
 from stentor.errors import ConfigError
+from stentor.metrics.format import deciding_first
 from stentor.version import RUN_FORMAT, refuse_newer
 
 STREAMS = "streams.jsonl"
@@ -65,11 +67,14 @@ def read_run(folder: Path) -> RunFolder:
     path = folder / "results.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     refuse_newer(path, results, RUN_FORMAT)
+    resolved = read_yaml(resolved_text) or {}
+    if "eval" in results:
+        results["eval"] = in_order(results["eval"], resolved)
     return RunFolder(
         folder=folder,
         config_text=_text(folder / "config.yaml"),
         resolved_text=resolved_text,
-        resolved=read_yaml(resolved_text) or {},
+        resolved=resolved,
         results=results,
         earlier=[json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("stages/*/results.json"))],
         metrics=_rows(folder / "metrics.jsonl"),
@@ -79,6 +84,20 @@ def read_run(folder: Path) -> RunFolder:
         before={p.stem: _rows(p) for p in sorted((folder / "before").glob("*.jsonl"))},
         streams=_rows(folder / STREAMS),
     )
+
+
+def calibration_sets(resolved: Mapping[str, Any]) -> list[str]:
+    """Evaluation sets that confidences were fitted on: their figures prove nothing."""
+    callbacks = [c for c in resolved.get("callbacks") or [] if c["type"] == "calibrate"]
+    return [c.get("set") or next(iter(resolved["data"]["eval"])) for c in callbacks]
+
+
+def in_order(scores: Mapping[str, Mapping[str, Any]], resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Scores of evaluation sets as they are shown: test sets first, the sets that calibrate confidences last, and in
+    each set the deciding metric first."""
+    last, tests = calibration_sets(resolved), (resolved.get("data") or {}).get("test") or {}
+    names = sorted(scores, key=lambda name: 2 * (name in last) - (name in tests))
+    return {name: deciding_first(scores[name]) for name in names}
 
 
 def _text(path: Path) -> str:

@@ -18,10 +18,10 @@ class StreamFigures:
 
     data: str
     chart: Chart | None
-    """None: no word was recognised."""
+    """None: fewer than two latencies of recognised words."""
     head: list[str]
     rows: list[tuple[str, list[str]]]
-    """Whose they are, and the cells of `head`."""
+    """Name of the model and policy, and the cells of `head`."""
 
 
 def stream_figures(rows: Sequence[Row]) -> list[StreamFigures]:
@@ -48,7 +48,9 @@ def _figures(data: str, rows: Sequence[Row]) -> StreamFigures:
         for row in points
     ]
     drawn = chart(f"{label(main)} over latency", curves, style) if curves else None
-    return StreamFigures(data, drawn, ["delay", *map(label, metrics)], cells)
+    return StreamFigures(
+        data, None if drawn is None or drawn.is_point else drawn, ["delay", *map(label, metrics)], cells
+    )
 
 
 def _curve(name: str, rows: Sequence[Row], metric: str) -> Curve | None:

@@ -23,7 +23,7 @@ class Span:
     """A stretch of time in a row of a drawing: a word, or a turn of a speaker."""
 
     left: float
-    """Of `SIZE`, as the width is."""
+    """In units of `SIZE`, as the width is."""
     width: float
     start: float
     """Seconds in the drawing's sound."""
@@ -34,7 +34,7 @@ class Span:
 
 
 def span(start: float, end: float, line: tuple[float, float], title: str, kind: str = "", text: str = "") -> Span:
-    """What is heard from `start` to `end`, as far as it lies in a line of the drawing (begin and end in seconds)."""
+    """A label from `start` to `end`, as far as it lies in a line of the drawing (begin and end in seconds)."""
     scale = SIZE / (line[1] - line[0])
     left = (max(start, line[0]) - line[0]) * scale
     return Span(left, (min(end, line[1]) - line[0]) * scale - left, start, end, title, kind, text)

@@ -46,7 +46,7 @@ class TimelineRow:
     overlap: str
     """SVG path over the times when the reference has several speakers, in a box of `SIZE`."""
     unscored: list[Span]
-    """What lies outside of the UEM."""
+    """Regions outside of the UEM."""
     ticks: list[Tick]
 
 
@@ -58,13 +58,13 @@ class TimelineDrawing:
     seconds: float
     der: str
     parts: str
-    """What the error rate is made of."""
+    """Parts of the error rate."""
     speakers: str
     right: bool
     """Whether nothing is wrong."""
     lines: list[TimelineRow]
     partly: str
-    """What part of the recording is drawn; empty when it is all."""
+    """Part of the recording that is drawn; empty when all of it is."""
     sound: str = ""
     """A data: URL."""
 
@@ -95,11 +95,11 @@ class Compared:
     pairs: dict[str, str]
     """Speaker of the answer -> of the reference: one to one, so that most seconds are right."""
     active: np.ndarray
-    """Who speaks in the reference, bool [N, E]."""
+    """Active speakers of the reference, bool [N, E]."""
     output_active: np.ndarray
-    """Who speaks in the answer, bool [K, E]."""
+    """Active speakers of the output, bool [K, E]."""
     wrong: dict[str, np.ndarray]
-    """How many are missed, falsely raised and confused, int64 [E], 0 beyond the UEM."""
+    """Count of speakers that are missed, falsely raised and confused, int64 [E], 0 beyond the UEM."""
     scored: np.ndarray
     """bool [E]."""
 
@@ -123,7 +123,7 @@ def compare(
     uem: Sequence[Sequence[float]] | None,
     seconds: float,
 ) -> Compared:
-    """What is right and wrong, and where. The sums are those of `stentor.metrics.diarization.errors` without collar."""
+    """Correct and wrong regions. The sums are those of `stentor.metrics.diarization.errors` without collar."""
     from scipy.optimize import linear_sum_assignment
 
     names, output_names = ([*dict.fromkeys(s["speaker"] for s in side)] for side in (reference, output))
@@ -159,7 +159,7 @@ def compare(
 def timelines(
     name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: SoundBudget, most: int = MOST
 ) -> Timelines:
-    """What to show of an evaluation set. `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows`
+    """Timelines of an evaluation set. `scores` are those of `stentor.metrics.diarization.scores` as dicts, `rows`
     the predictions of the task `diarize`. The recordings with most that is wrong come first."""
     items = [
         (row, compare(row["reference"]["segments"], row["output"]["segments"], row["reference"]["uem"], _seconds(row)))

@@ -33,7 +33,7 @@ class Strip:
     prompt: float = 0.0
     """Percent of the strip, at its beginning, that are the recording's own."""
     transcript: str = ""
-    """What a recogniser heard."""
+    """Transcript by a recogniser."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class SpokenExample:
     strips: list[Strip]
     """The recording, its codec tokens decoded, what was said: of these what there is."""
     earlier: list[Strip]
-    """What was said before training and at the evaluations, in this order."""
+    """Speech from before training and from the evaluations, in this order."""
 
 
 @dataclass

@@ -104,7 +104,7 @@ class WordTimes:
 def word_times(
     name: str, scores: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], budget: SoundBudget
 ) -> WordTimes:
-    """What to show of an evaluation set. `scores` are those of `stentor.metrics.word_time.score` as dicts, `rows` the
+    """Word times of an evaluation set. `scores` are those of `stentor.metrics.word_time.score` as dicts, `rows` the
     predictions."""
     details = scores["word_time_mean_ms"]["details"]
 
@@ -140,7 +140,7 @@ def word_times(
 
 
 def histogram(starts: Sequence[float], ends: Sequence[float]) -> Histogram:
-    """Of signed errors in ms, over the middle range that holds nearly all of them."""
+    """Histogram of signed errors in ms, over the middle range that holds nearly all of them."""
     errors = {"start": starts, "end": ends}
     total = len(starts) + len(ends)
     limit = next((end for end in ENDS if sum(-end <= e < end for e in (*starts, *ends)) >= INSIDE * total), ENDS[-1])

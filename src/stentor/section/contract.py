@@ -10,9 +10,9 @@ from typing import Any
 from stentor.errors import FULL, ConfigError, StentorError
 
 MACHINE = {"MemoryError", "OutOfMemoryError"}
-"""Failures of the machine, which are nobody's mistake."""
+"""Failures of the machine, not of the config."""
 REGISTERED: list[str] = []
-"""File of each class that extends Stentor from outside: what fails inside them is theirs to mend."""
+"""File of each class that extends Stentor from outside: faults inside them are for their authors to fix."""
 
 
 def check_class(cls: Any, base: Any) -> None:
@@ -79,7 +79,7 @@ def violation(extension: Any, method: str, expected: str, value: Any) -> ConfigE
 
 
 def describe(value: Any) -> str:
-    """What a value is, in a few words."""
+    """Description of a value, in a few words."""
     match value:
         case object(shape=shape, dtype=dtype):  # a tensor or an array; torch is not imported for the question
             return f"a {type(value).__name__} of shape {list(shape)} and type {dtype}"

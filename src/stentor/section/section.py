@@ -27,7 +27,7 @@ CHOICE = "x-choice"
 """Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
 
 _LOST_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
-"""What `pathlib.Path` makes of `s3://bucket`."""
+"""Result of `pathlib.Path` for `s3://bucket`."""
 
 
 class Section(BaseModel):

@@ -69,7 +69,7 @@ class ApiError(Exception):
 
 @contextmanager
 def blaming(field: str | None, fields: Mapping[str, str] | None = None, path: Path | None = None) -> Iterator[None]:
-    """What is wrong in its block is wrong with a field of the request: the one of `fields` whose word is in the
+    """Context that blames errors of its block on a field of the request: the one of `fields` whose word is in the
     sentence, or `field`. The sentence does not show `path`. Raises ApiError."""
     try:
         yield
@@ -80,7 +80,7 @@ def blaming(field: str | None, fields: Mapping[str, str] | None = None, path: Pa
 
 
 def api_error(error: BaseException) -> ApiError:
-    """What a client is told of any error."""
+    """Error body for a client."""
     match error:
         case ApiError():
             return error

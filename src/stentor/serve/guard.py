@@ -23,19 +23,19 @@ from stentor.web.origins import from_elsewhere, secret
 SHORTEST = 16
 """Characters of the shortest key."""
 OPEN_PATHS = ("/health", "/docs", "/openapi.json")
-"""What needs no key: whether the server is there, and what its interface is."""
+"""Paths without a key: health and the interface's description."""
 UNREAD = 60.0
 """Seconds that a client may leave a part of its answer unread."""
 SUBPROTOCOL = "openai-insecure-api-key."
-"""What OpenAI's pages put before the key of a socket."""
+"""Prefix of the key of a socket in OpenAI's pages."""
 ALWAYS = ("/health", "/metrics")
-"""What answers while the server is full or stopping."""
+"""Paths that answer while the server is full or stopping."""
 LINGER = 30.0
-"""Seconds for which a client that has its answer may go on sending."""
+"""Seconds for which a client that has its answer may keep sending."""
 
 
 def read_keys(host: str, variable: str | None) -> list[str]:
-    """The keys in an environment variable, with spaces, commas or newlines between them; none where nobody needs one.
+    """The keys in an environment variable, with spaces, commas or newlines between them; none where no key is needed.
     Raises ConfigError where a key is needed and none, or a short one, is there."""
     words = secret(host, variable, "server", "key", "--api-key-env")
     if words is None or variable is None:
@@ -145,9 +145,9 @@ class _Exchange:
     def __init__(self, receive: Any, send: Any):
         self._receive, self._send = receive, send
         self.id = f"req_{secrets.token_hex(12)}"
-        """What a client can report and the log has."""
+        """Request id that a client can report and the log has."""
         self.status = 0
-        """Of the answer; 0 before there is one."""
+        """Status of the answer; 0 before there is one."""
         self.read = False
         """All that the client sends."""
 

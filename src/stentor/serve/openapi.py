@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 
 class Fields(BaseModel):
-    """What a request says; anything else in it is an error."""
+    """Fields of a request; any other field is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 

@@ -176,7 +176,7 @@ def load_models(
 
 
 def _copies(path: str, devices: list[str], weights: dict[str, list[Any]]) -> list[Model]:
-    """The model on each device; twice on a CPU that nobody asked for, for what goes through the queue."""
+    """The model on each device; twice on a CPU by default, for what goes through the queue."""
     copies: list[Model] = []
     for device in devices:
         copies.append(load(path, device))
@@ -206,7 +206,7 @@ def share_weights(model: Any, known: dict[str, list[Any]]) -> None:
 
 
 def _name(path: str) -> str:
-    """What clients call a model: the run's folder, a Hub id as it is."""
+    """Name of a model for clients: the run's folder, a Hub id as it is."""
     folder = as_path(path)
     if not is_remote(folder):
         if not folder.exists():

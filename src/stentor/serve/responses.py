@@ -107,7 +107,7 @@ class TranscriptEvents:
         self._sent, self._segments = "", 0
 
     def grown(self, transcript: Transcript) -> list[dict[str, Any]]:
-        """What is new in the transcript of the first windows."""
+        """New part of the transcript of the first windows."""
         text, new, events = transcript.text, transcript.segments[self._segments :], list[dict[str, Any]]()
         for segment in speaker_segments(transcript, self.known)[self._segments :] if self.speakers else []:
             end = text.find(segment["text"], len(self._sent)) + len(segment["text"])
@@ -117,14 +117,14 @@ class TranscriptEvents:
         return events
 
     def _delta(self, text: str, **more: Any) -> list[dict[str, Any]]:
-        """What is new in a text, if it begins with what was sent."""
+        """New part of a text, if it begins with what was sent."""
         if text == self._sent or not text.startswith(self._sent):
             return []
         delta, self._sent = text[len(self._sent) :], text
         return [{"type": "transcript.text.delta", "delta": delta, **more}]
 
     def done(self, transcript: Transcript) -> list[dict[str, Any]]:
-        """What is new at the end, and the last event, whose text is the transcript's whatever came before. Its `usage`
+        """New part at the end, and the last event, whose text is the transcript's whatever came before. Its `usage`
         would be one in tokens, and is left out."""
         last = {"type": "transcript.text.done", "text": transcript.text, **details(transcript)}
         return [*self.grown(transcript), last]

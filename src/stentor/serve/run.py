@@ -35,7 +35,7 @@ is on its way: its client reads that the server disconnected without a response.
 
 
 NAME = "stentor"
-"""Of the application in the cluster."""
+"""Name of the application in the cluster."""
 REPLICAS = 8
 """Most replicas, unless --max-replicas says otherwise."""
 BUSY = 16
@@ -144,7 +144,7 @@ def _deploy(options: ServeOptions, keys: Sequence[str]) -> None:
 
 
 def _builder(options: ServeOptions, keys: Sequence[str], on_gpu: bool) -> Callable[[], Any]:
-    """What makes the app in a replica; it is sent there as code, with the plug-ins."""
+    """Factory of the app in a replica; it is sent there as code, with the plug-ins."""
     plugins = {path.name: path.expanduser().read_text("utf-8") for path in map(Path, options.plugin)}
     version, device = __version__, "cuda" if on_gpu else "cpu"
 

@@ -259,7 +259,7 @@ class Worker:
         self.on_batch(time.monotonic() - began, len(loaded))
 
     def _answer_something(self) -> None:
-        """What the model makes of a second of noise, or says in half a second. Raises what it raises."""
+        """Output of the model for a second of noise, or half a second of speech. Raises what it raises."""
         noise, task = np.random.default_rng(0).normal(0, 1e-3, 16000).astype(np.float32), self.model.task
         if isinstance(task, Transcribe):
             self.model.for_transcription().predict(self.model.bundle, [Example("", noise)], checked=False)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 LARGE = 4 * 2**20
 """Bytes of a file that may not take the last place where files are read: small ones do not wait for large ones."""
 SLOW_CODEC = 16_000
-"""Bytes of a second of audio, as a guess while nobody has read the file."""
+"""Bytes of a second of audio, as a guess before the file is read."""
 TURN_MARGIN = 12.0
 """Decibels above the noise for a threshold of 1 in turns."""
 
@@ -40,14 +40,14 @@ MOST_SECRETS, MOST_OF_A_KEY = 10_000, 1000
 
 @dataclass
 class Limits:
-    """What a server takes. `None` or 0 nowhere: everything has an end."""
+    """Limits of a server. All limits are finite."""
 
     upload_bytes: int = 2**30
     audio_seconds: float = 4 * 3600.0
     characters: int = 4096
-    """Of a text to speak."""
+    """Longest text to speak, in characters."""
     requests: int = 256
-    """That wait or run together."""
+    """Requests that wait or run together."""
     requests_per_key: int = 64
     least_time: float = 120.0
     """Seconds that every request may take; longer recordings have `time_factor` times their length."""
@@ -58,7 +58,7 @@ class Limits:
 
 
 class Metrics:
-    """What a server counts, for Prometheus. Nothing in it says what was sent."""
+    """Counters of a server, for Prometheus. They hold no content of requests."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -170,7 +170,7 @@ class Service:
         return other
 
     def turn_detector(self, threshold: float) -> Detector:
-        """What finds the turns of a session, from 0 (all is speech) to 1."""
+        """Threshold for the turns of a session, from 0 (all is speech) to 1."""
         if isinstance(self.detector, SileroDetector):
             return self.detector_at(threshold)
         return EnergyDetector(TURN_MARGIN * threshold)

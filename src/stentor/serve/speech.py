@@ -34,10 +34,10 @@ router = APIRouter(tags=["audio"])
 BODY_BYTES = 2**16
 """Besides the text, of whose characters none takes more than 12 bytes."""
 MEDIA_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
-"""Of kinds that are not called so."""
+"""Media types of formats with another name."""
 KINDS: Any = ("audio/mpeg", "audio/ogg", "audio/aac", "audio/flac", "audio/wav", "audio/pcm", "text/event-stream")
 DEFAULT = "default"
-"""The voice of a model that is told none."""
+"""Default voice."""
 
 
 class VoiceId(Fields):
@@ -63,7 +63,7 @@ class SpeechForm(Fields):
     """Where one is asked for the first pieces are short, so that the first comes early (`stentor speak --stream`). Left
     out: audio, in the pieces of `stentor speak`."""
     language: str | None = Field(None, max_length=100)
-    """Of the text, as a code such as en."""
+    """Language of the text, as a code such as en."""
     seed: int | None = Field(None, ge=0, lt=2**63)
 
     @model_validator(mode="before")
@@ -73,7 +73,7 @@ class SpeechForm(Fields):
         return {key: v for key, v in fields.items() if v is not None} if isinstance(fields, dict) else fields
 
     def utterance(self, served: ServedModel, limit: int) -> Utterance:
-        """What is to be spoken. Raises ApiError for an empty or too long text, and a voice that is not there."""
+        """Utterance to speak. Raises ApiError for an empty or too long text, and a voice that is not there."""
         if not self.input.strip():
             raise ApiError(400, "The input is empty: there is nothing to speak.", "input")
         if len(self.input) > limit:
@@ -119,10 +119,10 @@ class SpeechInProgress:
     def __init__(self, service: Service, served: ServedModel, plan: SpeechPlan):
         self.service, self.served, self.plan = service, served, plan
         self.frames = 0
-        """That were made."""
+        """Samples that were made."""
         self._sounded = 0
         self._turn = threading.Lock()
-        """Of the workers that speak its pieces."""
+        """Workers that speak its pieces."""
 
     async def audio(self) -> AsyncGenerator[np.ndarray, None]:
         """Float [samples] of each piece, in their order. Raises as `Service.results` does, and is to be closed as
@@ -198,7 +198,7 @@ async def _answer(service: Service, form: SpeechForm) -> Response:
 
 
 async def _parts(progress: SpeechInProgress, encoder: Encoder) -> AsyncGenerator[bytes, None]:
-    """What can be sent, each time that there is something."""
+    """Bytes that can be sent, as they become available."""
     last = len(progress.plan.pieces)
     number = 0
     async with aclosing(progress.audio()) as pieces:

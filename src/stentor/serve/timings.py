@@ -28,7 +28,7 @@ JSON_OR_TEXT: Any = {200: {"content": {kind: {} for kind in ("application/json",
 
 
 class DiarizationForm(Fields):
-    """A recording in which speakers are told apart."""
+    """A recording for speaker diarization."""
 
     model: str | None = Field(None, max_length=500)
     """A name of `GET /v1/models`; left out: the server's diarizer."""
@@ -61,7 +61,7 @@ class AlignmentForm(Fields):
 
 @router.post("/v1/audio/diarizations", openapi_extra=form_schema(DiarizationForm), responses=JSON_OR_TEXT)
 async def diarizations(request: Request, upload: Upload) -> Response:
-    """Who speaks when, as `stentor diarize` has it."""
+    """Speaker diarization, as `stentor diarize` has it."""
     return await _answer(request, upload, _diarization)
 
 

@@ -33,7 +33,7 @@ STREAMABLE = ("json", "text", "diarized_json")
 
 
 class ServerVad(Fields):
-    """How speech is found, in the place of the server's settings."""
+    """Settings of speech detection instead of the server's."""
 
     type: Literal["server_vad"]
     prefix_padding_ms: int | None = Field(None, ge=0, le=10_000)
@@ -54,7 +54,7 @@ def _from_json(value: Any) -> Any:
 
 T = TypeVar("T")
 Listed = Annotated[list[T], BeforeValidator(_as_list)]
-"""Of which one may be sent as a single value."""
+"""Fields whose single item may be sent as a plain value."""
 
 
 class TranslationForm(Fields):
@@ -73,11 +73,11 @@ class TranscriptionForm(TranslationForm):
 
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"] = "json"  # type: ignore[assignment]
     language: str | None = Field(None, max_length=100)
-    """Of the recording, as a code such as en."""
+    """Language of the recording, as a code such as en."""
     languages: Listed[str] = []
     """One language, where `language` is not there."""
     timestamp_granularities: Listed[Literal["word", "segment"]] = []
-    """Of verbose_json: `word`, `segment` (the default) or both."""
+    """For verbose_json: `word`, `segment` (the default) or both."""
     stream: bool | None = None
     """Server-sent events, of json, text and diarized_json."""
     include: Listed[Literal["logprobs"]] = []
@@ -85,7 +85,7 @@ class TranscriptionForm(TranslationForm):
     keywords: Listed[str] = []
     """Names and terms that may be heard."""
     known_speaker_names: Listed[str] = Field([], max_length=4)
-    """Of diarized_json; other formats have no speakers."""
+    """For diarized_json; other formats have no speakers."""
     known_speaker_references: Listed[str] = Field([], max_length=4)
     """Data URLs of 2 to 10 s of each of these speakers."""
 
@@ -161,7 +161,7 @@ class _TranscriptionRequest:
             message = "This server tells no speakers apart: start it with --diarizer RUN."
             raise ApiError(400, message, "response_format")
         if speakers and self.known and says_who:
-            message = f"{name} says itself who speaks, and knows nobody by a reference."
+            message = f"{name} names speakers itself and takes no reference speakers."
             raise ApiError(400, message, "known_speaker_references")
 
     def _transcriber(self, translate: bool) -> Transcriber:
@@ -196,7 +196,7 @@ class _TranscriptionRequest:
             )
 
     def _diarizer(self) -> Diarizer | None:
-        """What says who speaks, with the names that the request knows."""
+        """Diarizer of a request, with its known speaker names."""
         served = self.service.registry.diarizer
         if not self.fields.speakers or served is None or self.served.says_who:
             return None

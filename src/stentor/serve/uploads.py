@@ -23,7 +23,7 @@ FILES, FIELDS = 4, 64
 
 
 class HeldBytes:
-    """How much a server holds of the fields of forms."""
+    """Limit of the fields of forms that a server holds."""
 
     left = HELD_BYTES
 
@@ -36,7 +36,7 @@ class Form:
     held: HeldBytes = field(default_factory=HeldBytes)
     field_bytes: int = 0
     cancelled: Cancellation = field(default_factory=Cancellation)
-    """Set when the files are removed: nobody reads them any more."""
+    """Set when the files are removed: they are read no more."""
     fields: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, UploadFile] = field(default_factory=dict)
 

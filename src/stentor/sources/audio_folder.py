@@ -50,7 +50,7 @@ class AudioFolder(Source):
 
 
 def _text(path: Path) -> str:
-    """What a text file says, as one line. Raises DataError."""
+    """Content of a text file, as one line. Raises DataError."""
     try:
         return " ".join(str(read_whole(path), "utf-8-sig").split())
     except UnicodeDecodeError as error:

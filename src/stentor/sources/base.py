@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 YIELDS = "yield lhotse cuts (`stentor.data.cut.cut_from_record` makes one from a record)"
-"""What `records` must do."""
+"""Interface of `records`."""
 
 
 class Source(Choice):
     """One entry of `data.train` or one set of `data.eval`."""
 
     repeat: float = Field(1.0, gt=0)
-    """How often each record is seen in an epoch; 0.5 means another random half in each epoch."""
+    """Repetitions of each record in an epoch; 0.5 means another random half in each epoch."""
     weight: float | None = Field(None, gt=0)
     """Share of this source in an epoch, relative to the other sources' weights. Null: as large as it is. Set it on
     all training sources or on none."""
@@ -50,7 +50,7 @@ class Source(Choice):
     """True when the number of records is unknown until they were all read."""
 
     _unmatched: dict[tuple[str, str], list[Any]] | None = None
-    """Of (`where` or `exclude`, field): values that no record has had so far. None: the records were not all read."""
+    """Values of (`where` or `exclude`, field) that no record has had so far. None: the records were not all read."""
 
     def records(self) -> Iterator["Cut"]:
         """All cuts of the source, lazily, in a fixed order. Subclasses implement this.
@@ -67,18 +67,18 @@ class Source(Choice):
         return self
 
     def num_shards(self, most: int) -> int:
-        """Of a stream: into how many shards, a divisor of `most`, it can be cut so that each reads no other's data."""
+        """For a stream: the number of shards, a divisor of `most`, it can be cut so that each reads no other's data."""
         return 1
 
     def lane(self, number: int, num_lanes: int, order: tuple[int, int], cursor: Any = None) -> "Source":
-        """Of a stream: one of several shards, which together give every record once. It comes in an order that is a
+        """For a stream: one of several shards, which together give every record once. It comes in an order that is a
         function of (seed, epoch), from a `cursor` of the same shard and order on. The default is a stream that cannot
         be cut and has one order."""
         return self
 
     def cursor(self) -> Any:
-        """Of a `lane` whose `cuts` are read: where its next record lies, as plain data for JSON. None: only reading
-        from the front leads there."""
+        """For a `lane` whose `cuts` are read: the position of its next record, as plain data for JSON. None: only
+        reading from the front leads there."""
         return None
 
     def index(self) -> "RecordIndex | None":
@@ -91,21 +91,21 @@ class Source(Choice):
         return bool(self.where or self.exclude or self.skip or self.limit is not None)
 
     def expected(self) -> int | None:
-        """Of a stream: about how many records it has. None: unknown."""
+        """For a stream: its approximate number of records. None: unknown."""
         return None
 
     def language_seconds(self) -> dict[str | None, float] | None:
-        """Of a stream: seconds of each language in it. None: unknown."""
+        """For a stream: seconds of each language in it. None: unknown."""
         return None
 
     @property
     def takes_hours(self) -> bool:
-        """Of a stream: whether it gives the part that `max_hours` asks for by itself."""
+        """For a stream: whether it applies `max_hours` itself."""
         return False
 
     def contents(self) -> str:
-        """Of a stream: what its order depends on besides its settings, so that a run does not go on with another one,
-        such as the names of its files."""
+        """For a stream: facts that its order depends on besides its settings, so that a run does not resume with
+        another one, such as the names of its files."""
         return ""
 
     def set_defaults(self, cut: "Cut") -> None:

@@ -58,7 +58,7 @@ class Conversation(Source):
     source: TightSource
     """Where the utterances come from: any source whose records are single recordings with a `speaker`."""
     count: int = Field(1000, ge=1)
-    """How many conversations."""
+    """Number of conversations."""
     fresh: bool = False
     """Make other conversations in each epoch of training, a function of `train.seed` and the epoch, in place of the
     same `count`: a model cannot learn them by heart. Training reads them as a stream (set `train.steps`)."""
@@ -67,11 +67,11 @@ class Conversation(Source):
     each speaker at each speed counts as another one (Yamamoto et al. 2019, "speaker augmentation"), named
     `NAME@SPEED`. For sources with few speakers. Null: as they are."""
     speakers: Count | Annotated[list[Count], Field(min_length=1)] = [2, 3, 4]
-    """How many speakers a conversation has, or the numbers to draw from."""
+    """Number of speakers in a conversation, or the numbers to draw from."""
     speaker_weights: list[Weight] | None = None
-    """How often each number of `speakers` is drawn, relative to the others. Null: equally often."""
+    """Relative frequency of each number of `speakers`. Null: equal."""
     seconds: float | Range | None = 20.0
-    """Length of a conversation, or a range to draw it from; speech that goes on is cut off there. Null: as `turns`
+    """Length of a conversation, or a range to draw it from; longer speech is cut off there. Null: as `turns`
     say."""
     turns: IntRange | None = None
     """Fewest and most turns of a conversation, with `seconds: null`: each speaker has one at least."""
@@ -97,9 +97,9 @@ class Conversation(Source):
 
     _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    """Of a lane: seed and epoch."""
+    """Seed and epoch of a lane."""
     _pools: list[Any] = PrivateAttr(default_factory=list)
-    """Of what is `fresh`: the utterance pool once it is made; lanes, which are copies, share the list."""
+    """For `fresh` sources: the utterance pool once it is made; lanes, which are copies, share the list."""
 
     @model_validator(mode="after")
     def _fits(self) -> Conversation:
@@ -239,7 +239,7 @@ class Scene:
         return self.rng.choice([other for other in self.speakers if other != speaker])
 
     def _begin(self, speaker: str, floor: float, last_begin: float, same: bool) -> float:
-        """When the next turn begins: nobody talks over himself, and no more than two turns run at once."""
+        """Start of the next turn: no speaker overlaps with himself, and at most two turns run at once."""
         begin = floor + self.sampler.shift(same, self.rng)
         others = sorted(end for who, end in self.ends.items() if who != speaker)
         earliest = [self.ends[speaker] + APART, last_begin + LEAST, *others[:-1]]

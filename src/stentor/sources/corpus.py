@@ -140,7 +140,7 @@ class Corpus(Source):
         return self.name == "librispeech" and part.is_dir() and not by_lhotse
 
     def _arguments(self, prepare: Callable[..., Any], folder: Path) -> dict[str, Any]:
-        """What the recipe is called with: `from` as its corpus folder, `options`, and its other needs."""
+        """Arguments of the recipe: `from` as its corpus folder, `options`, and its other needs."""
         parameters = inspect.signature(prepare).parameters
         if unknown := sorted(set(self.options) - set(parameters)):
             known = ", ".join(p for p in parameters if p not in ("corpus_dir", "output_dir"))

@@ -39,7 +39,7 @@ class HeldOut(Source):
         if self._cuts is None:
             raise ConfigError(
                 "A source of `type: held_out` is a part of the training data: it stands under `data.eval` or "
-                "`data.test` of a run, nowhere else."
+                "`data.test` of a run, not elsewhere."
             )
         yield from self._cuts
 
@@ -51,7 +51,7 @@ def draw(seed: int, group: str) -> float:
 
 
 def group_of(record: Cut | UnusableRecord) -> str:
-    """What is held out or not as a whole: all records of a speaker; a record without one is alone."""
+    """Unit of holding out: all records of a speaker; a record without one is alone."""
     return (None if isinstance(record, UnusableRecord) else speaker_of(record)) or record.id
 
 
@@ -96,7 +96,7 @@ def hold_out(pools: Sequence[list[Cut]], sets: Mapping[str, HeldOut]) -> list[li
 
 
 class StreamHoldOut:
-    """What is held out of streams: each speaker by the own draw alone, as nothing else is known of a stream."""
+    """Held-out part of streams: each speaker by the own draw alone, as nothing else is known of a stream."""
 
     def __init__(self, sets: Mapping[str, HeldOut]):
         self.sets = sets

@@ -38,18 +38,18 @@ RESERVED = ("audio_path", "start", "words", "segments", "language_id")
 
 
 class Columns(Section):
-    """Which column of the data set holds what. Null: found by its usual names, where it is there."""
+    """Columns of the data set. Null: found by their usual names."""
 
     audio: str | None = None
     """The recording: a column of audio, of encoded bytes, or of paths."""
     text: str | None = None
     """Transcript."""
     translation: str | None = None
-    """What the transcript says in another language, for `task.translate`. Null: the column `translation`."""
+    """Translation of the transcript, for `task.translate`. Null: the column `translation`."""
     language: str | None = None
     """Language of the record, as a code or as the preset's data set spells it."""
     speaker: str | None = None
-    """Who speaks."""
+    """Speaker of the recording."""
     id: str | None = None
     """Name of the record. Without such a column records are numbered."""
     duration: str | None = None
@@ -79,7 +79,7 @@ class Hub(Source):
     data_files: str | None = None
     """Pattern of the files to read, relative to the data set, such as `fr/*.parquet`. Null: as the data set says."""
     columns: Columns = Columns()
-    """Which column holds what, where the usual names do not find it. A dot goes into a column: `json.text`."""
+    """Names of columns that the usual names do not find. A dot goes into a column: `json.text`."""
     audio_folder: StoragePath | None = None
     """Folder that relative paths in a column of paths start from, for data sets of transcripts alone."""
     stream: bool | None = None
@@ -174,7 +174,9 @@ class Hub(Source):
                 yield record
         if empty and nearest < 1:
             if self.part == "train":
-                raise DataError(f"{name}: `held_out: {self.held_out:g}` leaves nobody to train on; make it smaller.")
+                raise DataError(
+                    f"{name}: `held_out: {self.held_out:g}` leaves no speaker to train on; make it smaller."
+                )
             raise DataError(
                 f"{name}: no speaker falls into the validation part; `held_out` above {nearest:.3f} takes one "
                 f"(it is {self.held_out:g}), or try another `seed`. Change both parts alike."
@@ -281,8 +283,8 @@ class CutBuilder:
         record: dict[str, Any] = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
         if not isinstance(values["text"], str | None):
             problem = f"the column '{self.columns['text']}' must hold text, got {values['text']!r}"
-            mend = "Name the column of the transcripts in `columns: {text: ...}`."
-            raise DataError(f"{where}: {problem}. {mend}")
+            fix = "Name the column of the transcripts in `columns: {text: ...}`."
+            raise DataError(f"{where}: {problem}. {fix}")
         record["language"] = self._code(record.get("language"))
         record["id"] = self._unique(record.get("id") or f"{self.split}-{row.key}")
         name = record["id"]
@@ -351,7 +353,7 @@ class CutBuilder:
         return length
 
     def _quality_problem(self, fields: dict[str, Any], text: str, length: float) -> str | None:
-        """What is outside of the bounds of `quality`."""
+        """Description of values outside of the bounds of `quality`."""
         for key, (least, most) in self.quality.items():
             if key == "characters_per_second":
                 value: Any = len(text) / length

@@ -22,7 +22,7 @@ AUDIO_NAMES = ("audio", "speech", "wav", "flac", "mp3", "opus", "ogg", "audio_pa
 PARTS = 64
 """A stream of fewer files is read by groups of rows, where its format has such; of more, that would open too many."""
 LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "pyarrow")
-"""Whose exceptions of their own kinds mean that the data set cannot be had."""
+"""Packages whose own exceptions mean that the data set cannot be loaded."""
 
 
 @dataclass

@@ -24,7 +24,7 @@ class Join(Source):
     source: TightSource | Annotated[list[TightSource], Field(min_length=1)]
     """Where the clips come from: any source, or several of them together."""
     count: int = Field(1000, ge=1)
-    """How many utterances."""
+    """Number of joined clips."""
     items: IntRange = (2, 6)
     """Fewest and most clips in one utterance."""
     pause: Range = (0.0, 0.2)
@@ -38,7 +38,7 @@ class Join(Source):
 
     @property
     def sources(self) -> list[Source]:
-        """What `source` names."""
+        """The source that `source` names."""
         return self.source if isinstance(self.source, list) else [self.source]
 
     def records(self) -> Iterator[Cut | UnusableRecord]:

@@ -49,7 +49,7 @@ def librispeech(
         lines += [f"  {root}/{name}/" for name in shown]
         if misplaced:
             lines += ["NOT:", *(f"  {folder}/{name}/  (missing LibriSpeech folder)" for name in shown)]
-            lines += [f"Mend: mkdir {root} && mv {' '.join(str(folder / name) for name in shown)} {root}/"]
+            lines += [f"Fix: mkdir {root} && mv {' '.join(str(folder / name) for name in shown)} {root}/"]
         else:
             lines += ["Unpack the archives of https://www.openslr.org/12 there, or set `download: true`."]
         raise DataError("\n".join(lines))

@@ -40,7 +40,7 @@ class Jsonl(Source):
         return RecordIndex(path, wanted) if index_folder(path, wanted).exists() else None
 
     def record_filter(self) -> RecordFilter:
-        """Which records an index of this source holds."""
+        """Records that an index of this source holds."""
         from stentor.data.record_index import UNFILTERED, RecordFilter
 
         if not self.filtered:

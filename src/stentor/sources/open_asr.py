@@ -18,11 +18,12 @@ class BoardSet:
     split: str
     language: str
     column: str
-    """What the board's tables call it."""
+    """Name in the board's tables."""
     group: str
     """Entry of the average, of which it is the only set or one of several."""
     sessions: str | None = None
-    """Of a set in chunks: the data set with one transcript for all chunks of a recording, which are scored together."""
+    """For a set in chunks: the data set with one transcript for all chunks of a recording, which are scored
+    together."""
 
 
 @cache

@@ -63,7 +63,7 @@ _COMMANDS = [
 
 _TALK = _table("""
 who: i | we | they | you | my brother | the neighbours | your sister | everybody | the old man | he | the teacher |
-    some people | the children | nobody here | our doctor | the driver | his cousin | she
+    some people | the children | no one here | our doctor | the driver | his cousin | she
 did: wanted to see | talked about | looked for | never liked | already knew | forgot | asked about | found |
     often thought of | left behind | brought along | could not open | waited for | sold | painted | dreamed about |
     paid for | had to repair | wrote down

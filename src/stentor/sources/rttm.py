@@ -46,7 +46,7 @@ class Rttm(Source):
     """UEM file, folder or pattern: which parts of the recordings are scored. Recordings it does not name are left
     out. Null: all of each recording."""
     empty: bool = False
-    """Also take the recordings of the UEM that no RTTM names: nobody speaks in them."""
+    """Also take the recordings of the UEM that no RTTM names: they hold no speech."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         lines = _collect(_files(self.path, "rttm"), read_rttm_lines)
@@ -57,7 +57,7 @@ class Rttm(Source):
             yield from pool.map(lambda name: self._record(name, lines, uem, find), names)
         for name in sorted(set(uem or {}) - set(names)):
             where = (uem or {})[name][0].where
-            message = f"{where}: no RTTM line names the recording '{name}'; if nobody speaks in it, set `empty: true`."
+            message = f"{where}: no RTTM line names the recording '{name}'; if it holds no speech, set `empty: true`."
             yield UnusableRecord(name, "no_segments", message)
         if find.claims_all:
             for name, file in find.files_of_others(set(names)):

@@ -23,11 +23,11 @@ class TokenShard:
     tar: Path
     labels: Path
     folder: Path
-    """Of the list that names it."""
+    """Path of the list that names it."""
     count: int | None = None
     """Samples, as the list says."""
     seconds: float | None = None
-    """Of all its samples, as the list says."""
+    """Duration of all its samples, as the list says."""
 
 
 def listed_shards(path: Path) -> list[TokenShard]:

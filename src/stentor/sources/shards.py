@@ -63,7 +63,7 @@ class Shards(Source):
     _rows: int | None = None
     _lane: tuple[int, int] = (0, 1)
     _order: tuple[int, int] | None = None
-    """Of a lane: seed and epoch."""
+    """Seed and epoch of a lane."""
     _cursor: Any = None
     _reader: ShuffledShards | None = None
 
@@ -102,7 +102,7 @@ class Shards(Source):
         return not self.filtered and all(shard.seconds is not None for shard in self._all_shards())
 
     def language_seconds(self) -> dict[str | None, float] | None:
-        """What the list says, shared among languages as the summary of its folder says, else of the source's one."""
+        """Seconds in the list, divided among languages as the summary of its folder says, else of the source's one."""
         if not self.takes_hours:
             return None
         of_folder: Counter[Path] = Counter()
@@ -201,7 +201,7 @@ class Shards(Source):
             name = label["id"]
             if known[name] > 1:
                 count = f"{known[name]} labels have the id '{name}'"
-                message = f"{where}: {count}: nobody knows which is that of its audio."
+                message = f"{where}: {count}: it is unknown which one belongs to its audio."
                 yield UnusableRecord(name, "duplicate_id", message)
             elif contents is None:
                 yield UnusableRecord(name, "missing", f"{name}: {why}")

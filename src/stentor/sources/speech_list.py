@@ -23,14 +23,14 @@ COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
     "librispeech_pc": ("\t", {6: ("reference", "", "reference_text", "id", "", "text")}),
     "tsv": ("\t", {4: ZERO_SHOT}),
 }
-"""Of each format in columns: what divides them, and their fields by how many there are."""
+"""Separator of each format in columns, and its fields by their number."""
 REFERENCE_ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
 """OmniVoice's names."""
 TEXT_KEYS = {
     *("id", "text", "language", "language_id", "language_name"),
     *("speaker", "voice", "instruct", "duration", "speed"),
 }
-"""What JSON lines may hold that are to be spoken without a reference."""
+"""Fields of JSON lines to speak without a reference."""
 PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
 """Beginnings of the names of OmniVoice's lists, or formats: the normaliser that their error rates are published in."""
 
@@ -91,7 +91,7 @@ class SpeechList(Source):
     path: StoragePath
     """The list."""
     format: Literal["auto", "seed_tts", "minimax", "librispeech_pc", "tsv", "jsonl"] = "auto"
-    """How its lines are written. `seed_tts`: `utt|prompt_text|prompt_wav|text`, or with a fifth column for the
+    """Format of its lines. `seed_tts`: `utt|prompt_text|prompt_wav|text`, or with a fifth column for the
     recording, or `utt|text|prompt_wav`, or `utt|text`. `tsv`: the first of these with tabs. `minimax`: `speaker|text`.
     `librispeech_pc`: prompt, seconds, text, utterance, seconds, text, with tabs. `jsonl`: objects with `text` and `id`,
     `reference` (or `ref_audio`), `reference_text` (or `ref_text`), `language` (or `language_id`), `instruct`,
@@ -119,7 +119,7 @@ class SpeechList(Source):
         return layout
 
     def facts(self) -> dict[str, Any]:
-        """What tells the list from others: its name, format and SHA-256, and the `protocol`, the normaliser that its
+        """Identity of the list: its name, format and SHA-256, and the `protocol`, the normaliser that its
         error rates are published in (None where there is no such)."""
         layout, name = self.layout(), self.path.name.lower()
         stem = name if layout == "jsonl" else layout

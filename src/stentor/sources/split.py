@@ -28,7 +28,7 @@ class Split(Source):
     source: TightSource
     """Where the records come from: any source whose records are single recordings with word times."""
     count: int = Field(1000, ge=1)
-    """How many pieces."""
+    """Number of pieces."""
     words: IntRange = (2, 8)
     """Fewest and most words in one piece."""
     pause: float = Field(0.05, ge=0)

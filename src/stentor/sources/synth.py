@@ -69,14 +69,14 @@ class Voices(Section):
     variants: list[str] | None = None
     """Speakers such as `f3`. Null: all but the sound effects (whispers and robots)."""
     count: int | None = Field(None, ge=1)
-    """How many voices, as different speakers as possible. Null: each variant in each accent."""
+    """Number of voices, from as many speakers as possible. Null: each variant in each accent."""
     part: Literal["train", "test"] | None = None
     """`test`: only the held-out variants; `train`: only the others. Null: all. Two sources with the same variants,
     `held_out` and `seed` then share no speaker in any accent."""
     held_out: int = Field(10, ge=1)
-    """How many variants are held out for `part: test`."""
+    """Number of variants that are held out for `part: test`."""
     seed: int = 0
-    """Which variants are held out. Keep it equal in training and test."""
+    """Seed that chooses the held-out variants. Keep it equal in training and test."""
 
     def names(self) -> list[str]:
         """Voice names in a fixed order. Raises `ConfigError` for unknown ones and when there are too few."""
@@ -113,7 +113,7 @@ class Synth(Source):
     voices: Voices | list[str] = Voices()
     """A choice of voices, or their names: `[en-us, en+f3]`."""
     count: int | None = Field(None, ge=1)
-    """How many utterances: texts and voices are used equally often, speed and pitch are drawn. Null: each text of a
+    """Number of utterances: texts and voices are used equally often, speed and pitch are drawn. Null: each text of a
     list or file once in each voice; 1000 of generated texts."""
     speed: IntRange = (140, 200)
     """Words per minute."""
@@ -148,7 +148,7 @@ class Synth(Source):
             yield cut
 
     def requests(self) -> list[dict[str, Any]]:
-        """What is said by whom: arguments of `stentor.audio.synth.say`, in order."""
+        """Texts and voices: arguments of `stentor.audio.synth.say`, in order."""
         from stentor.audio.synth import check_voice
 
         voices = self.voices if isinstance(self.voices, list) else self.voices.names()

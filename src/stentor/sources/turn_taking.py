@@ -30,17 +30,17 @@ class TurnStatistics(Section):
     """
 
     same_speaker: Share = 0.25
-    """How often the speaker goes on after a pause."""
+    """Probability that the speaker continues after a pause."""
     pause: Seconds = 0.6
-    """Mean seconds of silence before the same speaker goes on."""
+    """Mean seconds of silence before the same speaker continues."""
     gap: Seconds = 0.4
     """Mean seconds of silence between two speakers."""
     overlap_share: Share = 0.4
-    """How often the next speaker begins before the last one has ended."""
+    """Probability that the next speaker begins before the last one has ended."""
     overlap: Seconds = 0.5
     """Mean seconds of such an overlap."""
     backchannel: Share = 0.1
-    """How often somebody else says a word or two during a turn without taking over."""
+    """Probability of a backchannel: another speaker says a word or two during a turn."""
 
     def sampler(self) -> TurnSampler:
         """Sampler of these averages."""

@@ -39,7 +39,7 @@ class Turn:
     spans: list[Span]
     """Segments in seconds from the start of the utterance as it is played, pauses of `split` seconds between them."""
     start: float
-    """Of the piece, with a margin before the first segment."""
+    """Start of the piece, with a margin before the first segment."""
     end: float
     speaker: str
     speed: float = 1.0
@@ -136,7 +136,7 @@ class UtterancePool:
         """Seconds of a turn, about."""
 
     def why(self) -> str:
-        """What happened to the others, for an error."""
+        """Reasons for the others, for an error."""
         reasons = Counter(u.reason for u in self.unusable)
         counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         return f" ({counts}; the first: {self.unusable[0].message})" if counts else ""

@@ -22,7 +22,7 @@ STEPS = {
     "try": (try_model.build,),
     "publish": (publish.build,),
 }
-"""What a step is made of, by its name (a key of texts.yaml), in their order."""
+"""Parts of a step, by its name (a key of texts.yaml), in their order."""
 _SANS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 _SURE = """(name) => confirm(window.stentorTexts.dataset_sure.replaceAll("{name}", name)) ? name : ''"""
 IDLE = 0.05
@@ -139,7 +139,7 @@ def _delete(projects: Projects, value: str | None) -> list[Any]:
 
 
 def _steps(projects: Projects, value: str | None, before: tuple[bool, ...]) -> list[Any]:
-    """Which steps can be opened; nothing is sent where that is as `before`."""
+    """Steps that can be opened; nothing is sent where that is as `before`."""
     now = tuple(possible(projects, value).values())
     if now == tuple(before):
         return [gr.skip()] * (len(now) + 1)
@@ -147,7 +147,7 @@ def _steps(projects: Projects, value: str | None, before: tuple[bool, ...]) -> l
 
 
 def possible(projects: Projects, name: str | None) -> dict[str, bool]:
-    """Which steps make sense now: what is there to check, to train on, to try and to publish."""
+    """Steps that make sense now, with something to check, to train on, to try or to publish."""
     try:
         records = projects.dataset(name).records() if name in projects.datasets() else []
     except StentorError:  # a manifest that somebody damaged: Check tells what is wrong with it, once

@@ -58,7 +58,7 @@ class DataSet:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What `dataset.json` holds: `name`, `language`, `created` and what was added by `describe`."""
+        """Content of `dataset.json`: `name`, `language`, `created` and what was added by `describe`."""
         return read_json(self.folder / "dataset.json")
 
     def describe(self, **facts: Any) -> None:
@@ -152,8 +152,8 @@ class DataSet:
         return new
 
     def edit(self, id: str, **fields: Any) -> Record:
-        """Change `text`, `language` or `speaker` of a record. A text that a person gave, be it the same, is nobody's
-        draft and no machine's label any more; a new one has no word times. Raises as `record`."""
+        """Change `text`, `language` or `speaker` of a record. A text that a person gave, even if unchanged, is no
+        longer a draft and no machine's label any more; a new one has no word times. Raises as `record`."""
         if unknown := fields.keys() - {"text", "language", "speaker"}:
             raise ConfigError(f"{', '.join(sorted(unknown))} of a recording cannot be edited.")
         changed = {k: clean_text(v) if k == "text" else label(v) for k, v in fields.items()}
@@ -217,11 +217,11 @@ class DataSet:
         return len(removed)
 
     def split(self, share: float = train_test_split.SHARE, by: str = "text") -> dict[str, Path]:
-        """Divide anew: write `train.jsonl` and `held_out.jsonl` beside the manifest and remember the choice; answers
+        """Split again: write `train.jsonl` and `held_out.jsonl` beside the manifest and remember the choice; answers
         both paths.
 
         By `text` no sentence, by `speaker` no voice is on both sides. About `share` of the recordings are held out,
-        those that hash lowest. Records without text, and those whose text is a machine's label that nobody has looked
+        those that hash lowest. Records without text, and those whose text is a machine's label that no one has looked
         at, are on neither side. Raises ConfigError where one side would be empty.
         """
         train_test_split.checked(share, by)
@@ -239,7 +239,7 @@ class DataSet:
         with locked(self.folder):
             share, by = self.division()
             records, sides = self._placed()
-            if not self.about.get("split"):  # or a speaker who is named later would divide it anew
+            if not self.about.get("split"):  # or a speaker who is named later would change the split
                 write_json(self.folder / "dataset.json", {**self.about, "split": {"by": by, "share": share}})
             return self._divide(records, sides)
 
@@ -282,8 +282,8 @@ class DataSet:
         return ids
 
     def _with_text(self) -> list[Record]:
-        """What can be trained on and measured with: has a text that is no machine's label, and names a file of this
-        data set (a manifest may have been written by hand, and a run reads whatever it names)."""
+        """Whether a record can be used for training and evaluation: it has a text that is no machine's label, and names
+        a file of this data set (a manifest may have been written by hand, and a run reads whatever it names)."""
         records = [r for r in self.records() if isinstance(r.get("text"), str) and r["text"].strip()]
         records = [r for r in records if r.get("label_source") != "pseudo"]
         return [r for r in records if self._has_audio_inside(r)]

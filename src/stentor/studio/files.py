@@ -17,7 +17,7 @@ from stentor.errors import ConfigError, StentorError
 
 LONGEST_NAME = 64
 _MOST_NAME_BYTES = 200
-"""Of a name in UTF-8: disks take 255, and what is written beside a folder has a longer name."""
+"""Limit of a name in UTF-8: disks take 255, and files next to a folder have longer names."""
 LONGEST_TEXT = 5000
 """Characters of the longest transcript."""
 Record = dict[str, Any]
@@ -55,7 +55,7 @@ def checked_name(name: str, what: str = "name") -> str:
 
 
 def same_name(name: str) -> str:
-    """What is equal of names that a disk, or a person, may take for the same."""
+    """Form of a name that is equal for names that a disk, or a person, may confuse."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -42,7 +42,7 @@ def serve(options: StudioOptions) -> None:
             raise ConfigError(f"{option} {name_of(missing[0])} is no folder on this machine.")
     models, runs = (tuple(path.resolve() for path in paths) for paths in (options.models, options.runs))
     accounts = Accounts(folder, words, models, options.publish, runs)
-    # Uploads on their way go through here, and nothing is told to anybody.
+    # Uploads on their way go through here, and nothing is sent to other hosts.
     place = Path(folder).expanduser().resolve() / "tmp" / "page"
     os.environ["GRADIO_TEMP_DIR"] = str(place)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -63,7 +63,7 @@ def serve(options: StudioOptions) -> None:
     token = f"?token={accounts.token}" if accounts.token else ""
     print(
         f"The studio is open: http://{shown(options.host)}:{opened.getsockname()[1]}/{token} "
-        f"(folder {place.parents[1]}; Ctrl-C closes it, runs go on).",
+        f"(folder {place.parents[1]}; Ctrl-C closes it, runs continue).",
         flush=True,
     )
     server.run(sockets=[opened])

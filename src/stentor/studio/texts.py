@@ -28,7 +28,7 @@ def in_words(state: str) -> str:
 
 
 def render(macro: str, *arguments: Any) -> str:
-    """What a macro of page/pieces.html makes of the arguments, with every text escaped."""
+    """Output of a macro of page/pieces.html for the arguments, with every text escaped."""
     return str(vars(pieces().module)[macro](*arguments))
 
 

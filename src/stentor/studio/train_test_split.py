@@ -1,7 +1,7 @@
 """Train and test split of a data set, so that what was learned is measured on what was not read.
 
 The two files beside the manifest, `train.jsonl` and `held_out.jsonl`, are the division; `dataset.json` remembers how it
-was chosen (`split: {by, share}`). A recording stays on its side until a person moves it or divides anew.
+was chosen (`split: {by, share}`). A recording stays on its side until a person moves it or splits again.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from stentor.text.normalize import plain_text
 
 SIDES = ("train", "held_out")
 BY = ("text", "speaker")
-"""What is kept on one side: all recordings of a sentence, or all of a voice."""
+"""Unit that stays on one side: all recordings of a sentence, or all of a voice."""
 SHARE = 0.1
 """Share of the recordings that is held out unless a person chooses another."""
 FEW_TEXTS = 40
@@ -45,7 +45,7 @@ def chosen(about: Mapping[str, Any]) -> tuple[float, str]:
 
 
 def suggested(records: Sequence[Record]) -> str:
-    """What is kept together unless a person chooses: voices where all are named and one can be spared, or texts."""
+    """Default unit that is kept together: voices where all are named and one can be spared, or texts."""
     speakers = {str(record.get("speaker") or "") for record in records}
     return "speaker" if "" not in speakers and len(speakers) >= FEW_SPEAKERS else "text"
 
@@ -56,7 +56,7 @@ def words(records: Iterable[Record]) -> int:
 
 
 class _TextsInTraining:
-    """How many recordings of each text are trained on, where texts are few."""
+    """Number of training recordings of each text, where texts are few."""
 
     def __init__(self, records: Sequence[Record]):
         self.text_of = {record["id"]: _text(record) for record in records}

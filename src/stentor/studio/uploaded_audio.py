@@ -46,7 +46,7 @@ def kind_of(path: Path) -> str | None:
     if head[:4] in known:
         return known[head[:4]]
     # A frame of MPEG audio, layer II or III: 11 bits set, then no reserved version, bit rate or sampling rate. The mark
-    # of UTF-16 text looks like layer I, which nobody uses.
+    # of UTF-16 text looks like layer I, which is not in use.
     frame = len(head) > 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x18 != 8
     frame = frame and head[1] & 6 in (2, 4) and head[2] >> 4 != 15 and head[2] & 12 != 12
     return "mp3" if head[:3] == b"ID3" or frame else None
@@ -150,12 +150,12 @@ def shown(name: str) -> str:
 
 
 def source_name(shown_name: str) -> str:
-    """What records of an uploaded file remember it by, beside its fingerprint."""
+    """Key of an uploaded file in its records, besides its fingerprint."""
     return name_from(shown_name.rpartition(".")[0] or shown_name)
 
 
 def fingerprint(path: Path) -> str:
-    """What an uploaded file is known by: the same contents, the same digits."""
+    """Fingerprint of an uploaded file: the same contents, the same digits."""
     digest = hashlib.blake2b(digest_size=8)
     with open(path, "rb") as file:
         while block := file.read(2**20):

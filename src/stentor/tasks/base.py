@@ -36,7 +36,7 @@ class Task(Choice):
     without the callback `samples`."""
 
     hypotheses: ClassVar[tuple[str, ...]] = ()
-    """Which `hypotheses` of a family sequence losses may be trained on in this task."""
+    """Kinds of `hypotheses` of a family that sequence losses may use in this task."""
 
     scores_loss: ClassVar[bool] = False
     """True when the weighted mean loss over a whole evaluation set is one of its scores, `loss`, the first one."""
@@ -50,8 +50,8 @@ class Task(Choice):
         """Raises ConfigError for what the section names that cannot be loaded, before training."""
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
-        """Why a model of this family's settings cannot do this task as it is set, as (key of the section, sentence).
-        None when it can."""
+        """Reason why a model of this family's settings cannot do this task with its settings, as (key of the section,
+        sentence). None when it can."""
         return None
 
     def check_processor(self, processor: Processor) -> None:
@@ -62,7 +62,7 @@ class Task(Choice):
         raise NotImplementedError
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        """What the family must provide."""
+        """Requirements for the family."""
         return TaskRequirements(task=self.type, terms=tuple(losses))
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
@@ -109,7 +109,7 @@ class Task(Choice):
         batch that is on its device. It is called before `loss_sums`, with the model itself and not what wraps it."""
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str] | None:
-        """Which records of an evaluation set the model answers, given the ids of all: for answers that take long. The
+        """Records of an evaluation set that the model answers, given the ids of all: for answers that take long. The
         others count in the loss alone. None: all."""
         return None
 
@@ -118,7 +118,7 @@ class Task(Choice):
         raise NotImplementedError
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        """What the answer is compared with (`Prediction.reference`)."""
+        """Reference for the answer (`Prediction.reference`)."""
         raise NotImplementedError
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:

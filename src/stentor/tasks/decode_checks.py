@@ -33,7 +33,7 @@ class Checks(Section):
     mean_log_prob: float | None = Field(-1.0, lt=0)
     """Least mean log-probability of the answer's tokens. Null: not checked."""
     no_speech: float | None = Field(0.6, gt=0, le=1)
-    """Highest probability that nobody speaks, of models that know it (Whisper's `<|nospeech|>`), for an answer under
+    """Highest no-speech probability, for models that have one (Whisper's `<|nospeech|>`), for an answer under
     `mean_log_prob`; with a higher one it is not decoded again. Null: not checked."""
     words_per_second: tuple[float, float] | None = (0.0, 10.0)
     """Least and most words between spaces per second of audio. Null: not checked."""

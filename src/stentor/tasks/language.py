@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Language(Task):
-    """Go on with a text: a language model."""
+    """Continue a text: a language model."""
 
     type: Literal["language"] = "language"
     audio: ClassVar[bool] = False

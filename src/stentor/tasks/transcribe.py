@@ -50,7 +50,7 @@ class Transcribe(Task):
     """The metric that picks the best checkpoint: word or character error rate. For languages written without spaces
     (Japanese, Chinese, Thai, ...) both count characters; take `cer`."""
     normalizer: Normalizer = "whisper_basic"
-    """How references and answers are made comparable before they are scored. `whisper_english` is what English leader
+    """Text normaliser for references and answers before scoring. `whisper_english` is what English leader
     boards used until 2026 (numbers become digits, so that "one two" is the one word 12); `whisper_basic` drops case and
     punctuation; `open_asr` is that of the Open ASR Leaderboard (take it with `scoring: open_asr`); `none` scores the
     texts as they are."""
@@ -58,7 +58,7 @@ class Transcribe(Task):
     """Path of a Whisper `normalizer.json` with British and American spellings, for `whisper_english`. Null: Whisper's
     own, without a few slips."""
     scoring: Literal["levenshtein", "open_asr"] = "levenshtein"
-    """How word errors are counted: by the shortest edit script, or as the Open ASR Leaderboard does (with `normalizer:
+    """Counting of word errors: by the shortest edit script, or as the Open ASR Leaderboard does (with `normalizer:
     open_asr`): words written apart match the same written together. `open_asr` needs `stentor[evaluate]`."""
     translate: bool = False
     """Write down what is said in the other language that the model translates to (Whisper: English), for families that
@@ -72,16 +72,16 @@ class Transcribe(Task):
     hotwords: list[str] = []
     """Names and terms that are favoured while decoding, for models that write token by token or by CTC."""
     hotword_strength: float = Field(1.5, gt=0)
-    """How much: what each token of a hotword adds to its log-probability. Too much writes them where they are not
+    """Bonus added to the log-probability of each hotword token. Too much writes them where they are not
     said."""
     language_model: StoragePath | None = None
-    """Path of texts, one sentence a line, whose n-grams have a say while decoding (shallow fusion): they show which
+    """Path of texts, one sentence a line, whose n-grams bias decoding (shallow fusion): they show which
     words there are where little transcribed speech does. For the models that favour hotwords, and not beside them.
     Lines with letters that the model cannot write are left out."""
     language_model_weight: float = Field(0.5, gt=0)
-    """How much: what the log-probability of a token in these texts counts beside the recogniser's."""
+    """Weight of the log-probability of a token in these texts, relative to the recogniser's."""
     checks: Checks = Checks()
-    """Signs of made-up answers, and decoding again when there is one."""
+    """Hallucination checks, with decoding again when one fails."""
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
     _sequence: dict[str, SequenceLoss] = PrivateAttr(default_factory=dict)
     """The sequence loss among the terms."""
@@ -92,7 +92,7 @@ class Transcribe(Task):
         if self.language_model and "hotwords" not in family.decoding_options():
             return "language_model", f"a model of the family {family.type} cannot listen to it: leave it out"
         if self.language_model and self.hotwords:
-            return "hotwords", "only one of hotwords and a language model has a say: leave out the other"
+            return "hotwords", "hotwords and a language model cannot be combined: leave out one"
         if not self.translate or family.translates():
             return None
         return "translate", f"a model of the family {family.type} with these settings writes only what is said: {_MEND}"
@@ -240,7 +240,7 @@ class Transcribe(Task):
     def answer(
         self, processor: Any, ids: list[int], log_probs: list[float], seconds: float, **timing: Any
     ) -> dict[str, Any]:
-        """What generated tokens say about so much audio: `text` and `words`; `timing` as for `word_confidences`."""
+        """Transcript of generated tokens for so much audio: `text` and `words`; `timing` as for `word_confidences`."""
         words = word_confidences(ids, log_probs, processor.decode, **timing)
         return {"text": processor.decode(ids).strip(), "words": words}
 
@@ -270,7 +270,7 @@ class Transcribe(Task):
         return scores
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
-        """Of `wer` and `cer`, the main metric first; none of translations, which have no errors to count."""
+        """Names among `wer` and `cer`, the main metric first; none of translations, which have no errors to count."""
         from stentor.metrics.wer import relative_change
 
         if self.translate:
@@ -287,7 +287,7 @@ class Transcribe(Task):
         return changes
 
     def _scoring(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """How texts are made comparable, as keyword arguments of the metrics."""
+        """Text normalisation, as keyword arguments of the metrics."""
         languages = [p.reference.get("language") for p in predictions]
         return {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
 

@@ -25,7 +25,7 @@ SCRIPTS = {
 """Letters by which a language is known, in the order in which they are looked for: of a script that several share, the
 letters of their own, and then the language that is written most."""
 LATIN = ["en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "no", "fi", "pl", "cs", "hu", "ro", "tr", "id", "vi"]
-"""Languages that are told apart by their words."""
+"""Languages that are recognised by their words."""
 FALLBACK, MARGIN = "en", 2.0
 """A text of a word or two, of which no language is likelier by so much (in log probability), is taken for this one."""
 

@@ -25,7 +25,7 @@ LONGEST, GROUPED = 9, 15
 """Digits of the longest number that is read as one, without and with signs between its thousands."""
 GERMAN_CASE = re.compile(r"\b(?:am|bis|dem|den|des|vom|zum) $", re.IGNORECASE)
 Reading = str | Callable[[re.Match[str]], str]
-"""What a match becomes: a template of `re.sub`, or the answer of a function."""
+"""Replacement of a match: a template of `re.sub`, or the answer of a function."""
 YEAR = r"1[1-9]\d\d|20\d\d"
 
 

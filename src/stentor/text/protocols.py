@@ -31,10 +31,11 @@ OMNILINGUAL = re.compile(
     r"\u2192\u2212\u226a\u226b\u22ef\u230a\u230b\u231e\u231f\u2500\u2d70\u3001\u3002\u3005\u3008-\u3011\u3014\u3015\u30fb"
     r"\u30fc\ua4fe\ua4ff\ua92e\ua92f\ufd3e\ufd3f\ufffd]"
 )
-"""What omnilingual-asr replaces with a space, as far as it is left after NFKC. Hyphens and apostrophes stay."""
+"""Characters that omnilingual-asr replaces with a space, as far as it is left after NFKC. Hyphens and apostrophes
+stay."""
 DELETED = re.compile(r"[\u200b\u200c\u200e\u200f\u202a\u202c\u064b-\u0652\u0656\u0657]")
 DELETED_OF = MappingProxyType({"he": re.compile(r"[\u05b0-\u05cf]"), "mn": re.compile(r"\u00ad")})
-"""What is deleted in single languages besides: vowel points, soft hyphens."""
+"""Characters that are also deleted in single languages: vowel points, soft hyphens."""
 APOSTROPHE = re.compile(r"(\S+)[\u201b\u2019\u2018](\S+)")
 CJK = r"\u4e00-\u9fff\u3040-\u309f\u30a0-\u30ff\u3000-\u303f"
 CJK_SPACE = re.compile(rf"(?<=[{CJK}])\s+|\s+(?=[{CJK}])")

@@ -20,7 +20,7 @@ VERBATIM_CHINESE = re.compile(r"(\[[^\]]*\]|(?<![A-Za-z])[A-ZÜ]{0,4}[AEIOUÜ][A
 
 
 def check_installed() -> None:
-    """Raises ConfigError with the mend when a package is missing."""
+    """Raises ConfigError that names the extra when a package is missing."""
     try:
         import babel  # noqa: F401
         import py3langid  # noqa: F401

@@ -7,7 +7,7 @@ _LETTERS = (
     r"\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u3190-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     r"\U00020000-\U0003ffff"
 )
-"""Of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Han, kana."""
+"""Characters of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Han, kana."""
 _LETTER = rf"(?:(?=\w)[{_LETTERS}])"
 _WORD = re.compile(rf"[^\w\s]*{_LETTER}[^\w\s]*|(?:(?!{_LETTER})\S)+")
 _UNSPACED = re.compile(rf"[{_LETTERS}\u00b7\u2010-\u2027\u3001-\u303f\uff01-\uff65]")
@@ -21,7 +21,7 @@ def written_words(text: str) -> list[str]:
 
 
 def spaced(before: str, word: str) -> str:
-    """The word as it stands behind a text: after a space, unless both are of a script without."""
+    """The word as it follows a text: after a space, unless both are of a script without."""
     unspaced = not before or not word or (_UNSPACED.match(before[-1]) and _UNSPACED.match(word))
     return word if unspaced else f" {word}"
 

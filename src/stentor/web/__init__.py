@@ -1,1 +1,1 @@
-"""What the server of models and the studio share: addresses and origins, secrets, bodies of requests."""
+"""Shared parts of the model server and the studio: addresses and origins, secrets, bodies of requests."""

@@ -68,10 +68,10 @@ def listen(host: str, port: int, server: str) -> socket.socket:
             raise
         return opened
     except OSError as error:
-        mend = f"another {server} may be open there; close it or choose another --port"
+        fix = f"another {server} may be open there; close it or choose another --port"
         if isinstance(error, socket.gaierror):
-            mend = "this machine knows no such address; choose another --host"
-        message = f"The {server} cannot listen on {host}:{port} ({error.strerror or error}): {mend}."
+            fix = "this machine knows no such address; choose another --host"
+        message = f"The {server} cannot listen on {host}:{port} ({error.strerror or error}): {fix}."
         raise ConfigError(message) from None
 
 

@@ -37,21 +37,21 @@ def voice() -> Iterator[Finding]:
         yield Finding("voice", OK, "espeak-ng speaks")
         return
     why = last_line(err) or f"exit code {rc}"
-    mend = "pip install --force-reinstall espeakng-loader (needed for `stentor quickstart` and the source `synth`)."
-    yield Finding("voice", BROKEN if "espeak" in why else WARNING, f"the built-in voice does not speak: {why}", mend)
+    fix = "pip install --force-reinstall espeakng-loader (needed for `stentor quickstart` and the source `synth`)."
+    yield Finding("voice", BROKEN if "espeak" in why else WARNING, f"the built-in voice does not speak: {why}", fix)
 
 
 def soundfile() -> Iterator[Finding]:
     rc, out, err = python_process(CODEC_PROBE)
     if rc != 0:
         why = last_line(err) or f"exit code {rc}"
-        mend = "pip install --force-reinstall soundfile (on Linux without a wheel: install the system's libsndfile)."
-        yield Finding("soundfile", BROKEN, f"audio files cannot be read: {why}", mend)
+        fix = "pip install --force-reinstall soundfile (on Linux without a wheel: install the system's libsndfile)."
+        yield Finding("soundfile", BROKEN, f"audio files cannot be read: {why}", fix)
         return
     library, lacking = json.loads(out.splitlines()[-1])
     if lacking:
-        mend = "pip install --upgrade soundfile, whose wheels bring libsndfile 1.2."
-        yield Finding("soundfile", WARNING, f"libsndfile {library} lacks {', '.join(lacking)}", mend)
+        fix = "pip install --upgrade soundfile, whose wheels bring libsndfile 1.2."
+        yield Finding("soundfile", WARNING, f"libsndfile {library} lacks {', '.join(lacking)}", fix)
     else:
         yield Finding("soundfile", OK, f"libsndfile {library}: wav, flac, mp3, ogg, opus")
 

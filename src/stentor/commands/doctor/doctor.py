@@ -47,12 +47,12 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 def as_json(findings: list[Finding]) -> str:
     """`{"ok": bool, "findings": [{"name", "state", "found", "mend"}]}`."""
-    rows = [{"name": f.name, "state": f.state, "found": f.answer, "mend": f.mend} for f in findings]
+    rows = [{"name": f.name, "state": f.state, "found": f.answer, "mend": f.fix} for f in findings]
     return json.dumps({"ok": healthy(findings), "findings": rows}, indent=1)
 
 
 def as_text(findings: list[Finding], colour: bool = False) -> str:
-    """One line per finding with its mend below, and a last line that sums up."""
+    """One line per finding with its fix below, and a summary line."""
     marks = {OK: ("ok", "32"), NOTE: ("--", "2"), WARNING: ("!!", "33"), BROKEN: ("XX", "31")}
     width = max(len(f.name) for f in findings)
     lines = []
@@ -60,8 +60,8 @@ def as_text(findings: list[Finding], colour: bool = False) -> str:
         mark, paint = marks[finding.state]
         shown = f"\x1b[{paint}m{mark}\x1b[0m" if colour else mark
         lines.append(f"{shown}  {finding.name:<{width}}  {finding.answer}")
-        if finding.mend:
-            lines.append(f"{' ' * (width + 6)}{'to have it' if finding.state == NOTE else 'mend'}: {finding.mend}")
+        if finding.fix:
+            lines.append(f"{' ' * (width + 6)}{'to have it' if finding.state == NOTE else 'fix'}: {finding.fix}")
     broken = sum(f.state == BROKEN for f in findings)
     warnings = sum(f.state == WARNING for f in findings)
     if broken:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 OK, NOTE, WARNING, BROKEN = "ok", "note", "warning", "broken"
-"""What a finding means: fine; a thing that is optional and not there; will hurt some runs; nothing works like this."""
+"""States of a finding: fine; an optional part is missing; some runs will fail; nothing works."""
 
 TIMEOUT = 120.0
 """Seconds that a process of its own may take (a cold disk takes long to import torch)."""
@@ -22,7 +22,7 @@ class Finding:
     name: str
     state: str
     answer: str  # what there is
-    mend: str = ""  # what to do about it; empty when nothing is wrong
+    fix: str = ""  # what to do about it; empty when nothing is wrong
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -52,8 +52,8 @@ def torch() -> Iterator[Finding]:
         return  # already among the missing packages
     rc, out, err = python_process(TORCH_PROBE)
     if rc != 0:
-        mend = "Install torch again: pip install --force-reinstall torch (see pytorch.org for the build for your GPU)."
-        yield Finding("torch", BROKEN, f"cannot be imported: {last_line(err) or f'exit code {rc}'}", mend)
+        fix = "Install torch again: pip install --force-reinstall torch (see pytorch.org for the build for your GPU)."
+        yield Finding("torch", BROKEN, f"cannot be imported: {last_line(err) or f'exit code {rc}'}", fix)
         return
     report = json.loads(out.splitlines()[-1])
     build = f"CUDA {report['cuda']}" if report["cuda"] else f"ROCm {report['hip']}" if report["hip"] else "CPU build"
@@ -71,22 +71,22 @@ def _gpu(report: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Find
                 yield Finding("gpu", OK, about)
             else:
                 about += f", but a computation on it fails: {last_line(report.get('error', ''))}"
-                mend = "Install a torch build that knows this GPU (pytorch.org), or train with train.device=cpu."
-                yield Finding("gpu", BROKEN, about, mend)
+                fix = "Install a torch build that supports this GPU (pytorch.org), or train with train.device=cpu."
+                yield Finding("gpu", BROKEN, about, fix)
         if driver is not None and report["cuda"] and numbers(driver["cuda"])[0] < numbers(report["cuda"])[0]:
             about = f"driver {driver['driver']} is made for CUDA {driver['cuda']}, torch for {report['cuda']}"
             yield Finding("driver", WARNING, about, "Update the NVIDIA driver.")
     elif driver is not None and not gpu_build:
-        mend = "Install a CUDA build of torch (pytorch.org) to train on the GPU."
-        yield Finding("gpu", WARNING, f"{driver['name']} is there, but this torch is a CPU build", mend)
+        fix = "Install a CUDA build of torch (pytorch.org) to train on the GPU."
+        yield Finding("gpu", WARNING, f"{driver['name']} is there, but this torch is a CPU build", fix)
     elif driver is not None:
         message = f": {report['said'][0]}" if report["said"] else ""
         about = (
             f"{driver['name']} is there, but torch (CUDA {report['cuda']}) cannot use it with driver "
             f"{driver['driver']} (CUDA {driver['cuda']}){message}"
         )
-        mend = "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org)."
-        yield Finding("gpu", WARNING, about, mend)
+        fix = "Update the NVIDIA driver, or install a torch build for an older CUDA (pytorch.org)."
+        yield Finding("gpu", WARNING, about, fix)
     elif report["mps"]:
         yield Finding("gpu", NOTE, "Apple GPU: used for transcribing, and for training with train.device=mps")
     else:
@@ -117,8 +117,8 @@ def machine() -> Iterator[Finding]:
         shared = shutil.disk_usage("/dev/shm").total
         if shared < 256 * 2**20:
             about = f"/dev/shm has {shared / 2**20:.0f} MiB: loader workers may die of a bus error"
-            mend = "Start the container with more (docker run --shm-size=2g or --ipc=host), or set data.workers=0."
-            yield Finding("shared memory", WARNING, about, mend)
+            fix = "Start the container with more (docker run --shm-size=2g or --ipc=host), or set data.workers=0."
+            yield Finding("shared memory", WARNING, about, fix)
     if os.name == "posix":
         import resource
 
@@ -146,8 +146,8 @@ def disk() -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(b"stentor")
     except OSError as error:
-        mend = "Run from a folder that you may write to, or set output=FOLDER."
-        yield Finding("disk", BROKEN, f"nothing can be written to {name} ({error.strerror})", mend)
+        fix = "Run from a folder that you may write to, or set output=FOLDER."
+        yield Finding("disk", BROKEN, f"nothing can be written to {name} ({error.strerror})", fix)
         return
     about = f"{free / 1e9:.1f} GB free in {name}"
     if free < 5e9:

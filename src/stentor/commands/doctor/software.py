@@ -92,8 +92,8 @@ def transformers() -> Iterator[Finding]:
     reason = last_line(err) or f"exit code {rc}"
     if culprit is None:
         about = f"`from transformers import WhisperFeatureExtractor` fails: {reason}"
-        mend = "Install Stentor again into a new environment; the message says which package is broken."
-        yield Finding("transformers", BROKEN, about, mend)
+        fix = "Install Stentor again into a new environment; the message says which package is broken."
+        yield Finding("transformers", BROKEN, about, fix)
         return
     yield Finding(
         "transformers",
@@ -131,8 +131,8 @@ def hub() -> Iterator[Finding]:
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     place = next(p for p in (cache, *cache.parents) if p.exists())
     if not os.access(place, os.W_OK):
-        mend = "Set HF_HOME to a folder that you may write to."
-        yield Finding("model cache", WARNING, f"{cache} cannot be written to", mend)
+        fix = "Set HF_HOME to a folder that you may write to."
+        yield Finding("model cache", WARNING, f"{cache} cannot be written to", fix)
     else:
         cached = len(list(cache.glob("models--*"))) if cache.exists() else 0
         offline = ", offline (HF_HUB_OFFLINE)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
@@ -142,5 +142,5 @@ def hub() -> Iterator[Finding]:
     if os.environ.get("HF_TOKEN") or stored.exists():
         yield Finding("hub token", OK, "there is one")
     else:
-        mend = "hf auth login (only for private models and for publishing)"
-        yield Finding("hub token", NOTE, "none", mend)
+        fix = "hf auth login (only for private models and for publishing)"
+        yield Finding("hub token", NOTE, "none", fix)

@@ -1,6 +1,6 @@
 """Evaluation on a Ray cluster: workers answer, scores are computed where the command runs.
 
-Answers are appended to JSON.part as they come, so that the same command goes on after a kill.
+Answers are appended to JSON.part as they come, so that the same command resumes after a kill.
 """
 
 import tempfile

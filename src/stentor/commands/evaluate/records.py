@@ -1,4 +1,4 @@
-"""What an evaluation scores: the model on its device, its task, the records and their audio; and the figures' file."""
+"""Inputs of an evaluation: the model on its device, its task, the records and their audio; and the figures' file."""
 
 from __future__ import annotations
 

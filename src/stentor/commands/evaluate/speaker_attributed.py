@@ -58,7 +58,7 @@ def attributed(options: EvaluateOptions) -> str:
 
 
 def reference_words(cut: Cut) -> list[dict[str, Any]]:
-    """What each speaker says: the record's supervisions with their texts, in seconds from its start."""
+    """Words of each speaker: the record's supervisions with their texts, in seconds from its start."""
     return [
         {"speaker": s.speaker, "start": max(s.start, 0.0), "end": min(s.end, cut.duration), "text": s.text}
         for s in sorted(cut.supervisions, key=lambda s: s.start)

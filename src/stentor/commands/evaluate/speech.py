@@ -49,12 +49,12 @@ APART = ("loss", "real_time_factor")
 
 @dataclass
 class SpeechResult:
-    """What an evaluation of speech finds."""
+    """Results of an evaluation of speech."""
 
     scores: dict[str, Score]
     predictions: list[Prediction]
     settings: dict[str, Any]
-    """What was spoken, and how, for the JSON file."""
+    """Spoken texts and their settings, for the JSON file."""
     dropped: DropCounter
     scorer: Scorer
     """Scores some of the predictions, for a breakdown."""
@@ -176,7 +176,8 @@ class Scorer:
 
 
 def macro_averages(parts: dict[str, Any]) -> dict[str, Score]:
-    """Of a breakdown by language: the mean over languages of each rate and similarity of the synthetic speech."""
+    """Macro average of a breakdown by language: the mean over languages of each rate and similarity of the synthetic
+    speech."""
     by_language = list(parts.get("language", {}).values())
     names = [name for name in ("wer", "cer", "similarity") if all(name in part for part in by_language)]
     return {f"{name}_macro": mean([part[name]["value"] for part in by_language]) for name in names if by_language}
@@ -239,7 +240,8 @@ def _records(
 
 
 def _normalizer(name: str, listed: dict[str, Any] | None, languages: set[str | None]) -> str:
-    """What `auto` is: of an evaluation list, the one that it is published in, or else Whisper's for each language."""
+    """Normaliser of `auto`: for an evaluation list, the one that it is published in, or else Whisper's for each
+    language."""
     if name != "auto":
         return name
     if listed is None:

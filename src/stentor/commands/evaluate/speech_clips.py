@@ -133,9 +133,9 @@ class ModelClips:
     task: Speak
     speaker: Speaker
     voice: str
-    """Of VOICES."""
+    """One of VOICES."""
     length: str
-    """Of LENGTHS, without `auto`."""
+    """One of LENGTHS, without `auto`."""
     folder: Path | None
     """Where the speech is written."""
     others: dict[str, Item]

@@ -38,7 +38,7 @@ class SpeechRows:
         self.producer, self.evaluators, self.device, self.task = producer, evaluators, device, task
         self.embedder = next((evaluator for evaluator in evaluators if evaluator.gives == "voice"), None)
         self.embeddings: dict[str, Any] = {}
-        """Of references, by their files."""
+        """Embeddings of references, by their files."""
 
     def rows(self, items: Sequence[Item]) -> list[dict[str, Any]]:
         """A row for each record whose audio can be used."""

@@ -98,7 +98,7 @@ def model_name(loaded: Model) -> str:
 
 
 def _report(run: Path, facts: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Add the figures of each delay to the run's, and write its report anew."""
+    """Add the figures of each delay to the run's, and write its report again."""
     with (run / STREAMS).open("a", encoding="utf-8") as file:
         for delay, scores in figures.items():
             values = {name: score["value"] for name, score in scores.items()}

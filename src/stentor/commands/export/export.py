@@ -27,7 +27,7 @@ from stentor.publish.onnx import add_usage
 
 FORMATS = ("hf", "onnx", "ct2")
 FACTS = ("training_config.json", "train_results.json", "eval_results.json", "README.md")
-"""What an export says of its training."""
+"""Facts of an export about its training."""
 
 
 def export_model(options: ExportOptions) -> None:

@@ -136,7 +136,7 @@ def _to_int8(model: Any, path: Path) -> None:
             copy = model.graph.initializer.add()
             copy.CopyFrom(weights[node.input[1]])
             copy.name = node.input[1] = f"{node.name}.weight"
-    del model.graph.value_info[:]  # shapes that the quantizer infers anew
+    del model.graph.value_info[:]  # shapes that the quantizer infers again
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     logger = logging.getLogger()
     level = logger.level

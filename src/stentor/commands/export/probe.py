@@ -38,7 +38,7 @@ class Different(StentorError):
 
 @dataclass
 class Agreement:
-    """What was compared and did not differ by more than rounding explains; or why nothing was."""
+    """Description of the comparison that passed within rounding; or the reason why there was none."""
 
     summary: str
     """For people, in a sentence without a point."""
@@ -55,7 +55,7 @@ class Agreement:
 
 @dataclass
 class Tolerance:
-    """What rounding may do to the outputs of the same weights."""
+    """Tolerances for rounding in the outputs of the same weights."""
 
     loss: float
     """Difference of a mean loss, relative to 1 + the loss."""
@@ -73,7 +73,7 @@ class Tolerance:
 FULL = Tolerance(1e-4, 0.02, 0.125)
 """Both with float32 weights on one device. Adapters that are folded in add up in another order."""
 HALF = Tolerance(2e-2, 0.2, 0.25, least=1, metric=0.05)
-"""Some of the arithmetic is in 16 or fewer bits, where folding rounds a weight anew."""
+"""Some of the arithmetic is in 16 or fewer bits, where folding rounds a weight again."""
 
 COARSE = Tolerance(2e-2, 0.5, 0.5, least=1, metric=0.05)
 """Weights in 8 bits, which change what is said where the model is unsure."""
@@ -89,7 +89,7 @@ TEXTS = (
     "turn the light in the kitchen off please",
     "when the sun comes out after the rain we walk along the river and count the boats that come by",
 )
-"""What the built-in voice says where there are no records."""
+"""Texts of the built-in voice where there are no records."""
 BATCH = 8
 """Clips that are run together."""
 UTTERANCES = 4
@@ -130,7 +130,7 @@ class Probe:
 
     @property
     def metric(self) -> str:
-        """What the clips are scored by."""
+        """Metric of the clips."""
         return "wer" if self.texts else self.task.main_metric()[0]
 
     def run(self, bundle: Bundle, autocast: Callable[[], AbstractContextManager[Any]] = nullcontext) -> ModelOutputs:
@@ -185,7 +185,7 @@ class Probe:
         return task.score([Prediction(e.id, reference, output) for e, reference, output in answers])[self.metric].value
 
     def compare(self, model: ModelOutputs, export: ModelOutputs, tolerance: Tolerance) -> Agreement:
-        """What was compared. Raises `Different` where rounding cannot explain a difference."""
+        """Description of the comparison. Raises `Different` where rounding cannot explain a difference."""
         before, after = self.score(model), self.score(export)
         figures = (
             f"{label(self.metric)} {figure(self.metric, after)} from the export, {figure(self.metric, before)} from "
@@ -333,7 +333,7 @@ def speak(bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
 
 
 def same_speech(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two outputs of `speak` are the same, sounds but for what nobody hears."""
+    """Whether two outputs of `speak` are the same, apart from inaudible differences."""
     codes = one["codes"], other["codes"]
     if codes[0].dtype.kind == "f":  # each frame is made from those before, and carries their rounding on
         codes = codes[0][:, :1], codes[1][:, :1]

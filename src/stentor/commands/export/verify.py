@@ -53,7 +53,7 @@ def check_run(
 
     `weights` are those that the export was made of. A sharded model cannot run on one process: it is compared by what
     it answered when the sets were scored (`place/predictions`). Called by the main process alone. Raises `Different`,
-    after the folder has got another name, so that nobody takes it for the result.
+    after the folder has got another name, so that it is not taken for the result.
     """
     folder = place / "export"
     try:
@@ -98,7 +98,7 @@ def _check_run(
 
 
 def _recorded_outputs(folder: Path, sets: Sequence[EvalSet], task: Task) -> dict[str, dict[str, Any]]:
-    """What was answered without sampling when the sets were scored, by id; nothing where whole recordings were, of
+    """Outputs without sampling from when the sets were scored, by id; nothing where whole recordings were, of
     which a probe takes pieces."""
     outputs: dict[str, dict[str, Any]] = {}
     if not isinstance(task, Transcribe):
@@ -152,7 +152,7 @@ def check_copy(probe: Probe, original: ModelOutputs, folder: Path) -> Agreement:
 def same_tensors(bundle: Bundle, weights: Mapping[str, torch.Tensor], folder: Path, why: str = "") -> Agreement:
     """Whether the tensors in the files of an export are those in memory, whatever their names.
 
-    Layers into which adapters were folded and those kept in 8 or 4 bits are computed anew for an export: there the
+    Layers into which adapters were folded and those kept in 8 or 4 bits are computed again for an export: there the
     numbers are looked at, not compared. Raises `Different`.
     """
 
@@ -179,13 +179,13 @@ def same_tensors(bundle: Bundle, weights: Mapping[str, torch.Tensor], folder: Pa
     for tensor in weights.values():
         kinds = types if tensor.is_floating_point() else {tensor.dtype}
         known |= {digest(tensor.to(kind)) for kind in kinds}
-    anew = sum(".lora_A." in name for name in weights) + sum(not t.is_floating_point() for t in weights.values())
+    recomputed = sum(".lora_A." in name for name in weights) + sum(not t.is_floating_point() for t in weights.values())
     changed = [name for key, name in written.items() if key not in known]
-    if not written or len(changed) > anew:
+    if not written or len(changed) > recomputed:
         raise Different(f"{len(changed)} of its {len(written)} tensors are not those in memory, such as {changed[:1]}")
     return Agreement(
         f"export checked by its tensors ({len(written) - len(changed)} are those in memory"
-        + (f", {len(changed)} were made anew" if changed else "")
+        + (f", {len(changed)} were computed again" if changed else "")
         + f"): {why or f'a model of {num_parameters(bundle) / 1e9:.1f} billion parameters is not loaded twice'}"
     )
 
@@ -196,7 +196,7 @@ def num_parameters(bundle: Bundle) -> int:
 
 
 def not_comparable(task: Task, bundle: Bundle) -> str | None:
-    """Why a model's exports cannot be compared by what it writes; None when they can."""
+    """Reason why a model's exports cannot be compared by their outputs; None when they can."""
     if not isinstance(task, Transcribe | Diarize | Language | Speak):
         return f"nothing is known to compare models for the task {task.type} by"
     if not bundle.family.loadable():

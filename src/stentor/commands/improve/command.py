@@ -8,7 +8,7 @@
     runs/NAME/round-1/round.json   written last: the round is done
     runs/NAME/export               the export of the best round (a link)
 
-Each step is skipped where it is done, so the same command goes on after any stop.
+Each step is skipped where it is done, so the same command resumes after any stop.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ from stentor.sources.base import Source
 from stentor.tasks.speak.evaluator import SpeechEvaluator
 
 BEST = "best"
-"""What stands for the best model so far where a step takes a model."""
+"""Name of the best model so far, where a step takes a model."""
 WITHOUT_EFFECT = {"rounds", "patience", "eval", "test", "may_share"}
 """Keys of the section that change nothing in a round that is done."""
 
@@ -139,8 +139,8 @@ class _Rounds:
         if self.apart and "labelled" not in self.section.labels.model_fields_set:
             place, source = f"data.eval.{self.decides}", self.config.data.eval[self.decides]
         if self.section.unlabelled and source is not None:
-            mend = "name others in `improve.labels.labelled` (null: the models' own probabilities choose)"
-            refuse_few(source.cuts(), f"`{place}`", mend)
+            fix = "name others in `improve.labels.labelled` (null: the models' own probabilities choose)"
+            refuse_few(source.cuts(), f"`{place}`", fix)
 
     def _refuse_other_records(self, finished: Sequence[Round]) -> None:
         """Raise ConfigError where the best round so far was measured on none of the records that decide now."""
@@ -290,7 +290,7 @@ class _Rounds:
     def _predictions_path(self, number: int) -> Path:
         return round_folder(self.folder, number) / "run" / "predictions" / f"{self.decides}.jsonl"
 
-    # What is told ---------------------------------------------------------------------------------------------------
+    # Reporting --------------------------------------------------------------------------------------------------------
 
     def _scores_text(self, done: Round, names: Sequence[str]) -> str:
         """The main scores on those sets that the round was measured on."""

@@ -18,7 +18,7 @@ from stentor.pipeline.journal import OtherSettings, read_jsonl, write_jsonl
 from stentor.sources.base import Source
 
 MANIFEST, REJECTS, SUMMARY = "manifest.jsonl", "rejects.jsonl", "summary.json"
-"""What the steps `labels` and `speech` leave in their folders."""
+"""Output files of the steps `labels` and `speech`."""
 BULKY = {"hypotheses"}
 """Keys of labels that training does not read."""
 Amounts = dict[str, float]
@@ -41,8 +41,8 @@ class Entry:
                 self.transcribed[path].append((channel, start, start + cut.duration))
 
     def refused(self, place: Place, seconds: float) -> str | None:
-        """Why a record of so many seconds from this place does not enter; None where it does. No channel is the mean of
-        all of them."""
+        """Reason why a record of so many seconds from this place does not enter; None where it does. No channel is the
+        mean of all of them."""
         path, channel, start = place
         for other, begin, end in self.transcribed.get(path, ()):
             if start < end and begin < start + seconds and (channel == other or None in (channel, other)):
@@ -62,7 +62,7 @@ def prepared(steps: Iterable[Preparation], plugins: list[Path]) -> list[Path]:
         except OtherSettings:
             raise ConfigError(
                 f"The settings have changed since {step.to} was made: set them back, or delete {step.to.parent} to do "
-                "that round anew."
+                "that round again."
             ) from None
         except DataError as error:
             if not (step.to / SUMMARY).is_file():
@@ -116,7 +116,7 @@ def _count(amounts: Amounts, record: dict[str, Any]) -> None:
 
 
 ALWAYS = ("ids", "recordings")
-"""What no set may share with the data of the rounds."""
+"""Traits that no set may share with the data of the rounds."""
 
 
 def refuse_leaks(config: Config, human: Sequence[Cut], unlabelled: Sequence[Cut]) -> None:

@@ -14,7 +14,7 @@ FILE = "round.json"
 
 @dataclass
 class Round:
-    """What a round was made of and what it gave, as in its `round.json` and in results.json."""
+    """Ingredients and results of a round, as in its `round.json` and in results.json."""
 
     number: int
     kept: bool
@@ -32,7 +32,7 @@ class Round:
     sweep: list[dict[str, Any]] = field(default_factory=list)
     """Ratios that were tried, with their scores on the set that decides."""
     seconds: float = 0.0
-    """What it took, labelling and speech too; of a round that was stopped, since it went on."""
+    """Duration, including labelling and speech; for a round that was stopped, since it resumed."""
     settings: str = ""
     """Digest of the settings that it was made with."""
 
@@ -55,7 +55,8 @@ def best_round(rounds: Sequence[Round]) -> Round | None:
 
 
 def why_ended(rounds: Sequence[Round], most: int, patience: int | None) -> str | None:
-    """Why there is no further round, in a sentence; None where there is one. `patience` None: it does not count."""
+    """Reason why there is no further round, in a sentence; None where there is one. `patience` None: it does not
+    count."""
     if not rounds:
         return None
     without_gain = rounds[-1].number - (best_round(rounds) or rounds[0]).number
@@ -76,7 +77,7 @@ def run_rounds(
 ) -> tuple[list[Round], str]:
     """Do the rounds that are not done yet, one that was begun in any case; answers all and why they ended.
 
-    `do(number, best)` does one, and goes on where it was stopped; `after(rounds)` is called after each, and once for
+    `do(number, best)` does one, and resumes where it was stopped; `after(rounds)` is called after each, and once for
     those that were done before.
     """
     rounds = finished_rounds(folder)

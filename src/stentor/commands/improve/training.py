@@ -22,7 +22,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Material:
-    """What a round trains on besides the sources of the run file."""
+    """Data of a round in addition to the sources of the run file."""
 
     manifests: Mapping[str, Path]
     """By kind: pseudo and synthetic, where there are any."""
@@ -89,7 +89,7 @@ def shortened(plain: Plain, share: float) -> Plain:
 
 def train_run(plain: Plain, folder: Path, processes: int, plugins: Sequence[Path]) -> Plain:
     """Train a run file into a folder, unless that is done; answers its results. Raises what training raises, Stopped
-    after a signal. Other processes load the `plugins` anew."""
+    after a signal. Other processes load the `plugins` again."""
     from stentor.commands.train import train
 
     file = folder.with_suffix(".yaml")
@@ -98,7 +98,7 @@ def train_run(plain: Plain, folder: Path, processes: int, plugins: Sequence[Path
     if processes > 1:
         code = launch(processes, ["train", str(file), *(f"--plugin={plugin}" for plugin in plugins)])
         if code == Stopped.exit_code:
-            raise Stopped("Stopped by a signal. What is trained is saved: run the same command to go on.")
+            raise Stopped("Stopped by a signal. Trained rounds are saved: run the same command to resume.")
         if code:
             raise StentorError(f"Training {file} ended with exit code {code}; its messages are above.")
     else:
@@ -110,6 +110,6 @@ def train_run(plain: Plain, folder: Path, processes: int, plugins: Sequence[Path
 
 
 def best_ratio(scores: Sequence[Mapping[str, Any]], metric: str, direction: str) -> int:
-    """Which of the tried ratios has the best score; the first one of equals."""
+    """The ratio with the best score; the first one of equals."""
     values = [entry["eval"][metric]["value"] for entry in scores]
     return values.index(min(values) if direction == "min" else max(values))

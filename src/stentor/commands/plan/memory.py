@@ -124,7 +124,7 @@ class Weights:
         return tuple({self.prefix + name.partition(".")[0] + "." for name in names})
 
     def estimate(self, config: Config, method: Method, world: int) -> MemoryEstimate:
-        """What stands between steps, without activations."""
+        """Memory between steps, without activations."""
         parts = self.adapted() if method.bits is not None else ()
         num_bytes = 4.0 * method.adapters + sum(b.nbytes for b in self.model.buffers())
         for name, (count, element_size) in self.plain.items():
@@ -184,11 +184,11 @@ def methods(
 
 
 GROWS = np.array([1.0, 1.0, 0.0])
-"""Which of the `moments` add up over layers; what comes and goes for a moment is that of the largest layer."""
+"""The `moments` that add up over layers; for temporary memory only the largest layer counts."""
 
 
 def by_depth(model: nn.Module, layers: tuple[str, ...], measure: Callable[[], np.ndarray]) -> np.ndarray:
-    """What `measure` would say of the whole model, from what it says when stacks of layers (of these class names) are
+    """Estimate of `measure` for the whole model, from measurements in which stacks of layers (of these class names) are
     cut down to one and two."""
     stacks = [
         (parent, name, child)

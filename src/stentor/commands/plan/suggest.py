@@ -93,8 +93,8 @@ def suggest(family: str, method: str, hours: float, parameters: float = 0.0) -> 
 
 
 def method_of(model: dict[str, Any], head: bool = True) -> str:
-    """What a section `model:` (plain data, as in a file) trains. `head`: whether the pretrained model of the family ctc
-    comes with a head of its own."""
+    """Trained part of a section `model:` (plain data, as in a file). `head`: whether the pretrained model of the family
+    ctc comes with a head of its own."""
     if not (model.get("init") or _pretrained(model)):
         return "scratch"
     if model.get("ssl") and not model.get("init"):

@@ -23,7 +23,7 @@ from stentor.pipeline.runner import first_of, print_reasons, refuse_rejects, rej
 HELD_OUT = 20
 """Records (at most a tenth of all) that the codec is not fitted on: they are encoded and decoded for the report."""
 SAMPLES = 4
-"""Of them, how many are written as audio, before and after."""
+"""Number of them that are written as audio, before and after."""
 
 
 def prepare_codec(options: CodecOptions) -> None:

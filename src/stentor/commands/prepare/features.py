@@ -21,7 +21,7 @@ GROUP_ITEMS = 8
 
 
 def prepare_features(options: FeaturesOptions) -> None:
-    """Fill the folder, or go on where a killed command stopped. Raises ConfigError for options that do not go together
+    """Fill the folder, or resume where a killed command stopped. Raises ConfigError for options that do not go together
     and for a folder with features of other settings, `Stopped` at a signal, and DataError when over 1 % of the records
     cannot be used (the others are stored all the same)."""
     features, cuts = _features_and_cuts(options)
@@ -34,7 +34,7 @@ def prepare_features(options: FeaturesOptions) -> None:
         executor=make_executor(options, fork=True),
         title="features",
         saved=lambda: f"what is done is in {store.folder}",
-        going_on="{done:,} of {total:,} {unit} were stored before.",
+        resuming="{done:,} of {total:,} {unit} were stored before.",
     ).run([cuts[i : i + GROUP_ITEMS] for i in range(0, len(cuts), GROUP_ITEMS)])
     seconds = sum(c.duration for c in cuts if not isinstance(c, UnusableRecord))
     size = sum(file.stat().st_size for file in store.folder.iterdir())

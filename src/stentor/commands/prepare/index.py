@@ -34,7 +34,7 @@ def _index(source: Jsonl) -> RecordIndex:
         if (index := source.index()) is not None:
             return index
     except DataError:
-        print(f"{folder} is not that of {manifest} as it is now, and is made anew.", flush=True)
+        print(f"{folder} does not belong to {manifest} as it is now, and is made again.", flush=True)
     with Stop(lambda: f"{folder} is not written"), progress("index", "MB") as report:
         return build_index(manifest, record_filter, lambda done, total: report(done // MB, total // MB))
 

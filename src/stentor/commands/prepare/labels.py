@@ -1,4 +1,4 @@
-"""`stentor prepare labels`: audio that nobody has written down to records with pseudo-labels.
+"""`stentor prepare labels`: audio without transcripts to records with pseudo-labels.
 
 The stages of `stentor prepare segments`: some that cut (`vad`), then `label`, filters, and `select`. Records whose text
 is known, if there are any, go through `label` and the filters first: they calibrate the confidences, and their errors
@@ -42,7 +42,7 @@ LEAST = 20
 
 
 def prepare_labels(options: LabelsOptions) -> None:
-    """Write the records and the page, or go on where a killed command stopped. Raises as `prepare_segments`, and
+    """Write the records and the page, or resume where a killed command stopped. Raises as `prepare_segments`, and
     DataError for too few labelled records."""
 
     if options.select not in get_args(SelectStage.model_fields["by"].annotation):
@@ -88,7 +88,7 @@ def _stages(specs: Sequence[str], option: str) -> list[Stage]:
 
 
 def _sentences(chosen: dict[str, Any], assurance: float, hours: float | None) -> list[str]:
-    """What was chosen and how far it can be believed, for people."""
+    """The choice and its expected error, for people."""
     wished, curve = f"{100 * chosen['max_error']:g} %", chosen["curve"]
 
     def errors(point: dict[str, Any]) -> str:
@@ -162,19 +162,19 @@ def learn(
     return label, select.informed(ErrorModel(outcomes, select.seed), pace), facts
 
 
-def refuse_few(cuts: Iterable[Cut | UnusableRecord], place: str, mend: str) -> None:
-    """Raise DataError, with the place of these labelled records and another mend, where too few have a text: this is
+def refuse_few(cuts: Iterable[Cut | UnusableRecord], place: str, fix: str) -> None:
+    """Raise DataError, with the place of these labelled records and another fix, where too few have a text: this is
     known before any model listens to them."""
     texts = [not isinstance(cut, UnusableRecord) and bool((text_of(cut) or "").strip()) for cut in cuts]
     if sum(texts) < LEAST:
         raise DataError(
             f"{sum(texts)} of {len(texts):,} records of {place} have a text; {LEAST} are needed to choose a threshold "
-            f"for labels: give more, or {mend}."
+            f"for labels: give more, or {fix}."
         )
 
 
 def _lost(lines: Iterable[dict[str, Any]]) -> str:
-    """Why labelled records got none, with counts, in brackets."""
+    """Reasons why labelled records got none, with counts, in brackets."""
     reasons = Counter(
         reason
         for line in lines
@@ -207,7 +207,7 @@ def _cuts(work: RecordTable[Work]) -> Iterator[Cut]:
 
 
 def _trained_on(model: str, work: RecordTable[Work]) -> list[str]:
-    """What the labelled records share with the data that a model was trained on: it is surer of these than of others,
+    """Overlap of the labelled records with the data that a model was trained on: it is surer of these than of others,
     and the threshold is then too low. Nothing where no config tells what it was trained on."""
     path = find_export(model) / TRAINING_CONFIG
     if not path.is_file():
@@ -217,7 +217,7 @@ def _trained_on(model: str, work: RecordTable[Work]) -> list[str]:
         train = train_dataset(config.data, config.train.seed, config.task.drop_reason, lambda _: None)
         overlap = leakage.leakage(None if train.streams else train.cuts(), {"labelled": _cuts(work)})
     except StentorError as error:
-        return [f"What {model} was trained on cannot be read ({error}), so nobody knows whether labelled records are."]
+        return [f"The training data of {model} cannot be read ({error}): it may hold labelled records."]
     lines = [f"{model}: {line}" for line in leakage.summary_lines(overlap)]
     if any(overlap["labelled"][kind][0] for kind in ("ids", "recordings")):
         lines.append(

@@ -2,7 +2,7 @@
 
 TO holds `manifest.jsonl` (records with segments, and words where they are known), `reference.rttm`, `audio/` with one
 FLAC file each, and `summary.json`. Records are appended to `manifest.jsonl.part` as their audio is written, so that the
-same command goes on after a kill; at the end they are put in order under the final name.
+same command resumes after a kill; at the end they are put in order under the final name.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ GENERATION_KEYS = {"audio_path", "start", "channel", "parts", "mixed_turn", "mad
 
 
 def prepare_mixtures(options: MixturesOptions) -> None:
-    """Write the mixtures of a source, or go on where a killed command stopped. Raises ConfigError for options that do
+    """Write the mixtures of a source, or resume where a killed command stopped. Raises ConfigError for options that do
     not go together and for a folder that holds other mixtures, `Stopped` at a signal, and DataError when nothing could
     be written or over 1 % cannot be used."""
     source = _source(options)
@@ -77,7 +77,7 @@ def _source(options: MixturesOptions) -> Source:
 
 
 def _description(cut: Cut | UnusableRecord) -> list[Any]:
-    """What tells one mixture from another."""
+    """Settings that tell one mixture from another."""
     return [cut.id] if isinstance(cut, UnusableRecord) else [cut.id, cut.duration, segments_of(cut)]
 
 

@@ -1,6 +1,6 @@
 """Preparation of a run: the steps of its section `prepare:`, in their order, each by the verb of its name, once.
 
-A step is done when its `marker` holds its settings and what it makes is there; until then the verb goes on where it was
+A step is done when its `marker` holds its settings and what it makes is there; until then the verb resumes where it was
 stopped, by its own journal.
 """
 

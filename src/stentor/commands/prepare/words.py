@@ -1,6 +1,6 @@
 """`stentor prepare words`: word times for a transcribed corpus, as a manifest with `words`.
 
-Outcomes are appended to MANIFEST.part as they come, so that the same command goes on after a kill; at the end they are
+Outcomes are appended to MANIFEST.part as they come, so that the same command resumes after a kill; at the end they are
 put in the order of the data and renamed to the manifest. Beside it MANIFEST.summary.json says what was kept and what
 was dropped and why.
 """
@@ -70,7 +70,7 @@ REASONS = {
 
 
 def prepare_words(options: WordsOptions) -> None:
-    """Write the manifest, or go on where a killed command stopped. Raises ConfigError for options that do not go
+    """Write the manifest, or resume where a killed command stopped. Raises ConfigError for options that do not go
     together, `Stopped` at a signal, and DataError when nothing could be kept or over 1 % of the audio cannot be used
     (the manifest is written all the same)."""
     engine = _engine(options)
@@ -81,7 +81,7 @@ def prepare_words(options: WordsOptions) -> None:
     summary_path = options.to.with_suffix(".summary.json")
     complete = options.to.is_file() and summary_path.is_file()
     if complete and json.loads(summary_path.read_text("utf-8")).get("settings") == settings:
-        print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+        print(f"{options.to} is complete; delete it to make it again.", flush=True)
         return
     worker = WordsWorker(options.model, engine, options.lag, options.to, options.max_wer)
     groups = [cuts.select(batch) for batch in batches(cuts)]
@@ -114,7 +114,7 @@ def _engine(options: WordsOptions) -> str:
 
 
 def _description(cut: Cut | UnusableRecord) -> list[Any]:
-    """What the word times of a record depend on."""
+    """Settings that the word times of a record depend on."""
     if isinstance(cut, UnusableRecord):
         return [cut.id]
     return [cut.id, cut.start, cut.duration, audio_path(cut), text_of(cut)]

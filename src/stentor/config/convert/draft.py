@@ -85,13 +85,13 @@ class Conversion(ForeignConfig):
         super().__init__(root, null_is_default)
         self.place = place
         self.root = Node({}, place)
-        """Of the run file."""
+        """Lines of the run file."""
         self.comments: list[str] = []
         self.notes: list[str] = []
         """For the user: one sentence each."""
 
     def made(self, key: str) -> Any:
-        """What was set at a dotted key, as plain data; None where nothing was."""
+        """Value that was set at a dotted key, as plain data; None where there is none."""
         node: Node | None = self.root
         for part in split_key(key):
             node = None if node is None else node.entry(part)
@@ -166,7 +166,7 @@ def wrong(node: Node, key: str, expected: str) -> Mistakes:
 
 
 def one_of(node: Node, key: str, known: Mapping[str, str]) -> str:
-    """What a table has for the value of a key. Raises `Mistakes` for other values."""
+    """Entry of a table for the value of a key. Raises `Mistakes` for other values."""
     if not isinstance(node.value, str) or node.value not in known:
         raise wrong(node, key, f"{' or '.join(known)}, not {node.value!r}")
     return known[node.value]

@@ -42,7 +42,7 @@ _KEYS: dict[str, tuple[str, Any]] = {
 """Keys with one counterpart of the same meaning, and OmniVoice's defaults."""
 _UNSUPPORTED = {
     "what is computed in float32 is so in full": "allow_tf32",
-    "the same command again goes on from the newest checkpoint, at the next batch": "resume_from_checkpoint",
+    "the same command resumes from the newest checkpoint, at the next batch": "resume_from_checkpoint",
 }
 """Keys that have no counterpart, by the reason."""
 _LORA = {"lora_r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}

@@ -50,7 +50,7 @@ _UNSUPPORTED = {
     "the task's main metric on the first evaluation set picks the best checkpoint": (
         "training.{validation.metric_for_best_model,validation.greater_is_better,checkpoint.monitor_metric}"
     ),
-    "checkpoints always hold all of it, and the same command again goes on where it was": (
+    "checkpoints always hold all of it, and the same command resumes": (
         "training.checkpoint.{resume,snapshot_optimizer,snapshot_scheduler,snapshot_features,resume_restore_optimizer,"
         "resume_restore_scheduler,resume_restore_trainer_state}"
     ),
@@ -68,7 +68,7 @@ _UNSUPPORTED = {
         "training.eval_knobs.{batch_size,beam_width,sliding_window,min_speaker_dim}"
     ),
 }
-"""What has no key here, by the reason; see `expanded`."""
+"""Settings without a key here, by the reason; see `expanded`."""
 _SECTIONS = {
     "training.tuning": "settings are searched for by a loop around `stentor train RUN.yaml key=value`",
     "training.safeguards": "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`",
@@ -82,7 +82,7 @@ _WHY = {
     "speakers": "speakers have no order of their own: the best one is taken for each item",
     "text": "text is learned by the cross entropy of its tokens",
 }
-"""Why a term has another loss than theirs."""
+"""Reasons why a term has another loss than theirs."""
 _FOCAL = {"training.loss.focal_alpha": "alpha", "training.loss.focal_gamma": "gamma"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
@@ -94,7 +94,7 @@ _SWITCHES = (
     ("validation.validate_on_epoch", "Evaluated after each epoch:", "validation.interval"),
     (
         "checkpoint.save_best_only",
-        "The best checkpoint is kept, and the newest one to go on from:",
+        "The best checkpoint is kept, and the newest one to resume from:",
         "checkpoint.save_total_limit",
     ),
 )

@@ -28,7 +28,7 @@ _FIXED = {
 }
 """Features without a counterpart, by the reason."""
 _KALDI = {"use_log_fbank": True, "use_power": True, "htk_mode": False, "htk_compat": False}
-"""What features are here: another value is a mistake."""
+"""Values of features here: another value is a mistake."""
 _LOADING = {
     "features are made on the fly, or read where `model.features.store` names a place": (
         "{strategy,input_strategy.num_workers,input_strategy.executor_type,input_strategy.use_batch_extract,"
@@ -38,7 +38,7 @@ _LOADING = {
         "sampler.{type,num_buckets,shuffle,drop_last}"
     ),
     "workers are kept, and memory is pinned, where it helps": "dataloader.{pin_memory,persistent_workers}",
-    "no speaker is enrolled: all are told apart at once": "{min,max}_enroll_len",
+    "no speaker is enrolled: all are separated at once": "{min,max}_enroll_len",
 }
 _MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
 _SOURCES = ("corpus_dir", "output_dir", "force_download")
@@ -59,9 +59,9 @@ class UniversalConversion(Conversion):
 
     task = "diarize"
     kind = "encoder"
-    """Of the model."""
+    """Keys of the model."""
     labels = ""
-    """Of the task `diarize`."""
+    """Keys of the task `diarize`."""
     linear = False
     """Whether any attention is linear."""
     callbacks = 0
@@ -120,7 +120,8 @@ def _features(job: UniversalConversion) -> tuple[float, float]:
 
 
 def _stack(job: UniversalConversion, loading: str) -> Node | None:
-    """How many frames are joined: by `frame_stack`, by `context_size` to either side, or as `input_dim` has it."""
+    """Number of frames that are joined: by `frame_stack`, by `context_size` to either side, or as `input_dim` has
+    it."""
     stack, context = job.take(f"{loading}frame_stack"), job.take(f"{loading}context_size")
     inputs = job.values.get("model.encoder.input_dim") or job.values.get("model.global_config.input_dim")
     if stack is not None:
@@ -217,7 +218,7 @@ class _Entry:
         self.settings = {key: foreign.take(key) for key in _ENTRY}
         self.options = [(key.partition(".")[2], value) for key, value in foreign.take_below("process_params")]
         self.download = foreign.take_below("download_params")
-        """What is about downloading alone."""
+        """Settings that only concern downloading."""
         mistakes += foreign.unknown(f"datasets.{self.name}.", 0.6)
 
     def put(self, job: UniversalConversion, key: str, split: str, shared: dict[str, Node | None]) -> None:

@@ -17,7 +17,7 @@ class Preparation(Choice):
     """Keys that are called otherwise on the command line."""
 
     to: StoragePath
-    """What is made: a manifest (.jsonl) for `words`, otherwise a folder."""
+    """Output: a manifest (.jsonl) for `words`, otherwise a folder."""
 
     @property
     def marker(self) -> Path:

@@ -33,24 +33,25 @@ class SpeechAugment(Augment):
     but for the silence."""
 
     silence: Range | None = (0.1, 0.3)
-    """Seconds of silence before and after each utterance, both drawn; rooms and noise go on in it. Null: none."""
+    """Seconds of silence before and after each utterance, both drawn; rooms and noise continue in it. Null: none."""
 
 
 class SpeechKeys(ClusterPlace):
-    """What is spoken, by whom, and what of it is kept."""
+    """Texts, voices and the filter of synthetic speech."""
 
     data: SerializeAsAny[Source] | None = None
-    """Whose texts are spoken: any source; `{type: synth, texts: digits, count: 1000}` makes texts."""
+    """Source of the texts: any source; `{type: synth, texts: digits, count: 1000}` makes texts."""
     language_model: str | None = None
     """Run folder of a model for the task `language` that makes the texts, in the place of `data`."""
     temperature: float = Field(1.0, gt=0)
-    """Of the language model: below 1 it writes what is likelier."""
+    """Sampling temperature of the language model: below 1 it prefers likely texts."""
     count: int | None = Field(None, ge=1)
     """Utterances; texts and voices are used equally often. Null: each text once."""
     exclude: list[SerializeAsAny[Source]] = []
     """Records, such as those of a test set, whose texts are not spoken."""
     model: str | None = None
-    """What speaks: run folder, export or Hub id of a model for the task `speak`. Null: the built-in voices."""
+    """Speech synthesis model: run folder, export or Hub id of a model for the task `speak`. Null: the built-in
+    voices."""
     voice: list[str] = []
     """Saved voices of the model, by path or name, or built-in voices such as `en-us+f3`."""
     references: SerializeAsAny[Source] | None = None
@@ -64,7 +65,7 @@ class SpeechKeys(ClusterPlace):
     steps: int | None = Field(None, ge=1)
     """Passes through the speaking model. Null: as it was trained."""
     guidance: float | None = Field(None, ge=0)
-    """How closely text and voice are followed. Null: as it was trained."""
+    """Classifier-free guidance of text and voice. Null: as in training."""
     normalize: bool = False
     """Write numbers in words before the model speaks them."""
     augment: SpeechAugment = SpeechAugment()
@@ -131,14 +132,14 @@ class SegmentsStep(ClusterStep):
 
     type: Literal["segments"] = "segments"
     stages: list[SerializeAsAny[Stage]] = Field(min_length=1)
-    """What is done to the recordings, in order."""
+    """Stages for the recordings, in order."""
     audio: bool = False
     """Write each segment as a FLAC file. False: records point into the recordings."""
     option_names: ClassVar = {"stages": "stage"}
 
 
 class LabelKeys(ClusterPlace):
-    """How audio is labelled, and which labels are kept."""
+    """Labelling of audio, and the choice of labels."""
 
     decodings: list[Decoding] = [Decoding()]
     """Ways of decoding, of each model, the best one first."""
@@ -148,29 +149,29 @@ class LabelKeys(ClusterPlace):
     max_error: float = Field(0.1, gt=0, le=1)
     """Word error rate that what is kept may have."""
     assurance: float = Field(0.8, ge=0.5, lt=1)
-    """How sure it must be that the error is not higher."""
+    """Required certainty that the error is not higher."""
     select: Literal["confidence", "random"] = "confidence"
-    """`random` keeps as many seconds, drawn by lot: the baseline of a filter."""
+    """`random` keeps as many seconds at random: the baseline of a filter."""
     hours: float | None = Field(None, gt=0)
     """Most hours that are kept. Null: no limit."""
     stages: list[SerializeAsAny[Stage]] = [VadStage()]
-    """What is done first, in order; empty for clips that stay whole."""
+    """Stages before transcription, in order; empty for clips that stay whole."""
     filters: list[SerializeAsAny[Stage]] = [HallucinationsStage(min_confidence=None)]
-    """What is done behind the transcription, in order."""
+    """Stages after transcription, in order."""
     audio: bool = False
     """Write each segment as a FLAC file. False: records point into the recordings."""
     seed: int = 0
-    """Of what is drawn by lot."""
+    """Random seed."""
 
 
 class LabelsStep(LabelKeys, ClusterStep):
-    """Pseudo-labels of audio that nobody has written down, as `manifest.jsonl` in `to`: see docs/labels.md."""
+    """Pseudo-labels of audio without transcripts, as `manifest.jsonl` in `to`: see docs/labels.md."""
 
     type: Literal["labels"] = "labels"
     models: list[str] = Field(min_length=1)
     """Recognisers, the best one first: run folders, exports or Hub ids."""
     round: int = Field(1, ge=0)
-    """Which time it is that this data is labelled; a key of the records."""
+    """Round of labelling of this data; a key of the records."""
     option_names: ClassVar = {"models": "model", "decodings": "decoding", "stages": "stage", "filters": "filter"}
 
     def options(self) -> dict[str, Any]:
@@ -208,7 +209,7 @@ class CodecStep(DataStep):
     hours: float = Field(2.0, ge=0)
     """Most hours of audio that are read for fitting."""
     seed: int = 0
-    """Of the fit."""
+    """Random seed of the fit."""
 
     def options(self) -> dict[str, Any]:
         option = [part for part in options_of(self.codec) if not part.startswith("type=")]

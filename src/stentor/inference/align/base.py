@@ -8,8 +8,8 @@ from stentor.audio.activity import Activity
 from stentor.inference.recording import Recording
 
 Reason = Literal["no_words", "too_long_text", "mismatch"]
-"""Why a text has no word times, or none to trust: nothing in it is spoken, there is not enough audio to say it, or it
-is not what was said."""
+"""Reason why a text has no word times, or none to trust: nothing in it is spoken, there is not enough audio to say it,
+or it is not what was said."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Aligned:
     words: list[Word]
     hypothesis: str | None = None  # the model's own transcript, where that was asked for or needed
     cost: float | None = None
-    """How much less likely the text is than the model's own transcript, in the engine's measure."""
+    """Score of the text minus that of the model's own transcript, in the engine's measure."""
     reason: Reason | None = None  # what is wrong. With `mismatch` there are words all the same
 
 
@@ -67,7 +67,7 @@ class Aligner(Protocol):
 
 
 def describe_problem(clip: Clip, aligned: Aligned) -> str | None:
-    """What is wrong with word times, in a sentence; None when nothing is."""
+    """Fault of word times, in a sentence; None without one."""
     match aligned.reason:
         case "no_words":
             return f"Nothing in the text {clip.text!r} is spoken: it has no letter and no digit."

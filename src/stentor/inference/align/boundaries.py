@@ -16,7 +16,7 @@ from stentor.audio.activity import FRAME, Activity, runs
 from stentor.inference.align.base import Word
 
 SHARE = 0.2
-"""Of a gap between the labels of two words, the part that belongs to the first."""
+"""Share of the gap between the labels of two words that belongs to the first."""
 LEAD, LAG = 0.08, 0.08
 """Seconds that a word begins before its first label and ends after its last, next to a pause."""
 PAUSE = 0.16

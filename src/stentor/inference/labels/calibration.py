@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stentor.inference.segments.base import Segment
 
 RESAMPLES = 200
-"""Of the labelled records, for the upper bound."""
+"""Quantile of the labelled records, for the upper bound."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the label of a record is worth."""
+    """Quality of the label of a record."""
 
     signs: tuple[float, ...]
     """From 0 to 1, see `record_signs`."""
     errors: int
     words: int
-    """Of the reference."""
+    """Words of the reference."""
     speaker: str | None = None
 
 
@@ -53,7 +53,7 @@ def record_signs(measures: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def outcome(record: Labelled) -> Outcome:
-    """What the label of the record is worth."""
+    """Quality of the label of the record."""
     measures = record.segment.measures
     language = measures.get("language")
     texts = [normalize(text, "whisper_basic", language) for text in (record.text, measures["text"])]

@@ -24,9 +24,9 @@ class HypothesisWord:
     """A word of a hypothesis."""
 
     written: str
-    """As it stands in the text, with its punctuation."""
+    """The word as written, with its punctuation."""
     key: str
-    """What is compared: the word without case and punctuation."""
+    """Form for comparison: the word without case and punctuation."""
     confidence: float
     """From 0 to 1."""
 
@@ -44,7 +44,7 @@ class Vote:
     confidence: float
     """Mean confidence of its voters."""
     share: float
-    """Of the hypotheses that have it."""
+    """Times in the hypotheses that have it."""
 
 
 def align(hypotheses: Sequence[Sequence[HypothesisWord]]) -> list[Slot]:

@@ -79,7 +79,7 @@ def choose(
 
 
 def drawn(seconds: Sequence[float], total: float, seed: int) -> frozenset[int]:
-    """Records drawn by lot, each that still fits into `total` seconds."""
+    """Random records, each that still fits into `total` seconds."""
     kept, left = [], total + 1e-6  # the same seconds in another order may add up to a little more
     for i in np.random.default_rng(seed).permutation(len(seconds)).tolist():
         if seconds[i] <= left:
@@ -101,7 +101,7 @@ class Pace(NamedTuple):
     high: float
 
     def factor(self, text: str, seconds: float) -> float:
-        """How many times as long as its text is expected to take a record is."""
+        """Duration of a record relative to the expected duration of its text."""
         return seconds / self.rate.seconds(text)
 
 

@@ -99,7 +99,7 @@ class Stage(Choice):
         """Load what `process` needs; called once in each process. Raises ConfigError."""
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        """What becomes of the segments, in order of time; a segment may be cut into several. Raises AudioError."""
+        """Segments after the stage, in order of time; a segment may be cut into several. Raises AudioError."""
         for segment in self.measure(recording, segments):
             yield self.check(segment)
 
@@ -137,7 +137,7 @@ class SetStage(Stage):
     """A stage that looks at the segments of all recordings at once, after `process` has seen each recording."""
 
     def select(self, segments: Sequence[Segment]) -> list[Segment | Reject]:
-        """What becomes of each segment of the set, in its order. `Segment.measures` have an `id` here."""
+        """Result for each segment of the set, in its order. `Segment.measures` have an `id` here."""
         raise NotImplementedError
 
 

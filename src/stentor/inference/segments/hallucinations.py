@@ -40,7 +40,7 @@ CLOSINGS = (
     "谢谢大家",
     "시청해주셔서 감사합니다",
 )
-"""What Whisper models write over silence and noise (Baranski et al., "Investigation of Whisper ASR hallucinations
+"""Texts that Whisper models write over silence and noise (Baranski et al., "Investigation of Whisper ASR hallucinations
 induced by non-speech audio", ICASSP 2025), normalised: as the whole text of a segment it tells nothing."""
 CREDITS = (
     "amara org",
@@ -59,7 +59,7 @@ CREDITS = (
     "请不吝点赞 订阅 转发",
     "字幕由",
 )
-"""Credits of subtitles, which nobody says: anywhere in a text."""
+"""Credits of subtitles, which are never spoken: anywhere in a text."""
 MAX_PHRASE = 12
 """Words of the longest phrase whose repetition is looked for."""
 
@@ -71,7 +71,7 @@ class HallucinationsStage(Stage):
 
     type: Literal["hallucinations"] = "hallucinations"
     max_repeats: float | None = Field(4, ge=1)
-    """How often a phrase of up to 12 words may stand behind itself: people say "no, no, no, no", loops go on. Null: no
+    """Most repetitions of a phrase of up to 12 words: people say "no, no, no, no", loops repeat more often. Null: no
     limit."""
     max_compression_ratio: float | None = Field(2.4, gt=1)
     """Most that zlib may compress the text (bytes before over bytes after), as Whisper's own check. Null: no limit."""
@@ -119,7 +119,7 @@ class HallucinationsStage(Stage):
 
 
 def repeats(words: Sequence[str]) -> int:
-    """How often in a row the most repeated phrase stands: 1 where none stands behind itself."""
+    """Count of the most repeated phrase in a row: 1 where no phrase is repeated."""
     most = 1
     for length in range(1, min(MAX_PHRASE, len(words) // 2) + 1):
         equal = 0

@@ -32,9 +32,9 @@ class Decoding(Section):
     """Play the audio so much faster, as on a tape: 0.9 and 1.1 sound like other speakers."""
 
     language_model: StoragePath | None = None
-    """Path of texts, one sentence a line, whose n-grams have a say while decoding (the task's `language_model`)."""
+    """Path of texts, one sentence a line, whose n-grams bias decoding (the task's `language_model`)."""
     language_model_weight: float | None = Field(None, gt=0)
-    """How much. Null: as the model's task has it."""
+    """Weight of the language model. Null: that of the model's task."""
 
     def options(self) -> DecodingOptions:
         """As recognisers take them."""
@@ -57,13 +57,13 @@ class LabelStage(BatchedStage):
     decodings: list[Decoding] = Field([Decoding()], min_length=1)
     """Ways of decoding, of each model, the best one first."""
     round: int = Field(1, ge=0)
-    """Which time it is that this data is labelled, as a key of the records."""
+    """Round of labelling of this data, as a key of the records."""
     batch_seconds: float = Field(120.0, gt=0)
     """Most padded audio that is decoded at a time."""
 
     reasons: ClassVar = {"no_text": "most recognisers hear no words"}
     _calibrations: list[list[float]] | None = None
-    """Of each hypothesis the map from signs of certainty to confidence; see `calibrated`."""
+    """Map from signs of certainty to confidence for each hypothesis; see `calibrated`."""
 
     def calibrated(self, calibrations: list[list[float]]) -> LabelStage:
         """The stage with confidences of words by such maps (see `stentor.metrics.calibration`), one for each model and
@@ -89,7 +89,7 @@ class LabelStage(BatchedStage):
         return [[self.judge(segment, next(following)) for segment in segments] for _, segments in work]
 
     def _hypotheses(self, work: Sequence[OpenWork]) -> Iterator[tuple[dict[str, Any], ...]]:
-        """What is heard in each segment of a batch, which a model encodes once for all ways of decoding."""
+        """Transcripts of each segment of a batch, which a model encodes once for all ways of decoding."""
         columns = []
         for model in self.models:
             with loaded(model, self._device).bundle.cache_encoder():
@@ -130,7 +130,7 @@ class LabelStage(BatchedStage):
         return labelled if votes else labelled.drop("no_text")
 
     def again(self, segment: Segment) -> Segment | Reject:
-        """What `judge` makes of a segment that it has seen before, perhaps with other calibrations."""
+        """Result of `judge` for a segment that it has seen before, perhaps with other calibrations."""
         hypotheses = [{**h, "words": s} for h, s in zip(segment.measures["hypotheses"], segment.measures["signs"])]
         return self.judge(segment, hypotheses)
 
@@ -150,8 +150,8 @@ class LabelStage(BatchedStage):
 
 
 def _hypothesis(model: str, decoding: Decoding, transcript: Transcript) -> dict[str, Any]:
-    """What a model hears, as plain data, with the signs of certainty of each word: the least and the mean probability
-    of its tokens."""
+    """Transcript of a model, as plain data, with the signs of certainty of each word: the least and the mean
+    probability of its tokens."""
     words = [word for part in transcript.segments for word in _signs(part["tokens"])]
     return {
         "model": model,

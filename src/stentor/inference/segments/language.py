@@ -28,7 +28,8 @@ class LanguageStage(Stage):
     languages: list[str] | None = None
     """Codes of the languages that are kept, such as [en, de]. Null: all."""
     min_probability: float | None = Field(0.5, ge=0, le=1)
-    """Of the likeliest language, by the audio. Short or noisy segments are unsure. Null: no limit."""
+    """Lowest probability of the most likely language, by the audio. Short or noisy segments are unsure. Null: no
+    limit."""
     agree: bool = True
     """By the text: drop segments whose text is in another language than `language` says, where it says one."""
 

@@ -23,19 +23,19 @@ class SelectStage(SetStage):
     max_error: float = Field(0.1, gt=0, le=1)
     """Word error rate that all that is kept may have together, expected by the labelled records."""
     assurance: float = Field(0.8, ge=0.5, lt=1)
-    """How sure it must be that the error is not higher, given how few the labelled records are: the share of their
+    """Required certainty that the error is not higher, given how few the labelled records are: the share of their
     resamples. 0.5: as likely higher as lower."""
     by: Literal["confidence", "random"] = "confidence"
-    """`random` keeps as many seconds, drawn by lot: the baseline that a filter has to beat."""
+    """`random` keeps as many seconds at random: the baseline that a filter has to beat."""
     hours: float | None = Field(None, gt=0)
     """Most hours that are kept. Null: no limit."""
     seed: int = 0
-    """Of the lot, and of the resamples."""
+    """Random seed of the selection and of the resamples."""
 
     limits: ClassVar = (Limit("confidence", "min_confidence", "low_confidence"),)
     reasons: ClassVar = {
         "low_confidence": "with it the error, or the hours, would be more than is wished for",
-        "not_drawn": "not among those that were drawn by lot",
+        "not_drawn": "not in the random selection",
         "too_fast": "more text than the labelled records have in the time",
         "too_slow": "less text than the labelled records have in the time",
     }
@@ -56,7 +56,7 @@ class SelectStage(SetStage):
 
     @property
     def selection(self) -> dict[str, Any]:
-        """What was chosen, after `select`; see `stentor.inference.labels.selection.Choice`."""
+        """Choice after `select`; see `stentor.inference.labels.selection.Choice`."""
         return self._selection
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:

@@ -27,11 +27,11 @@ class SpeakersStage(Stage):
     shortest: float = Field(1.0, ge=0)
     """Seconds; shorter parts of one speaker are dropped."""
     pause: float = Field(0.5, ge=0)
-    """Longest stretch in which the diarizer hears nobody that stays with the speaker beside it."""
+    """Longest stretch without a speaker that is given to its neighbour."""
 
     reasons: ClassVar = {
         "overlap": "several people speak at once",
-        "no_speaker": "the diarizer hears nobody",
+        "no_speaker": "the diarizer finds no speaker",
         "too_short": "less speech of one speaker than `shortest`",
     }
     _device: str = "cpu"
@@ -70,7 +70,7 @@ def stretches(turns: Sequence[dict[str, Any]], start: float, end: float) -> list
 
 
 def joined(turns: Sequence[Turn], pause: float) -> list[Turn]:
-    """The stretches with those up to `pause` seconds long in which nobody speaks given to the single speaker before
+    """The stretches with those up to `pause` seconds long without a speaker given to the single speaker before
     them, or else to the one behind."""
     result: list[Turn] = []
     for i, (start, end, names) in enumerate(turns):

@@ -33,7 +33,7 @@ class TranscribingStage(BatchedStage):
         return [[self.judge(segment, next(transcripts)) for segment in segments] for _, segments in work]
 
     def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
-        """What becomes of a segment with such a transcript, see `summarized`."""
+        """Segment with such a transcript, see `summarized`."""
         raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ def by_language(segments: Iterable[Segment]) -> dict[str | None, list[int]]:
 
 def summarized(transcript: Transcript) -> dict[str, Any]:
     """`{"text", "confidence", "language"}` of a segment; `confidence` is the mean probability of a token, and there is
-    no language where nobody knows it."""
+    no language where it is unknown."""
     parts = transcript.segments
     seconds = sum(p["end"] - p["start"] for p in parts)
     log_prob = sum(p["log_prob"] * (p["end"] - p["start"]) for p in parts) / seconds if seconds else 0.0

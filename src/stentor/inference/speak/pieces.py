@@ -19,7 +19,7 @@ from stentor.tasks.speak.generation import Generation
 RAMP = (3.0, 6.0, 12.0)
 """Seconds of the first pieces of a stream: the first comes early, and while one is heard the next can be made."""
 TOGETHER = 8
-"""Pieces of a text that are made and held at a time, where nobody waits for the first."""
+"""Pieces of a text that are made and held at a time, where the first is not awaited."""
 PACE_TEXT = "Nice to meet you."
 """A text that takes one second where nothing else tells the pace."""
 SHORT = 2.0
@@ -28,12 +28,12 @@ SHORT = 2.0
 
 @dataclass(eq=False)
 class SpeechPiece:
-    """What is spoken in one go."""
+    """Text that is synthesised in one go."""
 
     number: int
     text: str
     end: str
-    """How it ends, line end included: what the pause after it goes by."""
+    """End of the text, line end included, which decides the pause after it."""
     frames: int
     codes: np.ndarray | None = None
 
@@ -73,7 +73,7 @@ class SpeechPlan:
         return [group for group in (first, self.pieces[len(first) :]) if group]
 
     def audio(self, piece: SpeechPiece, codec: Any = None) -> np.ndarray:
-        """What can be heard after this piece was made; to be asked for in order. `codec`: of another copy of the
+        """Audio that is complete after this piece; to be called in order. `codec`: of another copy of the
         model."""
         (audio,) = (codec or self.codec).decode([piece.codes])
         return audio if self.joiner is None else self.joiner.add(audio, piece.end, piece is self.pieces[-1])
@@ -91,11 +91,11 @@ class Synthesizer:
         self.options = dict(options or {})
 
     def learned(self, utterance: Utterance) -> Utterance:
-        """The utterance without what the model has not learned to be told."""
+        """The utterance without settings that the model has not learned."""
         return utterance
 
     def plan(self, utterance: Utterance, finish: bool = True, early: bool = False) -> SpeechPlan:
-        """What `stream` makes, for somebody who decides what is made together (`synthesize`)."""
+        """Pieces of `stream`, for a caller that batches them itself (`synthesize`)."""
         return SpeechPlan(self.learned(utterance), self.bundle, self.generation, finish, early)
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:

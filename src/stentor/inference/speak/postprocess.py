@@ -13,11 +13,11 @@ SEAM = 0.005
 LEVEL, PEAK = 0.1, 0.95
 """Root mean square of the loud parts, and the largest sample, that speech is given."""
 MOST_GAIN = 4.0
-"""How much more, or less, a piece is amplified than the first one."""
+"""Gain of a piece relative to the first one."""
 KNEE = 0.8
 """Where the limiter begins."""
 LIMITED = 4
-"""How often the gain of a piece is set anew, as the limiter takes some of it away again."""
+"""Number of times that the gain of a piece is corrected, as the limiter reduces it again."""
 LONGEST_SILENCE = 1.0
 """Seconds of silence within speech; OmniVoice keeps half a second at either side."""
 AFTER_PARAGRAPH, AFTER_SENTENCE, AFTER_CLAUSE, AFTER_WORD = 0.6, 0.35, 0.2, 0.1
@@ -51,9 +51,8 @@ class Joiner:
     """Joins the pieces of one utterance, which come one by one.
 
     With `pauses` (not where a duration was asked for) each is trimmed, and after it there is as much silence as its
-    punctuation asks for; where a sentence goes on, the silence around the cut is cross-faded. All pieces have the level
-    of the first one, which is `level`, an RMS, as far as its peak allows.
-    """
+    punctuation asks for; where a sentence continues, the silence around the cut is cross-faded. All pieces have the
+    level of the first one, which is `level`, an RMS, as far as its peak allows."""
 
     def __init__(self, rate: int, pauses: bool = True, level: float = LEVEL):
         self.rate, self.pauses, self.level = rate, pauses, level

@@ -20,7 +20,7 @@ SHORTEST = 0.5
 LONGEST = 20.0
 """Seconds of a reference that are used where its text is not given."""
 LONGEST_WITH_TEXT = 30.0
-"""... and where it is: it cannot be cut then, the text would go on."""
+"""... and where it is: it cannot be cut then, the text would be longer."""
 LONGEST_FILE = 60.0
 """Seconds of a file that is still taken for a reference."""
 ADVICE = "3 to 10 s of one voice are best"
@@ -31,7 +31,7 @@ PAUSE, MARGIN = 0.5, 0.1
 """Pauses longer than the first are shortened to twice the second; as much is left at both ends. Seconds."""
 
 CLOSED = frozenset(";:,.!?…)]}\"'“”‘’；：，。！？、）】")
-"""What the text of a reference may end in."""
+"""Characters that the text of a reference may end with."""
 
 Remark = Callable[[str], None]
 Transcriber = Callable[["np.ndarray", int, "str | None"], str]
@@ -52,7 +52,7 @@ def make_voice(
     It is made mono and resampled, silence at the ends and long pauses go, what is quieter than an RMS of 0.1 is raised
     to it. Where `text`, what is said in it, is not given, it is cut at a pause before 20 s and `transcribe`d. `remark`
     is called with sentences for a person about what was done. Raises AudioError (`too_short`, `too_long`, `silent`,
-    `no_speech`, ...) and, when there is no text and nobody to write it down, ConfigError.
+    `no_speech`, ...) and, when there is neither a text nor a recogniser, ConfigError.
     """
     if text is not None and not text.strip():
         raise ConfigError("The text of the reference is empty: leave it out to have it transcribed, or write it down.")
@@ -72,7 +72,7 @@ def make_voice(
         )
     if text is not None and seconds > LONGEST_WITH_TEXT:
         raise AudioError(
-            f"{name} holds {seconds:.1f} s of speech, and its text goes on as long; at most {LONGEST_WITH_TEXT:g} s "
+            f"{name} holds {seconds:.1f} s of speech, and its text is as long; at most {LONGEST_WITH_TEXT:g} s "
             f"can be used, and {ADVICE}. Cut the recording and its text, or leave out the text and give --recognizer.",
             "too_long",
         )
@@ -165,7 +165,7 @@ def check_length(seconds: float, name: str) -> None:
 
 
 def _cut(audio: np.ndarray, rate: int) -> np.ndarray:
-    """What comes before the last pause within `LONGEST` seconds, or all of that where there is none."""
+    """Audio before the last pause within `LONGEST` seconds, or all of that where there is none."""
     runs = join_spans(loud_spans(audio, rate), MARGIN)
     ends = [end for _, end in runs[:-1] if LONGEST / 2 < end <= LONGEST - MARGIN]
     return audio[: round((ends[-1] + MARGIN if ends else LONGEST) * rate)]

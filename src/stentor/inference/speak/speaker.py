@@ -82,7 +82,7 @@ class Speaker(Synthesizer):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the model speaks with: the section `generation` of the task, or of the model where it has its own."""
+        """Settings of generation: the section `generation` of the task, or of the model where it has its own."""
         if self.bundle.codebooks is not None:
             return self.generation.model_dump()
         family: Any = self.bundle.family
@@ -141,13 +141,13 @@ class Speaker(Synthesizer):
         return not isinstance(voice, (str, Path)) or self._saved(voice) in self._voices
 
     def _saved(self, voice: str | Path) -> tuple[str, ...]:
-        """What a saved voice is held by: saved anew under its name it is another one. Raises ConfigError."""
+        """Identity of a saved voice: saved again under its name it is another one. Raises ConfigError."""
         base = find_voice(voice, self.voices)
         file = base if base.is_file() else voice_file(base)
         return "voice", str(base), str(file.stat().st_mtime_ns)
 
     def learned(self, utterance: Utterance) -> Utterance:
-        """The utterance with what the model was told of language and voice in training."""
+        """The utterance with the language and voice settings that the model got in training."""
         told = replace(utterance, **self.task.learned_style(utterance.language, utterance.instruct, self.model_section))
         for name, ratio in (("language", self.task.language_ratio), ("instruct", self.task.instruct_ratio)):
             if vars(utterance)[name] != vars(told)[name]:

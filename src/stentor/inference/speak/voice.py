@@ -23,7 +23,7 @@ SUFFIXES = (".safetensors", ".json")
 VOICES = "voices"
 """Folder of an export whose voices are the model's."""
 SHAPE = ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")
-"""What is written down of a codec."""
+"""Description of a codec that is saved."""
 SAME_CODEC = 0.9
 """Share of a test sound's codes in the first codebook that two devices' versions of one codec have in common."""
 

@@ -23,10 +23,10 @@ VERSION = 1
 KEYS = ("format_version", "ref_audio_tokens", "ref_text", "ref_rms")
 PROMPT = "a VoiceClonePrompt of OmniVoice"
 MOST_BYTES = 1 << 24
-"""Of one file within the zip: an hour of codes has less."""
+"""Limit of one file within the zip: an hour of codes has less."""
 REBUILD, ORDERED = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
 DAMAGED = (ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError)
-"""What a file that is damaged may raise, besides ValueError."""
+"""Exceptions for damaged files, besides ValueError."""
 STORAGES = {
     "torch LongStorage": "<i8",
     "torch IntStorage": "<i4",
@@ -39,7 +39,7 @@ STORAGES = {
 def read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
     """(codes, integers [codebooks, frames]; their text; root mean square of the reference) of a file.
 
-    Raises OSError, and ValueError for what is no such file: what it is instead, and the mend.
+    Raises OSError, and ValueError for what is no such file: what it is instead, and how to fix it.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -65,7 +65,7 @@ def read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
 
 
 def _broken(path: Path) -> str:
-    """What a file is that no zip can be read from, and the mend."""
+    """Description of a file that is not a zip, and how to fix it."""
     with path.open("rb") as file:
         start = file.read(2)
     if start and start != b"PK":
@@ -81,7 +81,7 @@ def _bytes(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _values(program: bytes, archive: zipfile.ZipFile, folder: str) -> Any:
-    """What the program of a file puts together. Raises ValueError at a step that no prompt needs."""
+    """Object that the program of a file builds. Raises ValueError at a step that no prompt needs."""
     machine = _Machine(archive, folder)
     for step, value, _ in pickletools.genops(program):
         if step.name == "STOP":

@@ -1,4 +1,4 @@
-"""What a recogniser offers that answers while one speaks, and what its answers are."""
+"""Interface of streaming recognisers, and their events."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ Event = dict[str, Any]
 * `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where there are none; and
   `speaker` of a stream with a diarizer;
 * `{"type": "partial", "text"}`: what follows the last word and may still change;
-* `{"type": "end_of_speech"}`: nobody has spoken for a while. All that was said before is words.
+* `{"type": "end_of_speech"}`: there has been no speech for a while. All that was said before is words.
 """
 
 
 class Hypothesis(ABC):
-    """What a recogniser makes of one recording while it comes."""
+    """State of a recogniser for one recording as it arrives."""
 
     words: list[Event]
     """Words that stay and were not taken yet: `word`, `start`, `end`, `confidence`."""
     partial: str
-    """What follows them and may still change."""
+    """Words after them that may still change."""
     seconds: float = 1.0
-    """Of audio that its next step reads: what it costs, where many take turns."""
+    """Seconds of audio that its next step reads: its cost, where many take turns."""
     words_ended: bool = True
     """Whether all that came before the last pause is among the words."""
 
@@ -36,7 +36,7 @@ class Hypothesis(ABC):
         """More audio: float32 [samples] at the recogniser's rate."""
 
     def pause(self) -> None:  # noqa: B027  # nothing, for recognisers whose words stay at other times
-        """Nobody has spoken for a while, and perhaps speech has ended: no word goes on behind this moment."""
+        """No speech for a while, and perhaps speech has ended: no word continues after this moment."""
 
     def flush(self) -> None:  # noqa: B027
         """Speech has ended with the last pause: what was said becomes words, at once or when
@@ -64,11 +64,11 @@ class Recogniser(ABC):
     timed: bool = True
     """Whether its words have times."""
     takes_language: bool = False
-    """Whether it can be told which language is spoken."""
+    """Whether it accepts the spoken language."""
     policy = "chunks"
-    """How it decides that a word stays, as figures are labelled."""
+    """Policy that decides that a word is final, as figures are labelled."""
     detector: Detector = EnergyDetector()
-    """What finds speech and its end."""
+    """Detector of speech and its end."""
 
     def nearest(self, delay: float) -> float:
         """The delay that such a recogniser can have which comes nearest to this one."""
@@ -77,7 +77,7 @@ class Recogniser(ABC):
 
     @abstractmethod
     def open(self) -> Hypothesis:
-        """That of another recording."""
+        """Stream of another recording."""
 
     @abstractmethod
     def advance(self, hypotheses: Sequence[Hypothesis]) -> None:

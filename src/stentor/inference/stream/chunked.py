@@ -1,7 +1,7 @@
 """Recognisers whose encoder hears chunk by chunk: CTC heads and transducers.
 
 Letters of a CTC head and tokens of a transducer stay as they are written, and words when the next one begins or speech
-ends. Greedy label looping of a transducer goes on where it was at the end of the last chunk.
+ends. Greedy label looping of a transducer continues where it was at the end of the last chunk.
 """
 
 from abc import abstractmethod
@@ -138,7 +138,7 @@ class CTCHeadRecogniser(CTCRecogniser):
 
 
 class TransducerHypothesis(ChunkedHypothesis):
-    """What was written along the frames so far, of which it keeps the word that is being said."""
+    """Tokens along the frames so far; it keeps the word that is being spoken."""
 
     def __init__(self, audio: AudioStream, model: TransducerModel, processor: Any):
         super().__init__(audio, processor.decode, self._seconds, model.confidence_map())

@@ -15,7 +15,7 @@ from stentor.tasks.decode_checks import word_confidences
 
 
 class DelayedHypothesis(Hypothesis):
-    """What was written so far, of which it keeps the word that is being written."""
+    """Tokens so far; it keeps the word that is being written."""
 
     def __init__(self, recogniser: DelayedRecogniser):
         self.recogniser = recogniser
@@ -27,7 +27,7 @@ class DelayedHypothesis(Hypothesis):
         self._before = 0.0
         """The moment of the last word (see `FrameGrid.moment`)."""
         self._begun: float | None = None
-        """That of this one."""
+        """Stream of this one."""
         self._word: list[tuple[int, float]] = []
         """Tokens of the word that is being written, and their log-probabilities."""
         self._paused = 0.0
@@ -56,7 +56,7 @@ class DelayedHypothesis(Hypothesis):
 
     @property
     def frame(self) -> int:
-        """That of the token that was written last; negative before the first one."""
+        """Frame of the last token; negative before the first one."""
         return self.row.position - len(self.recogniser.start)
 
     @property
@@ -74,12 +74,12 @@ class DelayedHypothesis(Hypothesis):
 
     @property
     def token(self) -> int:
-        """What is read at the next position."""
+        """Inputs of the next position."""
         start = self.recogniser.start
         return start[self.row.position] if self.row.position < len(start) else self._written  # type: ignore[return-value]
 
     def read(self, token: int, log_prob: float) -> None:
-        """What was written behind the last position."""
+        """Token after the last position."""
         if self.frame < 0:
             return
         self._written = token

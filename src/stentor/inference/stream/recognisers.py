@@ -21,7 +21,7 @@ DELAY = 1.0
 
 
 class StreamOptions(NamedTuple):
-    """How audio is heard while it comes; streams of one model for which this is the same can be heard together."""
+    """Settings of streaming; streams of one model with the same settings share batches."""
 
     language: str | None = None
     delay: float | None = None
@@ -34,11 +34,11 @@ class StreamOptions(NamedTuple):
     hotwords: tuple[str, ...] = ()
     """The same."""
     detector: Detector | None = None
-    """What finds speech and its end. None: its energy."""
+    """Detector of speech and its end. None: by energy."""
 
 
 class TranscribingModel(Protocol):
-    """What is asked of a loaded model (`stentor.inference.model.Model`) that hears a stream."""
+    """Interface of a loaded model (`stentor.inference.model.Model`) for streaming."""
 
     name: str
     bundle: Bundle
@@ -52,7 +52,7 @@ class TranscribingModel(Protocol):
 
 
 def open_recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
-    """What answers while one speaks: the model itself where it was trained to hear chunk by chunk or to write a delay
+    """Streaming recogniser: the model itself where it was trained for chunks or for a delay
     after it was said, for others LocalAgreement. Raises ConfigError for a model of another task, for a delay that it
     was not trained with, and for what it cannot take."""
     recogniser = _recogniser(model, options)

@@ -1,7 +1,7 @@
 """Live speakers: who speaks, while they speak, and a stream whose words carry them.
 
 Every `step` seconds the model hears the last seconds of audio, and before them a speaker cache: stretches of each
-speaker so far in which the model was surest and nobody else spoke. The output that is active in a speaker's stretches
+speaker so far in which the model was surest and no one else spoke. The output that is active in a speaker's stretches
 is that speaker; one that is active in none of them is somebody new. That is the speaker cache of Streaming Sortformer
 (Medennikov et al. 2025) with audio in the place of embeddings, so that it serves every model that tells speakers apart.
 """
@@ -42,7 +42,7 @@ class Stretch:
     audio: np.ndarray
     frames: int
     margin: float
-    """How much more probable this speaker is than the others: the mean over its frames."""
+    """Margin of this speaker over the others: the mean over its frames."""
 
 
 class OnlineDiarizer:
@@ -73,7 +73,7 @@ class OnlineDiarizer:
         self._cache_frames = max(1, self._frames(min(cache, seconds / 2 / self.most)))
         self._window_frames = max(self._frames(seconds) - self.most * self._cache_frames, self._step + self._wait)
         self.cache: list[list[Stretch]] = []
-        """Of each speaker."""
+        """State of each speaker."""
         self.names: list[str | None] = []
         """In order of arrival; None for somebody new of whom no frame is decided."""
         self.segments: list[dict[str, Any]] = []
@@ -103,7 +103,7 @@ class OnlineDiarizer:
             self._look(self._end)
 
     def speaker(self, start: float, end: float, before: str | None = None) -> str | None:
-        """Who talks most between two times; see `SpeakerTurns`."""
+        """The most active speaker between two times; see `SpeakerTurns`."""
         return SpeakerTurns(self.segments).speaker(start, end, before)
 
     def _frames(self, seconds: float) -> int:
@@ -139,7 +139,7 @@ class OnlineDiarizer:
         self.segments = [s for s in self.segments[:-1] if s["end"] > past] + self.segments[-1:]
 
     def _hear(self, window: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
-        """Of the window: how much more probable each of the model's speakers is than the others together, [T, S]; who
+        """Margins of the window: log-odds of each of the model's speakers over the others together, [T, S]; who
         talks, bool [T, S]; and which of them each known speaker is, None where that is not clear."""
         from scipy.optimize import linear_sum_assignment
 
@@ -153,7 +153,7 @@ class OnlineDiarizer:
         owners = np.repeat([speaker for speaker, _ in cached], [stretch.frames for _, stretch in cached])
         agreement = np.array([scores[: len(owners)][owners == k].mean(0) for k in range(len(self.cache))])
         slots: list[int | None] = [None] * len(self.cache)
-        least = LINK if len(self.cache) < self.most else 0.0  # who else should it be, when there can be nobody new?
+        least = LINK if len(self.cache) < self.most else 0.0  # without room for a new speaker it must be a known one
         if len(self.cache):
             for speaker, slot in zip(*linear_sum_assignment(agreement, maximize=True), strict=True):
                 if agreement[speaker, slot] >= least:
@@ -197,7 +197,7 @@ class OnlineDiarizer:
 
 
 class SpeakerStream:
-    """One recording while it comes, as `Stream`. Each event of a word has `speaker`, None while nobody has talked.
+    """One recording while it comes, as `Stream`. Each event of a word has `speaker`, None until a speaker is found.
 
     A word comes when the diarizer has decided who talks until its end: at most its `step` and `wait` later than that
     end. Until then it is part of the partial text.
@@ -221,7 +221,7 @@ class SpeakerStream:
         self._before: str | None = None
 
     def feed(self, samples: np.ndarray) -> list[Event]:
-        """What is known after these: float32 [samples] in the range -1 to 1."""
+        """Events after these samples: float32 [samples] in the range -1 to 1."""
         self._fed = np.concatenate([self._fed, self.stream.checked(samples)])
         events: list[Event] = []
         while len(self._fed) >= self._block:
@@ -231,7 +231,7 @@ class SpeakerStream:
         return events
 
     def finish(self) -> list[Event]:
-        """What is known at the end."""
+        """Events at the end."""
         self._diarize(self.stream.checked(self._fed), last=True)
         self.diarizer.finish()
         events = self.stream.feed(self._fed) + self.stream.finish()
@@ -242,7 +242,7 @@ class SpeakerStream:
         self.diarizer.feed(self._resampler.add(samples, last))
 
     def _known(self, events: list[Event], ended: bool = False) -> list[Event]:
-        """Of these events and those that waited the ones that can come now, in their order."""
+        """The events among these and the waiting ones that can be sent now, in order."""
         for event in events:
             if event["type"] == "partial":
                 self._partial = event["text"]

@@ -41,17 +41,17 @@ class Stream:
         self._ends = self._finished = False
 
     def feed(self, samples: np.ndarray) -> list[Event]:
-        """What is known after these: float32 [samples] in the range -1 to 1. Raises ConfigError for anything else and
+        """Events after these samples: float32 [samples] in the range -1 to 1. Raises ConfigError for anything else and
         after `finish`, and AudioError for NaN."""
         return self._alone(self.steps(samples))
 
     def finish(self) -> list[Event]:
-        """What is known at the end."""
+        """Events at the end."""
         return self._alone(self.last_steps())
 
     def steps(self, samples: np.ndarray) -> Iterator[Event | Hypothesis]:
         """The same as `feed`, for many streams together: where its hypothesis comes in the place of an event, it is
-        `ready`, and is advanced beside those of others before this goes on."""
+        `ready`, and is advanced together with those of others before this continues."""
         self._fed = np.concatenate([self._fed, self.checked(samples)])
         while len(self._fed) >= self._block:
             block, self._fed = self._fed[: self._block], self._fed[self._block :]

@@ -9,7 +9,7 @@ from stentor.tasks.decode_checks import word_confidences, word_tokens
 
 
 class Token(NamedTuple):
-    """What was written, and the frames [start, end) that it was heard at."""
+    """Text, and its frames [start, end)."""
 
     id: int
     log_prob: float
@@ -22,7 +22,7 @@ Seconds = Callable[[list[tuple[int, int]]], Sequence[tuple[float, float]]]
 
 
 def tokens_before_last_word(ids: Sequence[int], decode: Callable[[list[int]], str]) -> int:
-    """How many of the first tokens spell words that others follow. A token that reaches into two words is of the last:
+    """Number of first tokens that spell words that others follow. A token that reaches into two words is of the last:
     more of that one may come."""
     places = [positions for _, positions in word_tokens(ids, decode)]
     return max((after[0] for before, after in pairwise(places) if before[-1] < after[0]), default=0)
@@ -51,7 +51,7 @@ class TokenWords:
         return not self._ends
 
     def end_at(self, frame: int) -> None:
-        """Nobody speaks at this frame, which may be one that nothing is written of yet: a word ends there."""
+        """No speech at this frame, which may be one without output yet: a word ends there."""
         self._ends.append(frame)
         self.advance(self._frame)
 

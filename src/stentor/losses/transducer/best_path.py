@@ -21,7 +21,7 @@ class BestPath(NamedTuple):
     spans: list[tuple[int, int]]
     """The frame of each token and the frame after it; with durations the one that it jumps to."""
     log_probs: list[float]
-    """Of each token at its frame, without that of its duration."""
+    """Log-probability of each token at its frame, without that of its duration."""
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """Lattice of a transducer: its nodes, the scores of what leaves them, and the sum over all paths.
 
-At node (t, u) frame t is read and u tokens of the target are out. An arc goes on by some frames, and by one token or by
-none (blank). A path begins at (0, 0) and ends when a blank leaves the last frame with all tokens out. Only the nodes of
-the items themselves are computed, none of their padding: they are listed one after the other, and M is their number.
+At node (t, u) frame t is read and u tokens of the target are out. An arc advances by some frames, and by one token or
+by none (blank). A path begins at (0, 0) and ends when a blank leaves the last frame with all tokens out. Only the nodes
+of the items themselves are computed, none of their padding: they are listed one after the other, and M is their number.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Arc(NamedTuple):
-    """How far one arc goes on, in frames and in tokens of the target (0: it is a blank)."""
+    """Advance of one arc, in frames and in tokens of the target (0: it is a blank)."""
 
     frames: int
     tokens: int
@@ -41,7 +41,7 @@ class Lattice:
         inside = (frame[:, None] < self.lengths[:, None, None]) & (token <= self.target_lengths[:, None, None])
         self.item, self.frame, self.token = inside.nonzero().t().contiguous()
         labels = F.pad(targets, (0, 1), value=blank)[self.item, self.token]
-        # After the last token there is no label: an id that exists, since the arc leads nowhere.
+        # After the last token there is no label: any valid id, since the arc is not used.
         labels = labels.where(self.token < self.target_lengths[self.item], blank)
         self.ids = torch.stack([torch.full_like(labels, blank), labels], 1)  # [M, 2]: what its arcs put out
 
@@ -122,10 +122,9 @@ class _PathSum(torch.autograd.Function):
     """The sum over paths, by anti-diagonals (nodes of one t + u do not depend on one another), all items at once.
 
     From the last diagonal to the first, the log-probability of what is yet to come at each node (beta); it makes the
-    arcs of a node a distribution over how a path goes on. From the first to the last, the probability that a path comes
-    by (occupancy), multiplied along these. An arc's occupancy is its gradient. Both in float64, where there is such:
-    the numbers are few beside the logits, and beta of a long item has no digits to spare in float32.
-    """
+    arcs of a node a distribution over the continuations of a path. From the first to the last, the probability that a
+    path comes by (occupancy), multiplied along these. An arc's occupancy is its gradient. Both in float64, where there
+    is such: the numbers are few beside the logits, and beta of a long item has no digits to spare in float32."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, lattice: Lattice, arcs: Sequence[Arc], emphasis: float) -> Tensor:

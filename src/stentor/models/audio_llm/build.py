@@ -57,7 +57,7 @@ class TransformersBuilder(PretrainedBuilder):
         return self.from_base(family, codec) if family.config is None else self.from_config(family, codec)
 
     def initialise(self, bundle: Bundle, folder: Path) -> dict[str, Tensor]:
-        """Start from the weights of an export. Returns its adapters when the same `model.lora` goes on with them;
+        """Start from the weights of an export. Returns its adapters when the same `model.lora` continues with them;
         otherwise they are folded in. Raises ConfigError when the export is of another model."""
         family, model = bundle.family, bundle.model
         if not (folder / SECTION_FILE).is_file():
@@ -226,7 +226,7 @@ def _check_fit(model: AudioLLMModel, weights: dict[str, Tensor], folder: Path) -
 
 
 def fold_shipped_adapters(model: Any) -> set[str]:
-    """Fold the adapters that a model comes with (Granite Speech 3) into its weights, which ours go on top of; the names
+    """Fold the adapters that a model comes with (Granite Speech 3) into its weights, to which ours are added; the names
     of these weights."""
     if not model._hf_peft_config_loaded:
         return set()

@@ -16,7 +16,7 @@ from stentor.models.pretrained.family import TransformersFamily
 from stentor.models.pretrained.lora import Lora
 
 Names = tuple[tuple[str, str], ...]
-"""How names of tensors begin with us and with transformers; the first that fits counts."""
+"""Prefixes of tensor names here and in transformers; the first that matches counts."""
 NAMES: Names = (("lm_head.", "lm_head."), ("", "model."))
 """Those of most models."""
 
@@ -42,8 +42,8 @@ class AudioLLM(TransformersFamily):
     token_rate: float = Field(10.0, gt=0)
     """Most tokens per second of audio that generation may write, on top of 16."""
     stream: DelayedStream | None = None
-    """Of models that write while they listen (Voxtral Realtime, Kyutai). Null: the model's own delay. Voxtral Realtime
-    is told it: a whole number of frames of 0.08 s, or the least and the most, trained with 0.08 to 2.4 s."""
+    """Delay of models that write while they listen (Voxtral Realtime, Kyutai). Null: the model's own delay. Voxtral
+    Realtime is given it: a whole number of frames of 0.08 s, or the least and the most, trained with 0.08 to 2.4 s."""
     aliases: ClassVar[tuple[str, ...]] = ("voxtral", "qwen3_asr")
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "who_said_what")
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")

@@ -29,7 +29,7 @@ def own_name(name: str, names: Names = NAMES) -> str:
 
 
 class PartNames(Protocol):
-    """What a model is told by its processor: ids of the tokens that frame an answer, and names of parts."""
+    """Settings that a model gets from its processor: ids of the tokens that frame an answer, and names of parts."""
 
     marker_id: int | None
     end_ids: set[int]
@@ -102,7 +102,7 @@ class AudioLLMModel(Recognizer, nn.Module):
         return embeds.unflatten(0, input_ids.shape)
 
     def head(self, hidden: Tensor) -> dict[str, Tensor]:
-        """What the output layer computes from [N, width], in the form that the loss takes: `hidden` and `weight`, so
+        """Output layer for [N, width], in the form that the loss takes: `hidden` and `weight`, so
         that the loss may compute logits in chunks, or `logits` where the layer carries an adapter."""
         hidden = hidden.to(self.lm_head.weight.dtype)  # parts that are not trained may be in bfloat16
         if type(self.lm_head) is not nn.Linear:
@@ -153,7 +153,7 @@ class AudioLLMModel(Recognizer, nn.Module):
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: list[int], eos_ids: set[int], **options: Any
     ) -> list[GenerationOutput]:
-        """What is written for each item of a batch made for generation; `options` are those of
+        """Output for each item of a batch made for generation; `options` are those of
         `decoding.search.answer`. What is generated up to the marker of the processor is no part of the text but its
         `language`."""
         audio = {name: tensor for name, tensor in inputs.items() if name not in NOT_AUDIO}

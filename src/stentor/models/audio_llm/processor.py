@@ -1,5 +1,5 @@
-"""What one model of the family is: its prompt, its audio, its answers. Examples become batches here; no torch module is
-held, so that it can be sent to loader workers."""
+"""Base class of one model of the family: its prompt, its audio, its answers. Examples become batches here; no torch
+module is held, so that it can be sent to loader workers."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class AudioLLMProcessor(TransformersKind, Processor):
     """
 
     names: ClassVar[Names] = NAMES
-    """How names of tensors begin with us and with transformers, the first that fits."""
+    """Prefixes of tensor names here and in transformers; the first that matches counts."""
     heads: ClassVar[tuple[str, ...]] = ("lm_head",)
     """Parts that transformers has beside `model`: the output layer, and what exports take along."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"language_model.*.{x}_proj" for x in "qkvo")
-    """What `lora.targets` are where none are given."""
+    """Default of `lora.targets`."""
     audio_options: ClassVar[dict[str, Any]] = {}
     """Arguments of transformers' `get_audio_features` besides `audio_inputs`."""
     audio_key: ClassVar[str] = "audio_token_id"
     """Key of the config that holds the id of the placeholder for audio."""
     hints: ClassVar[frozenset[str]] = frozenset()
-    """Of the hints of `Family.decoding_options` those that its prompt has a place for."""
+    """Hints of `Family.decoding_options` that its prompt has a place for."""
     takes_delay: ClassVar[bool] = False
     """Whether it writes while it listens, so that `stream` says something about it."""
     translates: ClassVar[bool] = False
@@ -139,7 +139,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
 
     @abstractmethod
     def audio_inputs(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """What transformers' `get_audio_features` takes, for the clips of a batch. Of a clip nothing may depend on the
+        """Arguments of transformers' `get_audio_features` for the clips of a batch. Nothing of a clip may depend on the
         others."""
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -147,7 +147,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def generation_config(self) -> Any:
-        """What transformers' `generate` should do with an export: a GenerationConfig."""
+        """Defaults of transformers' `generate` for an export: a GenerationConfig."""
         from transformers import GenerationConfig
 
         return GenerationConfig(

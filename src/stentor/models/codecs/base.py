@@ -59,7 +59,8 @@ class AudioCodec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of codes: int16, or int32 where a codebook has more entries than int16 can number; of real ones float32."""
+        """Data type of codes: int16, or int32 where a codebook has more entries than int16 can number; of real ones
+        float32."""
         import numpy as np
 
         if self.vocabulary is None:

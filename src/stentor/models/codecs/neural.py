@@ -91,7 +91,7 @@ def load(model_class: Any, folder: str) -> Any:
     model, info = model_class.from_pretrained(folder, trust_remote_code=False, **options)
     parameters = {name for name, _ in model.named_parameters()}
     missing = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])} & parameters)
-    if missing:  # transformers would go on with random ones
+    if missing:  # transformers would continue with random ones
         raise ConfigError(
             f"The weights in {folder} do not fit its config.json: {len(missing)} are missing or of another shape, such "
             f"as {missing[0]}. Get it again."

@@ -17,7 +17,7 @@ RATE = 16000
 RANGE = 60.0
 """dB below a clip's maximum that are compared: recordings hold noise below, and synthetic voices nothing."""
 DECIBELS = 40.0
-"""Of one unit of `WhisperMel`, which is a quarter of log10(power)."""
+"""Decibels of one unit of `WhisperMel`, which is a quarter of log10(power)."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Resynthesis:
     bit_rate: float
     """bit/s of codes that are stored as they are."""
     usage: list[float]
-    """Of each codebook, its perplexity (the entries that would carry as much if all were equally frequent) over its
-    entries: 1 where all are used equally."""
+    """Usage of each codebook: its perplexity (the entries that would carry as much if all were equally frequent) over
+    its entries: 1 where all are used equally."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -33,8 +33,8 @@ class LanguageAdapter(Section):
     language: str
     """ISO 639-3 code, such as `deu`."""
     new: bool = False
-    """Start the adapter and the head anew, with the alphabet of the training transcripts: for languages that the model
-    does not have."""
+    """Initialise the adapter and the head again, with the alphabet of the training transcripts: for languages that the
+    model does not have."""
     only: bool = True
     """Train nothing but the adapter and the head."""
 
@@ -52,8 +52,8 @@ class CTCFamily(BuiltFamily):
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     alphabet: Literal["own", "transcripts"] | None = None
-    """What it spells with. `own`: the model's own tokenizer. `transcripts`: the characters of the training transcripts,
-    with a new head. Null: `own` where the pretrained model has a CTC head, else `transcripts`."""
+    """Vocabulary of the output. `own`: the model's own tokenizer. `transcripts`: the characters of the training
+    transcripts, with a new head. Null: `own` where the pretrained model has a CTC head, else `transcripts`."""
     adapter: LanguageAdapter | None = None
     """Language adapter, for MMS only. Null: the model as it is."""
     lora: CTCLora | None = None

@@ -87,7 +87,7 @@ class CTCModel(HearsChunks, Recognizer, nn.Module):
         **_: Any,
     ) -> list[GenerationOutput]:
         """Classes without repeats and blanks, see `stentor.models.decoding.ctc`. Frames do not depend on one another:
-        temperatures have no say in it."""
+        temperatures do not affect it."""
         return decode(*self.log_probs(inputs["features"], inputs["lengths"]), self.blank, beams, bias, num_answers)
 
 

@@ -64,7 +64,7 @@ class CTCProcessor(EncoderInputs):
         return inputs, counts, sum(frames), max(frames) * len(frames)
 
     def _drop_reason(self, example: Example, labels: bool) -> tuple[str, str] | None:
-        """Why an item cannot be used, and in words."""
+        """Reason why an item cannot be used, and a sentence."""
         reason = self.too_long(example)
         if reason or not labels:
             return reason

@@ -1,6 +1,6 @@
 """Biasing: a trie over tokens that favours listed phrases while a model writes.
 
-Each token that goes on along a phrase earns a bonus. In a search over hypotheses a phrase that breaks off loses what it
+Each token that continues a phrase earns a bonus. In a search over hypotheses a phrase that breaks off loses what it
 earned, but for a phrase within it that was written out (Aho and Corasick 1975, as in icefall's context graph). Greedy
 decoding takes nothing back: what was written stays, and its next token should not be drawn to the rest of a phrase.
 Phrases begin where a word begins and count only where the word ends, except in scripts without spaces.
@@ -27,34 +27,34 @@ MOST_ROWS = 256
 
 @dataclass
 class _Node:
-    """What was written last, as far as it is the beginning of a phrase."""
+    """Last tokens, as far as they are the beginning of a phrase."""
 
     bonus: float = 0.0
-    """What its tokens earned."""
+    """Bonus of its tokens so far."""
     following: dict[int, int] = field(default_factory=dict)
     fallback: int = ROOT
     """The node of its longest end that is the beginning of a phrase, too."""
     ends: bool = False
     """Whether it is a phrase."""
     open_ended: bool = False
-    """Whether a word may go on after the phrase."""
+    """Whether a word may continue after the phrase."""
     earned: tuple[float, float] = (0.0, 0.0)
-    """What stays when it breaks off: as a new word begins, and as the word goes on."""
+    """Bonus that stays when it breaks off: at the start of a new word, and inside the word."""
 
 
 class Bias(Protocol):
-    """What is added to the scores of the next token, after a state that stands for what was written; it begins at
+    """Bonus for the scores of the next token, after a state that stands for what was written; it begins at
     `START`."""
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
-        """What each token adds to the log-probabilities `like` [N, V] after these states, [N, V]; `greedy` where no
+        """Bonus of each token for the log-probabilities `like` [N, V] after these states, [N, V]; `greedy` where no
         other hypotheses are followed."""
 
     def advance(self, state: int, token: int) -> int:
         """The state after another token."""
 
     def withdrawn(self, state: int) -> float:
-        """What a hypothesis loses that ends in a state."""
+        """Bonus that a hypothesis loses when it ends in a state."""
 
 
 class Biasing:
@@ -97,7 +97,7 @@ class Biasing:
                 queue.append(child)
 
     def _child(self, state: int, token: int) -> tuple[int, int]:
-        """The node that goes on with a token, of a state or of its ends, and the node it leads to."""
+        """The node that continues with a token, of a state or of its ends, and the node it leads to."""
         while token not in self.nodes[state].following and state != ROOT:
             state = self.nodes[state].fallback
         return state, self.nodes[state].following.get(token, ROOT)
@@ -107,12 +107,12 @@ class Biasing:
         return self._child(state, token)[1]
 
     def withdrawn(self, state: int) -> float:
-        """What a hypothesis loses that ends in a state."""
+        """Bonus that a hypothesis loses when it ends in a state."""
         node = self.nodes[state]
         return node.bonus - node.earned[0]
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
-        """What each token adds to the log-probabilities `like` [N, V] after these states, [N, V]."""
+        """Bonus of each token for the log-probabilities `like` [N, V] after these states, [N, V]."""
         import torch
 
         return torch.stack([self._row(state, greedy, like) for state in states])
@@ -147,7 +147,7 @@ class Biasing:
         return row
 
     def _carries_on(self, token: int) -> bool:
-        """Whether a token goes on with the word before it."""
+        """Whether a token continues the word before it."""
         first = self.text_of(token)[:1]
         return bool(first) and (first in "'’" or (_spaced(first) and unicodedata.category(first)[0] in "LMN"))
 

@@ -57,7 +57,7 @@ def merge(path: Sequence[int], values: Sequence[float], blank: int) -> Generatio
 
 @dataclass
 class _Prefix:
-    """What was written up to a frame: a node of a tree, of which `classes` leads to the root."""
+    """Prefix that was written up to a frame: a node of a tree, of which `classes` leads to the root."""
 
     parent: _Prefix | None
     last: int
@@ -65,7 +65,7 @@ class _Prefix:
     state: int
     """Where it is in what is favoured."""
     bonus: float
-    """What it earned there."""
+    """Its bonus there."""
     children: dict[int, _Prefix] = field(default_factory=dict)
 
     def classes(self) -> list[int]:
@@ -150,7 +150,7 @@ def _search(log_probs: Tensor, blank: int, beams: int, bias: Bias | None) -> lis
 
 
 def _values(items: Sequence[Tensor], ranked: Sequence[Sequence[list[int]]], blank: int) -> Iterator[list[float]]:
-    """What `merge` says of a greedy path, of the best path through each item [T, V] for each of its prefixes.
+    """Results of `merge` for a greedy path, of the best path through each item [T, V] for each of its prefixes.
 
     The search itself cannot tell: a prefix begins before the frame that is surest of it, and has many paths.
     """

@@ -1,6 +1,6 @@
 """N-gram language model over a recogniser's tokens, whose say is added while it writes (shallow fusion).
 
-Texts that nobody has read aloud show which words there are and how they follow one another (Gulcehre et al. 2015). Like
+Texts without recordings show which words there are and how they follow one another (Gulcehre et al. 2015). Like
 hotwords (`decoding.bias`) it is a bonus of each next token after a state: what favours hotwords takes it.
 """
 
@@ -31,7 +31,7 @@ ORDER = 8
 BEGIN, END, SHIFT = 0, 1, 2
 """Marks around a text, and what is added to tokens so that they lie above these."""
 HELD_OUT = 20
-"""Of so many texts one is not counted, but says how surprising a token is on average."""
+"""One text in this many is held out to measure the average surprise of a token."""
 ROW_BYTES = 64 * 2**20
 """Most memory for rows of probabilities that are remembered."""
 
@@ -103,7 +103,7 @@ class NGram:
 
 
 class LanguageModel:
-    """What the n-grams add to a recogniser's scores: `weight` times the log-probability of a token, above that which
+    """Scores of the n-grams for a recogniser: `weight` times the log-probability of a token, above that which
     tokens of such texts have on average, so that longer answers are neither favoured nor shunned."""
 
     def __init__(self, texts: Sequence[Sequence[int]], weight: float, end: int | None):
@@ -136,11 +136,11 @@ class LanguageModel:
         return self.ngram.advance(state, token)
 
     def withdrawn(self, state: int) -> float:
-        """What an answer loses that ends in a state without a token that says so."""
+        """Score that a hypothesis loses when it ends in a state without an end token."""
         return -self.weight * math.log(self.ngram.probs(state)[END])
 
     def rows(self, states: Sequence[int], like: Tensor, greedy: bool = False) -> Tensor:
-        """What each token adds to the log-probabilities `like` [N, V] after these states, [N, V]. Greedy decoding gets
+        """Bonus of each token for the log-probabilities `like` [N, V] after these states, [N, V]. Greedy decoding gets
         the same."""
         import torch
 
@@ -165,8 +165,9 @@ class LanguageModel:
 
 
 def language_model(processor: Any, path: Path, weight: float) -> LanguageModel:
-    """Of a file of texts, one a line, plain or gzipped, as `processor.ids` writes them, in the letters that it knows.
-    Raises DataError for a file that cannot be read or holds no text, ConfigError where the model lacks its letters."""
+    """The model of a file of texts, one per line, plain or gzipped, as `processor.ids` writes them, in the letters that
+    it knows. Raises DataError for a file that cannot be read or holds no text, ConfigError where the model lacks its
+    letters."""
     stat = path.stat() if not is_remote(path) and path.exists() else None
     return _learned(processor, path, stat and (stat.st_mtime_ns, stat.st_size)).weighted(weight)
 
@@ -193,7 +194,7 @@ def _learned(processor: Any, path: Path, version: tuple[int, int] | None) -> Lan
 
 
 def _written(processor: Any, line: str) -> list[int] | None:
-    """How the model writes a line: as it stands, in small letters or in capitals; None where it lacks its letters."""
+    """A line in the model's spelling: unchanged, in lower case or in capitals; None where it lacks letters."""
     for variant in (line, line.lower(), line.upper()):
         ids: list[int] = processor.ids(variant)
         if _bare(processor.decode(ids)) == _bare(line):

@@ -24,7 +24,7 @@ IGNORED = -100
 def text_log_probs(
     head: Callable[[Tensor], dict[str, Any]], hidden: Tensor, targets: Tensor, temperature: float
 ) -> dict[str, Tensor]:
-    """What a forward answers under `hypotheses`, for last hidden states [R, U, width] at the positions that predict
+    """Value of a forward pass under `hypotheses`, for last hidden states [R, U, width] at the positions that predict
     `targets` [R, U]. `head` makes of states [N, width] what `CrossEntropy.sum` takes, without targets."""
     real = targets != IGNORED
     output = head(hidden[real])
@@ -56,7 +56,7 @@ def prompted_states(
 
 
 def ctc_log_probs(log_probs: Tensor, frames: Tensor, clips: Tensor, targets: Tensor, blank: int) -> dict[str, Tensor]:
-    """What a forward answers under `hypotheses`, for log-probabilities of CTC classes [B, T, C] of which items have
+    """Value of a forward pass under `hypotheses`, for log-probabilities of CTC classes [B, T, C] of which items have
     `frames` [B]: the sum over all alignments."""
     from torch.nn import functional as F
 

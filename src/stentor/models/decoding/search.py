@@ -110,7 +110,7 @@ def search(
     keep_states: bool = False,
     bias: Bias | None = None,
 ) -> list[GenerationOutput]:
-    """What is written for each row of a decoder.
+    """Output for each row of a decoder.
 
     `decoder` has read its prompts: `log_probs` [B, V] are about the next token, `step(tokens)` [B] reads one in each
     row, `select(rows)` keeps rows, in this order, some perhaps several times. `limits` are the most tokens of each row.
@@ -197,13 +197,13 @@ def _beam(
     phrases = [START] * (len(live) * beams)  # the state of each row in them
     done: dict[int, list[tuple[float, _Path]]] = {item: [] for item in live}
     totals = torch.full((len(live), beams), -torch.inf, device=device)
-    totals[:, 0] = 0.0  # all beams start equal: only the first may go on
+    totals[:, 0] = 0.0  # all beams start equal: only the first may continue
     decoder.select(torch.arange(len(live), device=device).repeat_interleave(beams))
     while live:
         size = decoder.log_probs.shape[-1]
         log_probs = decoder.log_probs
         scores = totals[..., None] + favour(log_probs, bias, phrases).view(len(live), beams, size)
-        # At most `beams` of the candidates end with an end token per end id, so this many always leave enough to go on.
+        # At most `beams` of the candidates end with an end token per end id, so this many leave enough to continue.
         best, index = scores.flatten(1).topk(min(beams * (1 + len(eos_ids)), beams * size), dim=1)
         gains = log_probs.view(len(live), -1).gather(1, index).tolist()
         rows, tokens, sums, still = [], [], [], []
@@ -224,7 +224,7 @@ def _beam(
             full = len(new[0][0]) >= limits[item] if new else True
             done[item].sort(key=lambda d: -d[0])
             del done[item][beams:]
-            # Log-probabilities only add up to less, so no path that goes on can come out above this; a bonus is not
+            # Log-probabilities only add up to less, so no path that continues can end above this; a bonus is not
             # waited for.
             best_open = picked[0][2] / limits[item] if picked else -torch.inf
             if full or (len(done[item]) >= beams and done[item][-1][0] >= best_open):

@@ -16,7 +16,7 @@ from torch import Tensor
 from stentor.models.decoding.bias import START, Bias, advance, favour
 
 State = tuple[Tensor, ...]
-"""What a predictor remembers: tensors [layers, B, width]."""
+"""State of a predictor: tensors [layers, B, width]."""
 AHEAD = 8
 """Frames that the joint looks at in one call: until a token is written, what was written before stays the same."""
 MARGIN = 12.0
@@ -24,7 +24,7 @@ MARGIN = 12.0
 
 
 class TransducerNetwork(Protocol):
-    """What decoding asks of a transducer."""
+    """Interface of a transducer for decoding."""
 
     blank: int
     durations: Sequence[int] | None
@@ -40,7 +40,7 @@ class TransducerNetwork(Protocol):
 
 @dataclass
 class Path:
-    """What was written for one item, and where in its frames decoding is."""
+    """Tokens of one item, and the frame that decoding has reached."""
 
     frames: int
     limit: int
@@ -79,19 +79,19 @@ class Path:
 
 def greedy(model: TransducerNetwork, states: Tensor, frames: Tensor, limits: Sequence[int]) -> list[Path]:
     """The best token at each frame, for encoded frames [B, T, J] of which items have `frames` [B]; at most `limits`
-    tokens for each. All items go on to their next token together, and an item writes what it would write alone."""
+    tokens for each. All items advance to their next token together, and an item writes what it would write alone."""
     paths = [Path(n, limit) for n, limit in zip(frames.tolist(), limits, strict=True)]
     follow(model, states, paths, *start(model, len(paths), states.device))
     return paths
 
 
 def start(model: TransducerNetwork, rows: int, device: torch.device) -> tuple[Tensor, State]:
-    """What the predictor says before the first token of so many items, [rows, 1, J], and its state."""
+    """Output of the predictor before the first token of this many items, [rows, 1, J], and its state."""
     return model.predict(torch.full((rows, 1), model.blank, device=device), None)
 
 
 def follow(model: TransducerNetwork, states: Tensor, paths: Sequence[Path], output: Tensor, state: State) -> None:
-    """Go on with paths along their encoded frames [B, T, J], from what the predictor said behind their last tokens,
+    """Extend paths along their encoded frames [B, T, J], from the predictor's output after their last tokens,
     [B, 1, J], and its state; all are changed in place."""
     device, size = states.device, states.shape[1]
     jumps = None if model.durations is None else torch.tensor(model.durations, device=device)
@@ -125,17 +125,17 @@ def follow(model: TransducerNetwork, states: Tensor, paths: Sequence[Path], outp
 
 @dataclass
 class Hypothesis:
-    """What may have been written up to a frame, with the times of the likeliest way there."""
+    """Hypothesis up to a frame, with the times of its most likely path."""
 
     score: float
     """Log-probability of all ways to it that were followed."""
     best: float
     """Log-probability of the likeliest one."""
     row: int
-    """Of what the predictor said after its tokens; while it is `unread`, after all but the last."""
+    """Row of the predictor's output after its tokens; while it is `unread`, after all but the last."""
     ids: tuple[int, ...] = ()
     log_probs: tuple[float, ...] = ()
-    """Of each token at its frame."""
+    """Log-probability of each token at its frame."""
     spans: tuple[tuple[int, int], ...] = ()
     """As `Path.spans`."""
     unread: bool = False
@@ -150,7 +150,7 @@ class Arc(NamedTuple):
     jump: int
     """Frames to the next one."""
     log_prob: float
-    """Of the token."""
+    """Log-probability of the token."""
     cost: float
     """Log-probability of the token with its jump, and its bonus."""
 
@@ -212,7 +212,7 @@ def _loss(hypothesis: Hypothesis) -> float:
 
 
 class Memory:
-    """What the predictor says and remembers after the tokens of hypotheses, a row for each."""
+    """Output and state of the predictor after the tokens of hypotheses, a row for each."""
 
     def __init__(self, model: TransducerNetwork, device: torch.device):
         self.model = model
@@ -284,8 +284,8 @@ def search(
 def _arcs(
     model: TransducerNetwork, logits: Tensor, beams: int, bias: Bias | None, states: Sequence[int]
 ) -> list[list[Arc]]:
-    """Of each row of logits [N, V], with durations [N, V + D]: blank and the best tokens, each with its jumps. `states`
-    are those of the rows in the favoured phrases."""
+    """Candidates of each row of logits [N, V], with durations [N, V + D]: blank and the best tokens, each with its
+    jumps. `states` are those of the rows in the favoured phrases."""
     jumps = len(model.durations or ())
     tokens = logits[:, : logits.shape[1] - jumps].log_softmax(-1)
     favoured = favour(tokens, bias, states).clone()

@@ -155,7 +155,7 @@ class _Step:
         self._far = torch.zeros_like(self.skip, dtype=torch.bool)
 
     def __call__(self, blank_scores: Tensor, label_scores: Tensor, back: Tensor | None = None) -> None:
-        """Go on by a frame, with the log-probabilities of blank [B, 1] and labels [B, L]."""
+        """Advance by a frame, with the log-probabilities of blank [B, 1] and labels [B, L]."""
         blanks, labels, count = self.blanks, self.labels, self.labels.shape[1]
         before = blanks[:, :-1]
         torch.add(labels[:, :-1], self.skip, out=self._skipped)

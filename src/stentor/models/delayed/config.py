@@ -12,11 +12,11 @@ from stentor.section import Section
 
 
 class DelayedStream(Section):
-    """How long after it was said a word is written."""
+    """Delay between a word and its output."""
 
     delay: float | tuple[float, float]
     """Seconds. Two of them: the least and the most, between which each clip's is drawn in training, so that one model
-    serves every delay between them; for models that are told their delay."""
+    serves every delay between them; for models that get their delay as input."""
 
     @model_validator(mode="after")
     def _ordered(self) -> DelayedStream:

@@ -22,8 +22,8 @@ _NO_END = {-1}
 
 
 class DelayedModel:
-    """What models on the frame grid share, a mixin of their modules: decoding of whole clips, and of streams position
-    by position (`audio_opener`, `encode`, `Row`, `read_position`)."""
+    """Shared part of models on the frame grid, a mixin of their modules: decoding of whole clips, and of streams
+    position by position (`audio_opener`, `encode`, `Row`, `read_position`)."""
 
     grid: FrameGrid
     capabilities = Capabilities(times_tokens=True, writes_along=True)
@@ -31,7 +31,8 @@ class DelayedModel:
     """Positions that the language model sees, its own included. None: all."""
 
     def listen(self, **audio: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """What is added to the token embeddings [B, positions, width], and further inputs of the language model."""
+        """Vectors that are added to the token embeddings [B, positions, width], and further inputs of the language
+        model."""
         raise NotImplementedError
 
     def token_embeddings(self, ids: Tensor) -> Tensor:
@@ -55,7 +56,7 @@ class DelayedModel:
         return {}
 
     def audio_opener(self, processor: Any, delay: int) -> Callable[[], FrameStream]:
-        """What opens the audio of another recording that comes, to be written after this delay in frames."""
+        """Opening of the audio of another recording that arrives, to be written after this delay in frames."""
         raise NotImplementedError
 
     def encode(self, recordings: Sequence[FrameStream]) -> None:
@@ -144,7 +145,7 @@ class FrameStream(ABC):
 
 
 class Row:
-    """What the language model keeps of one recording: keys and values [1, heads, T, size] of each layer."""
+    """Cache of the language model for one recording: keys and values [1, heads, T, size] of each layer."""
 
     def __init__(self, conditions: dict[str, Tensor]):
         self.conditions = conditions
@@ -157,7 +158,7 @@ class Row:
 
 @torch.no_grad()
 def read_position(model: DelayedModel, tokens: Sequence[int], frames: Sequence[Tensor], rows: Sequence[Row]) -> Tensor:
-    """Log-probabilities [B, V] of the next token after one more position of each recording, whose `rows` go on."""
+    """Log-probabilities [B, V] of the next token after one more position of each recording, whose `rows` continue."""
     from transformers import DynamicCache
 
     audio = torch.stack(list(frames))[:, None]

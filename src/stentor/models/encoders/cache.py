@@ -1,4 +1,4 @@
-"""What models share that have an encoder of transformers: its output is computed once for the text, the CTC classes
+"""Shared part of models with an encoder of transformers: its output is computed once for the text, the CTC classes
 and the word times of a batch, and recordings are heard while they come."""
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class HearsChunks:
     encoder: Any
 
     def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
-        """What hears recordings while they come, in chunks and with a reach of so many seconds, for models that can
+        """Encoder of recordings while they arrive, in chunks and with a reach of so many seconds, for models that can
         (their processor has `streaming`)."""
         return STREAMING[self.encoder.config.model_type](self.encoder, processor, seconds)
 

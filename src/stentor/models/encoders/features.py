@@ -32,7 +32,7 @@ class Features(KaldiFeatures):
     stack: int = Field(1, ge=1)
     """Frames that are joined to one, around the middle of each output frame."""
     subsample: int = Field(1, ge=1)
-    """Of so many frames one is put out: 10 makes 10 frames a second of 100."""
+    """Frames per output frame: 10 makes 10 frames a second of 100."""
     store: str | None = None
     """Keep the features of training audio that `data.augment` leaves as it is, so that it is read (or generated) once:
     `memory` for this run alone (in the system's temporary folder), or a folder, such as `stentor prepare features`

@@ -29,8 +29,8 @@ class Geometry:
     """(kernel, stride, padding) of each convolution over time."""
     mels: int = 80
     log_mel: LogMel = "whisper"
-    """Whose log-mel: Whisper's (floor 8 decades below the maximum), Parakeet's (mean and variance of each band), or one
-    that does not look ahead (see `fixed_features`)."""
+    """Kind of log-mel: Whisper's (floor 8 decades below the maximum), Parakeet's (mean and variance of each band), or
+    one that does not look ahead (see `fixed_features`)."""
     normalize: bool = False
     """Raw audio only: zero mean and unit variance for each clip."""
     window: int | None = None

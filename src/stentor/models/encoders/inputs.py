@@ -17,11 +17,11 @@ from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
 
 
 class EncoderInputs(Processor):
-    """What processors share whose model is one of the encoders of `Geometry` with a tokenizer."""
+    """Shared part of processors whose model is one of the encoders of `Geometry` with a tokenizer."""
 
     sample_rate = SAMPLE_RATE
     streaming: Streaming | KnownChunks | None = None
-    """How clips are heard in training and while they come; it is in the config of an export, not in the processor's
+    """Chunked encoding in training and while audio arrives; it is in the config of an export, not in the processor's
     file."""
 
     def __init__(self, tokenizer: Any, shape: Geometry, ctc: str | list[str] | None = None):

@@ -18,7 +18,7 @@ class EncoderSection(PretrainedSection):
     """Whisper only. `natural`: the encoder sees the clip as long as it is. `30s`: silence is added up to 30 seconds, as
     Whisper was pretrained; slower, sometimes a little better with a frozen encoder."""
     log_mel: Literal["whisper", "parakeet", "fixed"] | None = None
-    """Whose log-mel it reads. `parakeet` (for Parakeet alone) brings each band of the clip to zero mean and unit
+    """Kind of log-mel that it reads. `parakeet` (for Parakeet alone) brings each band of the clip to zero mean and unit
     variance, which takes too much from clips well under a second; `whisper` only floors it; `fixed` brings it to the
     mean and deviation of general audio, or for Whisper gives it one floor, whatever the clip. Null: `fixed` with
     `streaming`, else the encoder's."""

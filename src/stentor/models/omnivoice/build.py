@@ -48,7 +48,7 @@ from stentor.models.text.tokenizers import made_tokenizer
 FIT_SECONDS = 3600.0
 """Audio that a codec is fitted on at most."""
 MOST_INSTRUCTS = 1000
-"""That are written down."""
+"""Languages with a writing system."""
 
 
 def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:

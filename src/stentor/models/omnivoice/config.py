@@ -62,7 +62,7 @@ class OmniVoice(PretrainedFamily):
 
     type: Literal["omnivoice"] = "omnivoice"
     source: str | None = Field(None, alias="from")
-    """Hub id or folder of an OmniVoice model to go on from, such as k2-fsa/OmniVoice, or an export."""
+    """Hub id or folder of an OmniVoice model to start from, such as k2-fsa/OmniVoice, or an export."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     llm: LLM | None = None

@@ -281,7 +281,7 @@ def load(family_class: type[OmniVoice], folder: Path, trainable: bool = False) -
 def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     """Start from the weights of an export; before adapters are added.
 
-    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Raises
+    Returns the export's adapters when the same `model.lora` continues with them; otherwise they are folded in. Raises
     ConfigError when the export is of another model.
     """
     family: Any = bundle.family

@@ -41,7 +41,7 @@ class Prompt:
 
 
 def schedule(cells: int, steps: int, t_shift: float) -> list[int]:
-    """How many of `cells` each of `steps` steps reveals.
+    """Number of `cells` that each of `steps` steps reveals.
 
     With u = n / steps and r = t_shift u / (1 + (t_shift - 1) u), step n reveals ceil(cells (r_n+1 - r_n)), no more than
     are left, and the last step what is left. Below 1, `t_shift` leaves more of them to the late steps.

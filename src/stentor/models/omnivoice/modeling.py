@@ -45,7 +45,7 @@ class OmniVoiceModel(nn.Module):
         for part in (self.audio_embeddings, self.audio_heads):
             nn.init.normal_(part.weight, std=std)
         self.weights: list[float] | None = None
-        """Of the codebooks in the loss, as config.json names them; the model itself does not use them."""
+        """Weights of the codebooks in the loss, as config.json names them; the model itself does not use them."""
         self._warned = False
 
     def embed(self, input_ids: Tensor, audio_mask: Tensor) -> Tensor:

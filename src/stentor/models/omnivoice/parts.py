@@ -20,7 +20,7 @@ from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import SECTION_FILE, check_weights
 
 CODEBOOKS, ENTRIES = 8, 1024
-"""Of OmniVoice's codec."""
+"""Hub id of OmniVoice's codec."""
 
 
 def download(family: OmniVoice) -> Path:
@@ -36,7 +36,7 @@ def download(family: OmniVoice) -> Path:
 
 
 def base(part: Any, loader: Any, **options: Any) -> Any:
-    """What a class of transformers loads of the base of `model.llm`."""
+    """Class of transformers for the base of `model.llm`."""
     return load_pretrained(
         part, "model.llm", lambda name, at: loader.from_pretrained(name, trust_remote_code=False, **options, **at)
     )

@@ -79,7 +79,7 @@ class PretrainedBuilder(ABC):
 
     @abstractmethod
     def facts(self, bundle: Bundle, to_base: bool) -> dict[str, Any]:
-        """What stentor.json holds of a bundle; `to_base`: of a folder of adapters."""
+        """Content of stentor.json for a bundle; `to_base`: of a folder of adapters."""
 
     def write_whole(self, bundle: Bundle, weights: dict[str, Tensor], folder: Path) -> None:
         """Write all weights, adapters folded in."""
@@ -87,7 +87,7 @@ class PretrainedBuilder(ABC):
         write_weights({self.their_name(bundle, n): t for n, t in weights.items() if n not in tied}, folder)
 
     def base_class(self, bundle: Bundle) -> type | None:
-        """transformers' class of the base of adapters, where PEFT has to be told."""
+        """transformers' class of the base of adapters, where PEFT needs it."""
         return None
 
     def trained_modules(self, model: Any) -> Collection[str]:

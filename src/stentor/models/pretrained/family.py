@@ -46,9 +46,9 @@ class TransformersFamily(BuiltFamily):
     example: ClassVar[str]
     """A `config`, for messages."""
     among: ClassVar[str]
-    """What a model of another `model_type` is not, for messages."""
+    """Description of the family for messages about another `model_type`."""
     other_purpose: ClassVar[str]
-    """What is wrong with another model of the same `model_type`, for messages."""
+    """Description of the fault of another model of the same `model_type`, for messages."""
 
     @classmethod
     def kinds(cls) -> Kinds[Any]:

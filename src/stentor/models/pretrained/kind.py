@@ -19,7 +19,7 @@ Entry = TypeVar("Entry")
 
 
 class Kinds(dict[str, Entry]):
-    """What is known of each model of a family, by the `model_type` of transformers' config."""
+    """Facts about each model of a family, by the `model_type` of transformers' config."""
 
     def __init__(self, package: str | None = None, **table: Entry):
         """`package`: modules of classes that register themselves when they are imported."""
@@ -51,7 +51,7 @@ class TransformersKind(ABC):
     architecture: ClassVar[str]
     """transformers' class of the whole model."""
     tokenizer_holds: ClassVar[str]
-    """What the folder `tokenizer` must hold, for messages."""
+    """Required content of the folder `tokenizer`, for messages."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Globs on names of parameters that are never trained and always in float32, such as tables of sinusoids, and those
     of a codec inside the model."""
@@ -90,7 +90,7 @@ class ProcessorFiles:
 
     @classmethod
     def from_pretrained(cls, name: str, trust_remote_code: bool = False, **options: Any) -> Any:
-        """Of a folder or Hub id. Raises OSError or ValueError when it cannot be read."""
+        """Config of a folder or Hub id. Raises OSError or ValueError when it cannot be read."""
         from transformers import AutoTokenizer
         from transformers.utils import cached_file
 

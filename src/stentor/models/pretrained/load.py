@@ -13,7 +13,7 @@ from stentor.errors import ConfigError, without_secrets
 log = logging.getLogger("stentor")
 
 LIBRARIES = ("huggingface_hub", "httpx", "httpx2", "safetensors", "safetensors_rust", "tokenizers", "transformers")
-"""Whose exceptions of their own kinds mean that a model cannot be had."""
+"""Packages whose own exceptions mean that a model cannot be loaded."""
 AWAY = {"OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectError", "LocalEntryNotFoundError"}
 """Exceptions that mean that the Hub was not reached."""
 
@@ -64,7 +64,7 @@ def load_pretrained(part: Any, where: str, load: Any) -> Any:
 
 
 def _explanation(error: Exception, name: str, revision: str | None) -> str:
-    """What is wrong with a base model and what to do, from the error of transformers or of the Hub's client."""
+    """Fault of a base model and how to fix it, from the error of transformers or of the Hub's client."""
     text = " ".join(str(error).split())
     low = text.lower()
     kinds = {type(e).__name__ for e in _chain(error)}

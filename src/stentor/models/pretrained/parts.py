@@ -38,7 +38,7 @@ from stentor.version import __version__
 def initialise(bundle: Bundle, folder: Path) -> dict[str, Tensor]:
     """Start from the weights of an export, by name; before adapters are added.
 
-    Returns the export's adapters when the same `model.lora` goes on with them; otherwise they are folded in. Weights
+    Returns the export's adapters when the same `model.lora` continues with them; otherwise they are folded in. Weights
     that only one side has are named in the log. Raises ConfigError when a weight has another shape.
     """
     weights, adapters = read_weights(folder)

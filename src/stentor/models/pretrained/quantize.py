@@ -78,7 +78,7 @@ def quantisable(model: nn.Module) -> list[str]:
 
 
 def sizes(model: nn.Module) -> dict[int, int]:
-    """How many weights the codes of each quantised layer stand for, by the `id` of the codes."""
+    """Number of weights that the codes of each quantised layer stand for, by the `id` of the codes."""
     from stentor.models.pretrained.quantized_layers import QuantizedLinear
 
     return {id(m.codes): m.in_features * m.out_features for m in model.modules() if isinstance(m, QuantizedLinear)}

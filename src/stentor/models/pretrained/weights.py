@@ -103,7 +103,9 @@ def load_by_name(
     missing = sorted(set(state) - set(weights) - tied_copies(model) - in_base)
     unexpected = sorted(set(weights) - set(state))
     if missing:
-        log.warning("model.init: %d weights are not in %s and start anew: %s", len(missing), folder, _some(missing))
+        log.warning(
+            "model.init: %d weights are not in %s and are initialised: %s", len(missing), folder, _some(missing)
+        )
     if unexpected:
         log.warning("model.init: %d weights of %s have no place here: %s", len(unexpected), folder, _some(unexpected))
     model.load_state_dict({n: t for n, t in weights.items() if n in state}, strict=False)
@@ -114,8 +116,8 @@ def _some(names: list[str]) -> str:
 
 
 def continue_adapters(bundle: Bundle, adapters: dict[str, Tensor], folder: Path, lora: Any) -> dict[str, Tensor]:
-    """The adapters of an earlier export where the same section `lora` goes on with them; otherwise they are folded into
-    the plain weights of the model, and none are returned."""
+    """The adapters of an earlier export where the same section `lora` continues with them; otherwise they are folded
+    into the plain weights of the model, and none are returned."""
     section = bundle.family.lora
     if not adapters or (section is not None and section.model_dump() == lora):
         return adapters

@@ -46,7 +46,7 @@ class Processor(Seq2SeqProcessor):
     def drop_reason(self, language: str | None) -> str | None:
         known = f"{self.title} knows {', '.join(LANGUAGES)}"
         if not language:
-            return f"it names no language (`language`, `--language`), which this model has to be told; {known}"
+            return f"it names no language (`language`, `--language`), which this model needs; {known}"
         return None if self.code(language) else f"its language is {language!r}, and {known}"
 
     def prompt(self, language: str | None, translate: bool = False) -> list[int]:

@@ -24,13 +24,13 @@ from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, c
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a model without its weights."""
+    """Facts about a model without its weights."""
 
     title: str
     keys: frozenset[str] = frozenset()
     """Keys of the section that only this model has."""
     options: frozenset[str] = frozenset()
-    """What one call of transcription may ask of it; see `Family.decoding_options`."""
+    """Options of one transcription call; see `Family.decoding_options`."""
     translates: bool = False
     ct2: bool = False
     """Whether CTranslate2 runs it."""
@@ -110,7 +110,7 @@ class Seq2Seq(BuiltFamily):
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
 
     def facts(self) -> ModelFacts:
-        """What is known of this model; of one at `from` that was not loaded yet, as of Whisper."""
+        """Facts about this model; for one at `from` that was not loaded yet, as of Whisper."""
         return MODELS.get(self._model_type or (self.config or {}).get("model_type", ""), MODELS["whisper"])
 
     def decoding_options(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from stentor.errors import ConfigError
 from stentor.models.base import Bundle
 
 KINDS = ("float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16")
-"""How CTranslate2 can keep weights."""
+"""Weight types of CTranslate2."""
 
 
 def save(bundle: Bundle, folder: Path, quantization: str | None) -> None:

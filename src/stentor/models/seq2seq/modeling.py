@@ -24,7 +24,7 @@ class Seq2SeqModel(Recognizer, nn.Module):
     proj_out: Any
     config: Any
     base_model_prefix = "model"
-    """What PEFT asks of a model with a config of transformers."""
+    """Interface that PEFT needs of a model with a config of transformers."""
     no_speech_id: int | None = None
     """The token that stands for audio without speech, where the vocabulary has it."""
 
@@ -73,7 +73,7 @@ class Seq2SeqModel(Recognizer, nn.Module):
             return self.encoder_states(features.to(parameters[0].dtype), lengths)
 
     def decode(self, states: tuple[Tensor, Tensor | None], input_ids: Tensor, cache: Any = None, **options: Any) -> Any:
-        """What transformers' decoder answers for tokens [B, L] behind the encoder's states."""
+        """Output of transformers' decoder for tokens [B, L] behind the encoder's states."""
         hidden, valid = states
         masks = {} if valid is None else {"encoder_attention_mask": valid}
         return self.model.decoder(
@@ -90,7 +90,7 @@ class Seq2SeqModel(Recognizer, nn.Module):
         detect: Tensor | None = None,
         hypotheses: dict[str, Any] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """What `CrossEntropy.sum` takes, for the loss term `text`, and log-probabilities of `hypotheses`.
+        """Arguments of `CrossEntropy.sum`, for the loss term `text`, and log-probabilities of `hypotheses`.
 
         `features` and `lengths`: see the processor's `audio_inputs`; `input_ids` [B, L], padded on the right;
         `label_index` [N] positions of flattened `input_ids` whose next token is `targets` [N]; `detect` [B] marks rows
@@ -134,7 +134,7 @@ class Seq2SeqModel(Recognizer, nn.Module):
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any
     ) -> list[GenerationOutput]:
-        """What is written after the prompt, for each item of a batch.
+        """Output after the prompt, for each item of a batch.
 
         `inputs` come from the processor's `collate(labels=False)`; `options` are those of `decoding.search.answer`.
         `no_speech` is the probability of the token `no_speech_id` after the start token (Radford et al. 2022, section

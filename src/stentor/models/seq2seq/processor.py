@@ -96,7 +96,8 @@ class Seq2SeqProcessor(Processor):
         return self.codes.get(name) or self.codes.get(short) or self.codes.get(language_code(name) or "")
 
     def drop_reason(self, language: str | None) -> str | None:
-        """Why a record of this language cannot be used; None when it can. Models that name no language take any."""
+        """Reason why a record of this language cannot be used; None when it can. Models that name no language take
+        any."""
         return None
 
     def prompt(self, language: str | None, translate: bool = False) -> list[int]:

@@ -37,7 +37,7 @@ def byte_tokenizer(special: Sequence[str], **roles: str) -> Any:
 
 
 def generation_facts(tokenizer: Any) -> dict[str, Any]:
-    """What transformers' generation of Whisper wants to know about a multilingual tokenizer."""
+    """Settings of a multilingual tokenizer for transformers' generation of Whisper."""
     from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
     ids = tokenizer.get_vocab()

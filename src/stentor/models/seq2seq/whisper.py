@@ -94,7 +94,7 @@ class Processor(Seq2SeqProcessor):
         return {**generation_facts(tokenizer), "max_length": config.max_target_positions}
 
     def drop_reason(self, language: str | None) -> str | None:
-        """Why a record of this language cannot be used; None when it can."""
+        """Reason why a record of this language cannot be used; None when it can."""
         if not language:
             return None
         code = self.code(language)
@@ -236,7 +236,7 @@ class Model(Seq2SeqModel):
         self.model.encoder.embed_positions.requires_grad_(False)
 
     def encoder_states(self, features: Tensor, lengths: Any) -> tuple[Tensor, Tensor | None]:
-        """Of log-mel [B, mels, T], T <= 3000; the silence of the window counts."""
+        """Encoder states of log-mel [B, mels, T], T <= 3000; the silence of the window counts."""
         encoder = self.model.encoder
         if features.shape[2] < 2 * self.config.max_source_positions:
             hidden = F.gelu(encoder.conv2(F.gelu(encoder.conv1(features))))
@@ -267,8 +267,8 @@ class Model(Seq2SeqModel):
         return input_ids
 
     def language_probabilities(self, features: Tensor) -> Tensor:
-        """Of each language [B, languages], in the order of `languages`; `features` come from the processor's
-        `audio_inputs`."""
+        """Log-probability of each language [B, languages], in the order of `languages`; `features` come from the
+        processor's `audio_inputs`."""
         start = torch.full((len(features), 1), self.start_id, device=features.device)
         return self._language_logits(self.encode(features), start).float().softmax(-1)
 

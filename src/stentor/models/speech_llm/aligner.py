@@ -93,7 +93,7 @@ class WordAligner(nn.Module):
         self, features: Tensor, lengths: Tensor, hidden: Tensor, moved: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Audio keys on the grid [B, T, width], zero at padding, and their mask [B, T]. `moved` [B, T] says where each
-        grid point goes (see `uneven`); None: nowhere."""
+        grid point goes (see `uneven`); None: unchanged."""
         keys, keep = self.on_grid(features, lengths, hidden)
         if moved is not None:
             keys = pick(keys, inverse(moved))
@@ -214,7 +214,7 @@ def uneven(points: Tensor, step: float, strength: float) -> Tensor:
 
 
 def inverse(moved: Tensor) -> Tensor:
-    """Which point, as a float [B, T], goes to each grid point; of a map as `uneven` makes them."""
+    """Source point, as a float [B, T], of each grid point; for a map as `uneven` makes them."""
     size = moved.shape[1]
     grid = torch.arange(size, device=moved.device).to(moved.dtype).expand_as(moved).contiguous()
     high = torch.searchsorted(moved.contiguous(), grid).clamp(1, max(size - 1, 1))

@@ -169,7 +169,8 @@ def assemble(
 
 
 def _check_grid(config: Any, tokens: int) -> None:
-    """Raise ConfigError for language models that cannot go on and on, or have no room for the tokens of a stream."""
+    """Raise ConfigError for language models that cannot continue without end, or have no room for the tokens of a
+    stream."""
     if config.to_dict().get("rope_parameters") is None or config._attn_implementation != "sdpa":
         raise ConfigError(
             f"model.llm: `stream` needs a language model with rotary positions and the attention sdpa; a "

@@ -59,8 +59,8 @@ class AlignerSection(Section):
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout in its layers."""
     warp: float = Field(0.7, ge=0, le=2)
-    """How uneven half of the training clips are made, so that speech of changing speed and long pauses is found too:
-    standard deviation of the logarithm of the speed from one stretch to the next. 0: not at all."""
+    """Amount of time warping for half of the training clips, so that speech of changing speed and long pauses is found
+    too: standard deviation of the logarithm of the speed from one stretch to the next. 0: not at all."""
     rate: Literal[50, 100] = 100
     """Points per second that boundaries are looked for at; times lie between the points. Encoders that read raw audio
     have their own 50."""
@@ -73,7 +73,7 @@ class AlignerSection(Section):
 
 
 class PromptSection(Section):
-    """What the language model reads before the transcript."""
+    """Text that the language model reads before the transcript."""
 
     instruction: str | None = "Transcribe the following audio."
     """The task in words, before the audio. Null for small models trained from scratch."""
@@ -161,9 +161,9 @@ class SpeechLLM(PretrainedFamily):
             "aligner": self.aligner is not None and "it knows word times itself: leave it out",
             "llm.attention": self.llm.attention not in (None, "sdpa") and "write `sdpa`, or leave it out",
         }
-        for key, mend in conflicts.items():
-            if mend:
-                raise ConfigConflict(key, f"for `stream`, which writes while one speaks: {mend}")
+        for key, fix in conflicts.items():
+            if fix:
+                raise ConfigConflict(key, f"for `stream`, which writes during speech: {fix}")
         return self
 
     def writes(self, search: str) -> bool:

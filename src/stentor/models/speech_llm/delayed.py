@@ -1,5 +1,5 @@
 """Speech LLM as a delayed stream: at each position the language model reads the token before, the frame of projected
-audio that came last and the one whose words are due, a delay before it, added, and is told the delay."""
+audio that came last and the one whose words are due, a delay before it, added, and gets the delay as input."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,7 +30,7 @@ class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # w
         self.due = nn.Linear(width, width, bias=False)
 
     def project(self, hidden: Tensor, delays: Tensor) -> Tensor:
-        """What is added to the token embeddings [B, positions, width], from encoder frames and delays [B]."""
+        """Vectors that are added to the token embeddings [B, positions, width], from encoder frames and delays [B]."""
         audio = self.audio_embeddings(hidden)
         position = torch.arange(audio.shape[1], device=audio.device) - delays[:, None]
         earlier = audio.gather(1, position.clamp(min=0)[..., None].expand_as(audio)) * (position >= 0)[..., None]
@@ -41,8 +41,8 @@ class DelayedSpeechLLM(DelayedModel, SpeechLLMModel):  # type: ignore[misc]  # w
         return self.projector(hidden.to(next(self.projector.parameters()).dtype))  # type: ignore[no-any-return]
 
     def position_embeddings(self, audio: Tensor, due: Tensor, delays: Tensor) -> Tensor:
-        """What is added to the token embeddings [..., width], of audio [..., width] that came last, of that a delay
-        before it (zeros before the recording), and delays [...]."""
+        """Vectors that are added to the token embeddings [..., width], of audio [..., width] that came last, of that a
+        delay before it (zeros before the recording), and delays [...]."""
         return audio + self.due(due) + self.delay_embedding(delays)  # type: ignore[no-any-return]
 
     def listen(  # type: ignore[override]

@@ -36,7 +36,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
 
     @classmethod
     def of(cls, processor: SpeechLLMProcessor, stream: SpeechLLMStream) -> DelayedSpeechProcessor:
-        """That of a model with `stream`; the tokenizer gets tokens for the pause and the start of words."""
+        """Processor of a model with `stream`; the tokenizer gets tokens for the pause and the start of words."""
         delayed = cls.__new__(cls)
         delayed.__dict__ = dict(vars(processor))
         missing = [t for t in (PAUSE, WORD) if t not in delayed.tokenizer.get_vocab()]
@@ -112,7 +112,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         return self.batch(examples, usable, dropped, inputs=inputs, counts=counts, **sizes)
 
     def _read(self, example: Example, tokens: list[int]) -> list[int]:
-        """What is read of the tokens that were written: some are pauses in training."""
+        """Text of the tokens that were written: some are pauses in training."""
         if example.rng is None or not self.token_dropout:
             return tokens
         dropped = example.rng.random(len(tokens)) < self.token_dropout

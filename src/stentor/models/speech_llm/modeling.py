@@ -113,7 +113,7 @@ class SpeechLLMModel(EncoderCache):
         return flat.view_as(embeds)
 
     def head(self, hidden: Tensor) -> dict[str, Tensor | None]:
-        """What the language model's output layer computes from [N, width], in the form that the loss takes.
+        """Output of the language model's last layer from [N, width], in the form that the loss takes.
 
         `hidden` with `weight` [V, width] and `bias`, so that the loss may compute logits in chunks; `logits` [N, V]
         where the model caps its logits (Gemma 2) or the layer carries an adapter.
@@ -299,7 +299,7 @@ class SpeechLLMModel(EncoderCache):
 
 @contextmanager
 def steady_attention(model: SpeechLLMModel) -> Iterator[None]:
-    """SDPA in place of flex_attention, which would be compiled anew for the shapes of every step."""
+    """SDPA in place of flex_attention, which would be compiled again for the shapes of every step."""
     config = model.llm.config
     before = config._attn_implementation
     if before == "stentor_flex":

@@ -15,7 +15,7 @@ SPECIALS = (PAD, BOS, EOS, UNK, SPACE)
 
 
 class Spelling(Protocol):
-    """What a processor needs of a tokenizer."""
+    """Interface of a tokenizer for processors."""
 
     def encode(self, text: str) -> tuple[list[int], str]:
         """Classes of a text, and the letters and digits in it that cannot be written (empty: all can)."""

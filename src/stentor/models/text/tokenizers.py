@@ -131,7 +131,7 @@ class CTCHeadSection(Section):
     """Auxiliary CTC head on the encoder."""
 
     units: Literal["characters"] = "characters"
-    """What it spells: the characters of the training transcripts."""
+    """Alphabet: the characters of the training transcripts."""
 
 
 def made_tokenizer(section: Any, lines: Iterable[str]) -> Any:

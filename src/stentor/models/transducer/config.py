@@ -25,14 +25,14 @@ from stentor.section import ConfigConflict, Section
 
 @dataclass(frozen=True)
 class TransducerKind:
-    """What one of transformers' transducers is made of, by the names of its classes there."""
+    """Parts of one of transformers' transducers, by the names of its classes there."""
 
     head: str
     """`TDT` or `RNNT`: of the class AutoModelFor..., and in small letters the loss term."""
     processor: str
     extractor: str
     options: dict[str, Any] = field(default_factory=dict)
-    """Of a new processor."""
+    """Mel bins of a new processor."""
     causal: bool = False
     """Whether its convolutions look back only."""
 
@@ -86,8 +86,8 @@ class TransducerFamily(BuiltFamily):
     """The audio encoder of a transducer that is put together here."""
     predictor: PredictorSection = PredictorSection()
     tokenizer: TokenizerSection | None = None
-    """What it writes with, made from the training transcripts. Null: a pretrained transducer's own tokenizer, for other
-    models characters. A pretrained transducer with a new tokenizer keeps its encoder and starts to write anew."""
+    """Vocabulary, made from the training transcripts. Null: a pretrained transducer's own tokenizer, for other
+    models characters. A pretrained transducer with a new tokenizer keeps its encoder and learns to write again."""
     ctc: CTCHeadSection | None = None
     """Auxiliary CTC head on the encoder. Null: none."""
     streaming: Streaming | None = None

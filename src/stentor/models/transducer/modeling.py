@@ -28,7 +28,7 @@ MAX_SYMBOLS = 10
 
 
 class TransducerModel(EncoderCache):
-    """What every transducer has; `encode` and `predict` are its parts."""
+    """Shared part of all transducers; `encode` and `predict` are its parts."""
 
     capabilities = Capabilities(times_tokens=True, ends_text=False, aligns="tokens")
     blank: int

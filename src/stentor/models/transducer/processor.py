@@ -48,7 +48,7 @@ class TransducerProcessor(EncoderInputs):
         return 4 * self.frames(round(seconds * SAMPLE_RATE))
 
     def unknown_language(self, language: str | None) -> str | None:
-        """What is wrong with a language that the model must be told and does not know; None without such."""
+        """Fault of a language that the model needs and does not know; None without one."""
         return None
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:

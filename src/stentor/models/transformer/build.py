@@ -128,7 +128,7 @@ def finish(bundle: Bundle, trainable: bool) -> Bundle:
 
 
 def initialise(bundle: Bundle, folder: Path) -> None:
-    """Start from the weights of an export; see `load_by_name`. Heads for other classes start anew."""
+    """Start from the weights of an export; see `load_by_name`. Heads for other classes are initialised."""
     weights, _ = read_weights(folder)
     shapes = {name: tensor.shape for name, tensor in bundle.model.state_dict().items()}
     for name, tensor in list(weights.items()):

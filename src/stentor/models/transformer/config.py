@@ -41,14 +41,14 @@ class Layers(Section):
     """`softmax`: exact, time and memory grow with the square of the length. `linear`: FAVOR+, grows with the length.
     `causal_linear`: FAVOR+ that looks back only, as decoders need it."""
     cross_attention: Literal["softmax", "linear"] | None = None
-    """How the decoder attends to the encoder. Null: linear where `attention` is."""
+    """Attention of the decoder to the encoder. Null: linear where `attention` is."""
     attention_features: int | None = Field(None, ge=8)
     """Random features of linear attention for each head. Null: d ln d for heads of d values."""
     qk_norm: bool = False
     """Bring the queries and keys of each head to a size that is learnt (RMS norm), so that it does not grow with the
     weights. That of linear attention is small at first, as random features want it."""
     positions: Literal["rope", "sinusoidal", "learned", "none"] = "rope"
-    """How positions are told apart: rotated queries and keys, added sinusoids, added learnt vectors, or not at all (an
+    """Position encoding: rotated queries and keys, added sinusoids, added learnt vectors, or not at all (an
     encoder with convolutions needs none)."""
     max_positions: int = Field(4096, ge=1)
     """Longest sequence of `learned` positions."""
@@ -86,8 +86,8 @@ class SSL(PretrainedSection):
     """Read a learnt mix of all its layers, their sum weighted by a softmax (Yang et al. 2021, SUPERB), and not the
     output. Null: of a self-supervised one, whose last layers are less about speech than those in the middle."""
     subsample: int = Field(1, ge=1)
-    """Of so many frames the mean is read: 5 makes 10 frames a second of Whisper's 50, enough to label speakers, and
-    what is stored as much smaller."""
+    """Number of frames that are averaged into one: 5 makes 10 frames a second of Whisper's 50, enough to label
+    speakers, and what is stored as much smaller."""
     freeze: bool = True
     """Leave it as it was pretrained; the mix of its layers is trained all the same. When it is trained as well, give it
     a learning rate of its own, about a tenth, by `optim.groups: [{params: ["frontend.encoder.*"], lr: 1e-5}]`."""
@@ -177,9 +177,9 @@ class Transformer(Family):
         if self.encoder is not None:
             conflicts["encoder.attention"] = self.encoder.attention != "softmax" and "write `softmax`"
             conflicts["encoder.positions"] = self.encoder.positions not in ("rope", "none") and "write `rope` or `none`"
-        for key, mend in conflicts.items():
-            if mend:
-                raise ConfigConflict(key, f"for `streaming`, which hears recordings while they come: {mend}")
+        for key, fix in conflicts.items():
+            if fix:
+                raise ConfigConflict(key, f"for `streaming`, which reads recordings as they arrive: {fix}")
 
     def incompatible_with(self, task: ServedTask) -> tuple[str, str] | None:
         if task.is_a(SERVES[self.kind]):

@@ -88,7 +88,7 @@ class Favor(nn.Module, RandomFeatures):
         self.register_buffer("projection", orthogonal(self.features, dim, generator))
 
     def redraw(self, generator: torch.Generator) -> None:
-        """Draw the projection anew, from a CPU generator: the same on every device and rank."""
+        """Draw the projection again, from a CPU generator: the same on every device and rank."""
         self.projection.copy_(orthogonal(self.features, self.dim, generator))
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -251,7 +251,7 @@ class LinearState:
     length: int = 0
     """Positions so far: the position of the next step."""
     closed: bool = False
-    """Of cross-attention: nothing is added to it."""
+    """Position encoding of cross-attention: none."""
 
     def open(self, key: Tensor, features: int, dim: int) -> None:
         """Begin, for keys [B, H, T, _] and values of size `dim`."""

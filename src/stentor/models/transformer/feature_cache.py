@@ -193,7 +193,7 @@ class FeatureStore:
         except (ValueError, KeyError, TypeError):
             settings = None
         if settings is None:
-            raise ConfigError(f"{file} is damaged or of another version: delete {self.folder} and store them anew.")
+            raise ConfigError(f"{file} is damaged or of another version: delete {self.folder} and store them again.")
         changes = [
             f"{k} was {settings.get(k)!r} and is {v!r}" for k, v in self.settings.items() if settings.get(k) != v
         ]
@@ -211,7 +211,7 @@ class FeatureStore:
         speeds = augment.speed or [1.0]
         if not any(augment.keeps(speed) for speed in speeds):
             raise ConfigError(
-                "model.features.store: stored features are those of audio as it is, and `data.augment` changes it anew "
+                "model.features.store: stored features are those of unchanged audio, and `data.augment` changes it "
                 "in each epoch. Leave out `store`, or all of `data.augment` but `spec_augment`."
             )
         lines = []

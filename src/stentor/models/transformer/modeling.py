@@ -243,7 +243,7 @@ class TransformerModel(EncoderCache):
     ) -> list[GenerationOutput]:
         """See `Recognizer.generate`.
 
-        For a language model `tokens` [B, U] are the beginning to go on from, start token included; for an
+        For a language model `tokens` [B, U] are the prefix to continue, start token included; for an
         encoder-decoder they may be given too. `options` are those of `decoding.search.answer`. A model without decoder
         gives classes of its CTC head, see `stentor.models.decoding.ctc`, and temperatures do nothing.
         """

@@ -45,7 +45,7 @@ class TransformerProcessor(FeatureCache, Processor):
     """
 
     streaming: Streaming | None = None
-    """How clips are heard in training; it is in the config of an export, not in the processor's file."""
+    """Chunked encoding in training; it is in the config of an export, not in the processor's file."""
     writes_classes = True
     longest_text: int | None = None
     """Most tokens that the decoder has positions for, after the start token; in the config of an export, too."""
@@ -125,7 +125,7 @@ class TransformerProcessor(FeatureCache, Processor):
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
 
     def ids(self, text: str) -> list[int]:
-        """What the model writes a text with: its tokens, without a tokenizer CTC classes."""
+        """Labels of a text: its tokens, without a tokenizer CTC classes."""
         if self.tokenizer is not None:
             return self._ids(text)
         assert self.ctc is not None
@@ -157,7 +157,7 @@ class TransformerProcessor(FeatureCache, Processor):
         return self._too_much_text(cut.id, text, round(cut.duration * self.sample_rate))
 
     def _drop_reason(self, example: Example, spells: bool) -> tuple[str, str] | None:
-        """Why an item cannot be used, and in words."""
+        """Reason why an item cannot be used, and a sentence."""
         too_long = self.pretrained.too_long(example) if self.pretrained is not None else None
         if too_long or not spells:
             return too_long

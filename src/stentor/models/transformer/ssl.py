@@ -169,7 +169,7 @@ class FrameStore:
 
 
 def _read(path: Path) -> Tensor | None:
-    """The frames of a file; None where there is none, or a damaged one, whose clip is encoded anew."""
+    """The frames of a file; None where there is none, or a damaged one, whose clip is encoded again."""
     try:
         return torch.from_numpy(np.load(path))
     except (FileNotFoundError, ValueError, EOFError):
@@ -177,7 +177,7 @@ def _read(path: Path) -> Tensor | None:
 
 
 def digest(*tensors: Tensor) -> str:
-    """Of the values of tensors, in order."""
+    """Hash of the values of tensors, in order."""
     state = hashlib.blake2b(digest_size=10)
     for tensor in tensors:
         state.update(tensor.detach().cpu().contiguous().numpy().tobytes())

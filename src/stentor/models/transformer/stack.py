@@ -31,7 +31,7 @@ class LayerState:
     self_attention: State
     """Grows, or is added to, in place."""
     cross_attention: State | None = None
-    """Of its attention to the encoder; made at the first step."""
+    """Cache of its attention to the encoder; made at the first step."""
 
     def select(self, rows: Tensor) -> LayerState:
         """The state of these items of the batch, in this order."""
@@ -123,7 +123,7 @@ class Layer(nn.Module):
 
 @dataclass
 class StackOptions:
-    """How the layers of a model compute, whatever their sizes."""
+    """Settings of the layers of a model, whatever their sizes."""
 
     fixed: bool = False
     """Random features are never redrawn."""

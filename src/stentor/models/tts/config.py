@@ -35,16 +35,16 @@ class TTSLora(Lora):
 
 
 class TTSGeneration(Section):
-    """How the next frame is chosen. What is null is as the model's generation_config.json says."""
+    """Sampling of the next frame. Null keys are taken from the model's generation_config.json."""
 
     temperature: float | None = Field(None, ge=0)
-    """How much chance there is. 0: always the likeliest."""
+    """Sampling temperature. 0: always the most likely."""
     top_k: int | None = Field(None, ge=1)
     """Chosen among so many of the likeliest."""
     top_p: float | None = Field(None, gt=0, le=1)
     """Chosen among the likeliest that together have this probability."""
     guidance: float | None = Field(None, ge=1)
-    """How much further the text is followed than a model would that had not been told it, of models that were trained
+    """Classifier-free guidance: weight of the text over the model without it, for models that were trained
     without it too (Dia). 1: not at all."""
 
     flow_steps: int | None = Field(None, ge=1)
@@ -62,7 +62,7 @@ class TTS(TransformersFamily):
     lora: TTSLora | None = None
     """Low-rank adapters. Null: all weights are trained but those in `freeze`, and a codec's."""
     generation: TTSGeneration = TTSGeneration()
-    """How the next frame is chosen; `task.generation` is about models that fill in masks."""
+    """Sampling of the next frame; `task.generation` is about models that fill in masks."""
     aliases: ClassVar[tuple[str, ...]] = ("csm", "dia", "higgs_audio_v2", "pocket_tts", "gradium_phonon_tts")
     tasks: ClassVar[tuple[str, ...]] = ("speak",)
     implementation: ClassVar[str | None] = __package__

@@ -16,7 +16,7 @@ NAMES = {"guidance": "guidance_scale", "flow_steps": "num_flow_steps"}
 
 
 class Kind(Protocol):
-    """What a model is told by its processor, whose class computes with transformers' model."""
+    """Settings that a model gets from its processor, whose class computes with transformers' model."""
 
     fixed: ClassVar[tuple[str, ...]]
     generation: Any

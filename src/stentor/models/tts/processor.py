@@ -1,4 +1,5 @@
-"""What one model of the family is: its prompt, its batches, its loss, how it speaks. Examples become batches here."""
+"""Base class of one model of the family: its prompt, its batches, its loss, how it speaks. Examples become batches
+here."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     names: ClassVar[tuple[tuple[str, str], ...]] = (("", ""),)
     """Tensors have the same names with us and with transformers."""
     lora_targets: ClassVar[tuple[str, ...]] = tuple(f"*.{x}_proj" for x in "qkvo")
-    """What `lora.targets` are where none are given."""
+    """Default of `lora.targets`."""
     blank: ClassVar[int | None] = None
     """Token in the place of each of a text that guidance guides away from. None: it is never trained without text."""
     names_voice: ClassVar[bool] = False
@@ -158,7 +159,7 @@ class TTSProcessor(CodecProcessor, TransformersKind):
         return TTSModel(pretrained, self)
 
     def generation_config(self) -> Any:
-        """What transformers' `generate` should do with an export: a GenerationConfig."""
+        """Defaults of transformers' `generate` for an export: a GenerationConfig."""
         return self._generation_config
 
     # Batches

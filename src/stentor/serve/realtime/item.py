@@ -36,7 +36,7 @@ Send = Callable[..., Awaitable[None]]
 
 @dataclass
 class Hearing:
-    """How a session's items are transcribed."""
+    """Transcription settings of a session's items."""
 
     service: Service
     served: ServedModel

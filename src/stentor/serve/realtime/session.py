@@ -32,7 +32,7 @@ from stentor.web.body import read
 router, sockets = APIRouter(tags=["realtime"]), APIRouter()
 BODY_BYTES = 2**20
 APPEND_BYTES = 15 * 2**20
-"""Of audio in one event."""
+"""Limit of audio in one event."""
 AHEAD = 2**20
 """Bytes of messages that are read while others are answered; who sends more waits."""
 MESSAGE = 500
@@ -64,14 +64,14 @@ class Session:
         self.socket, self.service, self.settings, self.hearing = socket, service, settings, hearing
         self.item: Item | None = None
         self.seconds = 0.0
-        """Of audio that came."""
+        """Seconds of audio that arrived."""
         self._turns = self._new_turns()
         self._previous: str | None = None
         """The last item."""
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._answered = asyncio.Event()
         self._bytes = 0
-        """Of messages that were read and not answered."""
+        """Bytes of messages that were read and not answered."""
         self._expires = time.time() + service.limits.audio_seconds
         self._id = f"sess_{secrets.token_hex(12)}"
 
@@ -291,14 +291,14 @@ class Turns:
     def __init__(self, rate: int, vad: TurnDetection, seconds: float, detector: Detector):
         """`seconds`: of the session before it; `detector`: what finds speech, with the threshold of `vad`."""
         self.seconds = seconds
-        """Of the session, up to the end of the last block."""
+        """Position in the session, up to the end of the last block."""
         self._rate = rate
         self._endpointer = Endpointer(detector.live(rate), vad.silence_duration_ms / 1000)
         self._block = round(BLOCK / FRAME) * self._endpointer.hop
         before = math.ceil((vad.prefix_padding_ms / 1000 + ONSET) / BLOCK)
         self._before: deque[np.ndarray] = deque(maxlen=before)
         self.rest = np.zeros(0, np.float32)
-        """What is less than a block."""
+        """Rest that is shorter than a block."""
         self._speaking = False
 
     def split(self, samples: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
@@ -337,7 +337,7 @@ class ClientSecretForm(Fields):
     """A key for a page."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
-    """Sessions that have begun go on."""
+    """Sessions that have begun continue."""
     session: Settings = Settings()
     """With which its sessions begin."""
 

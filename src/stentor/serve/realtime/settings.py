@@ -44,7 +44,7 @@ class AudioFormat(Fields):
 class TurnDetection(Fields):
     type: Literal["server_vad"] = "server_vad"
     threshold: float = Field(0.5, gt=0, le=1)
-    """Of the level above the noise, 12 dB times this; with Silero of the probability of speech."""
+    """Threshold of the level above the noise, 12 dB times this; with Silero of the probability of speech."""
     prefix_padding_ms: int = Field(300, ge=0, le=10_000)
     silence_duration_ms: int = Field(500, ge=100, le=60_000)
     create_response: bool | None = Field(None, exclude=True)
@@ -99,7 +99,7 @@ class Audio(Fields):
 
 
 class Settings(Fields):
-    """What a session does with its audio."""
+    """Settings of a session for its audio."""
 
     type: Literal["transcription"] = "transcription"
     audio: Audio = Audio()

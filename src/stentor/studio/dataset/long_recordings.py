@@ -5,7 +5,7 @@
     tmp/long-ID/state.json   how far it is
     and the files of detached.py
 
-Each piece is in the data set as soon as it is written down. After whatever ended it, `go_on` begins where it was.
+Each piece is in the data set as soon as it is written down. After whatever ended it, `resume` continues where it was.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from stentor.studio.runs.settings import RUN, known, title_now
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown, source_name
 
-NOBODY = ""
+NO_MODEL = ""
 """Choice of a model: none, a person writes the texts."""
 MOST_REFUSED = 200
 """Sentences that are kept about what was not taken."""
@@ -49,9 +49,9 @@ Draft = Callable[[np.ndarray, int], str]
 
 
 def writers(projects: Projects) -> dict[str, tuple[str, str | None]]:
-    """Label and model (folder or Hub id) of what can write first texts, by the choice that a page sends: nobody, the
+    """Label and model (folder or Hub id) of what can write first texts, by the choice that a page sends: no model, the
     person's runs, the folders that this studio was given, and the pretrained models of the catalogue."""
-    found: dict[str, tuple[str, str | None]] = {NOBODY: (say("long_nobody"), None)}
+    found: dict[str, tuple[str, str | None]] = {NO_MODEL: (say("long_no_model"), None)}
     for name in try_model.runs(projects):
         with contextlib.suppress(StentorError):  # it has another task
             if (trial := try_model.trial(projects, name)).task in ("transcribe", "words"):
@@ -68,7 +68,7 @@ def start(
     projects: Projects,
     dataset: str,
     files: Sequence[Upload],
-    choice: str = NOBODY,
+    choice: str = NO_MODEL,
     language: str | None = None,
     speaker: str | None = None,
 ) -> str:
@@ -108,7 +108,7 @@ def start(
     return id
 
 
-def go_on(projects: Projects, id: str) -> None:
+def resume(projects: Projects, id: str) -> None:
     """Begin again where it was. Raises ConfigError while it runs, and when there is nothing left to do."""
     folder = _folder(projects, id)
     if not (folder / "files").is_dir():
@@ -132,7 +132,7 @@ def forget(projects: Projects, id: str) -> None:
 
 
 def works(projects: Projects, dataset: str | None = None) -> list[dict[str, Any]]:
-    """What was begun, for all data sets or one, the newest first: `id`, `names`, `state` (running, stopped, failed or
+    """Jobs for all data sets or one, the newest first: `id`, `names`, `state` (running, stopped, failed or
     finished), a `sentence`, `done` and `of` pieces, `added` records, and what was `refused`."""
     listed = []
     for folder in sorted(projects.tmp.glob("long-*"), reverse=True):
@@ -191,7 +191,7 @@ def _launch(projects: Projects, folder: Path) -> None:
 
 
 def main(projects_folder: str, name: str) -> None:
-    """What the process does: `python -m stentor.studio.dataset.long_recordings PROJECTS long-ID`."""
+    """Entry point of the process: `python -m stentor.studio.dataset.long_recordings PROJECTS long-ID`."""
     projects = Projects(Path(projects_folder))
     folder = projects.tmp / name
     asked, added = read_json(folder / "long.json"), read_json(folder / "state.json").get("added", 0)
@@ -221,9 +221,9 @@ class Piece(NamedTuple):
     done: int
     of: int
     record: Record | None
-    """What was saved; None for a piece that the data set had already, or that could not be used."""
+    """Saved record; None for a piece that the data set had already, or that could not be used."""
     refused: str = ""
-    """Why it could not be used."""
+    """Reason why it could not be used."""
 
 
 def draft_by(model: Model, language: str | None = None) -> Draft:
@@ -241,7 +241,7 @@ def split_into(
     """Save the pieces of a recording, one after the other, each on the disk when it is answered.
 
     With `draft` each has a text marked `draft: true` until a person edits it; without, an empty one. Whatever ends this
-    in the middle, the same call goes on: pieces of the same file that the data set has are passed over, and those that
+    in the middle, the same call resumes: pieces of the same file that the data set has are passed over, and those that
     were removed from it do not come back. Raises AudioError for a file that is refused, StentorError when the disk is
     full; the pieces before that stay.
     """

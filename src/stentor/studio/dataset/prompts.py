@@ -40,7 +40,7 @@ MOST_PHRASES = 5000
 MOST_BYTES = 2 * 2**20
 """Bytes of the largest list."""
 LONGEST = 300
-"""Characters of the longest phrase of an own list: nobody reads more in one breath."""
+"""Characters of the longest phrase of an own list: few people read more in one breath."""
 WANTED = 200
 """Phrases that are fetched from the Hub unless another number is asked for."""
 MOST_PROBLEMS = 10
@@ -59,7 +59,7 @@ class HubCorpus(NamedTuple):
 
     preset: str
     name: str
-    """What people call it."""
+    """Name for people."""
     licence: str
     subset: str | None = None
     sentences_only: bool = False
@@ -92,7 +92,7 @@ def languages() -> list[tuple[str, str]]:
 
 
 def prompt_id(text: str, language: str | None) -> str:
-    """What a recording remembers its phrase by: 12 hexadecimal digits of the text and its language."""
+    """Key of a phrase in its recording: 12 hexadecimal digits of the text and its language."""
     key = f"{language or ''}\n{clean_text(text)}"
     return hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
 
@@ -287,12 +287,12 @@ def readable(text: str, sentences_only: bool = False) -> str | None:
 
 
 def plain(text: str) -> str:
-    """What two phrases are compared by: no case, no punctuation."""
+    """Form of a phrase for comparison: no case, no punctuation."""
     return re.sub(r"[\W_]+", " ", text.casefold()).strip() or text
 
 
 def main(source: str, language: str, count: str) -> None:
-    """What the process does."""
+    """Entry point of the process."""
     corpus = CORPORA[source]
 
     def tell(row: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ MOST_SHOWN = 200
 """Sentences that are answered about what was not taken."""
 _BATCH = re.compile(r"[0-9a-f]{16}")
 _LEFT = ("upload-", "take-", "card-", "plan-", "run-", "deleted-")
-"""What stays in a tmp folder when a process is killed in the middle."""
+"""Files that stay in a tmp folder when a process is killed in the middle."""
 _taking: set[Path] = set()
 """Batches that are being put into a data set now."""
 _lock = threading.Lock()
@@ -80,8 +80,8 @@ def receive(request: Request, projects: Projects) -> dict[str, Any]:
 def take(request: Request, projects: Projects) -> StreamingResponse:
     """POST {batch, files, pasted, language, speaker}: put files of a batch (their numbers, in order) into a data set.
 
-    Answers a JSON object a line: {"done", "of"} while it goes on, and at the end {"taken", "refused"} or {"error"}. It
-    goes on when the page is closed.
+    Answers a JSON object a line: {"done", "of"} during the work, and at the end {"taken", "refused"} or {"error"}. It
+    continues when the page is closed.
     """
     dataset = dataset_of(request, projects)
     asked = _asked(request)
@@ -92,7 +92,7 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
     language, speaker = _language(asked), label(_text(asked, "speaker"))
     pasted = _text(asked, "pasted") or ""
     rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    with _lock:  # sent again after a broken connection, while the first request still goes on
+    with _lock:  # sent again after a broken connection, while the first request is still running
         if folder in _taking:
             raise ConfigError(say("upload_busy"))
         _taking.add(folder)
@@ -121,7 +121,7 @@ def take(request: Request, projects: Projects) -> StreamingResponse:
             _taking.discard(folder)
             rows.put(None)
 
-    # In a thread of its own, so that what was sent is taken even when nobody listens to the answer any more.
+    # In a thread of its own, so that what was sent is taken even when the client has gone.
     threading.Thread(target=work, name="take").start()
     lines = (json.dumps(row).encode() + b"\n" for row in iter(rows.get, None))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -155,8 +155,8 @@ def split(request: Request, projects: Projects) -> dict[str, Any]:
 
 
 def steer(request: Request, projects: Projects) -> dict[str, Any]:
-    """POST: stop it, go on, or take it off the list."""
-    steps = {"stop": long_recordings.stop, "go-on": long_recordings.go_on, "forget": long_recordings.forget}
+    """POST: stop it, resume it, or remove it from the list."""
+    steps = {"stop": long_recordings.stop, "resume": long_recordings.resume, "forget": long_recordings.forget}
     what = request.path_params["what"]
     if what not in steps:
         raise ConfigError(say("long_unknown"))
@@ -249,7 +249,7 @@ def _language(asked: dict[str, Any]) -> str | None:
 
 
 def _tidy(projects: Projects) -> None:
-    """Delete batches that nobody took, and what was left behind by what was killed."""
+    """Delete batches that were never taken, and the remains of killed processes."""
     for path in projects.tmp.iterdir():
         if path.name.startswith(_LEFT) and time.time() - path.stat().st_mtime > KEPT:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ the phrase's `prompt_id`, or `own-1`, `own-2`, ... The key is the `prompt` of th
 or is exchanged takes no recording away from its phrase.
 
 Rule for two pages that record the same row: one record a row, the last take wins, as in a redo. The earlier one is
-replaced, and whoever replaces a take that their page had not seen is told so.
+replaced, and whoever replaces a take that their page had not seen gets a message.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ class PhraseRows:
 
     @property
     def shown(self) -> int:
-        """How many rows the page shows: ten and what was asked for, and every recorded one."""
+        """Number of rows that the page shows: ten and what was asked for, and every recorded one."""
         last = max((i for i, key in enumerate(self.keys, 1) if key in self.records), default=0)
         asked = self.notes.get("shown")
         return min(MOST_ROWS, max(TEN, asked if isinstance(asked, int) else 0, -(-last // TEN) * TEN))
@@ -89,7 +89,7 @@ class PhraseRows:
         return {"rows": rows, "shown": shown, "script": len(self.script), "language": self.language, **self.progress()}
 
     def progress(self) -> dict[str, Any]:
-        """How many rows are recorded, and seconds of all of them."""
+        """Number of recorded rows, and their seconds in total."""
         done = [self.records[key] for key in self.keys if key in self.records]
         return {"recorded": len(done), "seconds": sum(r.get("duration", 0.0) for r in done)}
 

@@ -17,7 +17,7 @@ LONGEST = 30.0
 SILENT = -60.0
 """dBFS below which nothing was said."""
 CLIPPED = 1e-4
-"""Share of samples in clipped runs from which a recording is told to be clipped: 1.6 ms in a second at 16 kHz."""
+"""Share of samples in clipped runs from which a recording counts as clipped: 1.6 ms in a second at 16 kHz."""
 FRAME = 0.02
 """Seconds of the frames whose levels are compared."""
 LEAST_ABOVE = 20.0
@@ -27,7 +27,7 @@ LEAST_SPEECH = 3.0
 """dB between them under which no speech stands out: steady noise alone has about 1."""
 
 REMARKS = ("empty", "silent", "short", "long", "clipped", "quiet", "noise", "no_speech")
-"""What can be wrong; texts.yaml has a sentence `heard_...` for each."""
+"""Possible faults; texts.yaml has a sentence `heard_...` for each."""
 
 
 class Remark(NamedTuple):

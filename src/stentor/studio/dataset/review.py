@@ -82,7 +82,7 @@ class DatasetFindings:
         return [row["id"] for row in (sorted(rows, key=lambda r: r["confidence"]) if show == "unsure" else rows)]
 
     def counts(self) -> dict[str, int]:
-        """How many rows each choice shows."""
+        """Number of rows of each choice."""
         return {show: len(self.chosen(show)) for show in SHOWN}
 
 
@@ -165,7 +165,7 @@ class _Measurements:
             assert item.key and item.path
             try:
                 sound = measure_file(item.path, item.key[3], item.key[4])
-            except Exception as error:  # a decoder's own fault: the recording is told, the others go on
+            except Exception as error:  # a decoder's own fault: the recording is reported, the others continue
                 sound = SignalStats("unreadable", f"{item.key[0]} cannot be decoded ({type(error).__name__}).")
             sound.message = sound.message.replace(str(item.path), item.key[0])
             new.append((item.key, sound))
@@ -203,7 +203,7 @@ def _measurements(dataset: DataSet) -> _Measurements:
 
 
 def _saved(path: Path) -> Iterable[tuple[Key, SignalStats]]:
-    """What a file of measures holds; a line that is none is left out."""
+    """Rows of a file of measures; other lines are skipped."""
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError, TypeError):
             name, changed, size, start, seconds, sound = json.loads(line)

@@ -32,7 +32,7 @@ _KEYS = {
 }
 """Names of columns and JSON keys, the first that is there counts, by what they hold."""
 _SILENCE = {"sil", "sp", "spn", "<eps>", "<p:>", "<unk>", "<s>", "</s>"}
-"""What aligners write into intervals without words."""
+"""Marks of aligners for intervals without words."""
 _PAUSE = 0.5
 """Seconds between the words of two sentences, where only words are given."""
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[,.](\d{1,3}))?(?!\d)")
@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _STRING = re.compile(r'(?:[^"]+|"")*')
 """The rest of a string up to its closing mark; two marks are one that it holds."""
 _PASSED = re.compile(r'[A-Za-z_?][^"=:]*[=:]?|(?:\[[^][]*\]?:?)+|(?:<[^<>]*>?)+|!.*|[^\w"[<!?+-]+')
-"""What is no value in a TextGrid: keys, places in lists, flags, comments."""
+"""Parts of a TextGrid that are not values: keys, places in lists, flags, comments."""
 _VOICE = re.compile(r"<v(?:\.[^ <>]*)? ([^<>]+)>")
 _TAG = re.compile(r"</?(?:[ibuc]|v|font|ruby|rt|lang)(?:[ .][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
 AUDIO = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "mp4", "webm")
@@ -76,7 +76,7 @@ def stem(name: str) -> str:
 
 
 def key(name: str) -> str:
-    """What names are compared by: the stem without case, in composed characters (some systems decompose them)."""
+    """Form of names for comparison: the stem without case, in composed characters (some systems decompose them)."""
     return unicodedata.normalize("NFC", stem(name)).casefold()
 
 
@@ -338,7 +338,7 @@ def _tokens(text: str) -> Iterator[tuple[int, str | float]]:
                 token = _STRING.match(line, column)
                 inside.append(token.group() if token else "")
                 column = token.end() + 1 if token else column + 1
-                if column <= len(line):  # a closing mark, or else the string goes on in the next line
+                if column <= len(line):  # a closing mark, or else the string continues in the next line
                     yield began, " ".join(inside).replace('""', '"')
                     inside = None
             elif line[column] == '"':

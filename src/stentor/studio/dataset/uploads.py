@@ -36,12 +36,12 @@ MOST_FILES = 2000
 WHOLE = 60.0
 """Seconds of the longest recording that becomes one record; longer ones have subtitles or are split at pauses."""
 OVERLAP = 0.25
-"""Seconds that two subtitles may overlap: what is more is two people at once, whose words cannot be told apart."""
+"""Seconds that two subtitles may overlap: what is more is two people at once, whose words cannot be separated."""
 
 
 @dataclass
 class Imported:
-    """What became of an upload."""
+    """Result of an upload."""
 
     refused: list[str]
     """A sentence for each file or transcript that was not taken."""
@@ -66,10 +66,10 @@ def add_uploads(
 
     `pasted` are lines of text, as in a txt file: one for each recording, in the order of `audio`. Recordings without a
     transcript get an empty text, for a person (or a model, see long_recordings.py) to fill in; those over a minute must
-    come with times. A file that is refused is told and the others are taken; what the data set has already from the
-    same file is not taken again. `on_clip` is told (clips done, of). Raises DataError for transcripts that cannot be
-    read or matched (then nothing was taken), ConfigError for too many files, StentorError when the disk is full.
-    """
+    come with times. A file that is refused is reported and the others are taken; what the data set has already from the
+    same file is not taken again. `on_clip` is called with (clips done, of). Raises DataError for transcripts that
+    cannot be read or matched (then nothing was taken), ConfigError for too many files, StentorError when the disk is
+    full."""
     if len(audio) > MOST_FILES:
         raise ConfigError(f"{len(audio)} files are too many for one upload: at most {MOST_FILES}.")
     if not audio:

@@ -1,7 +1,7 @@
 // Step 2: the recordings with what is wrong with them; <stentor-check dataset="NAME">.
 //
 // The server answers the ids of all rows in their order once, then the rows of one page. So the list stands still while a
-// person works on it, however many recordings there are; it is ordered anew when the tab or another choice is opened.
+// person works on it, however many recordings there are; it is sorted again when the tab or another choice is opened.
 import { button, changed, Entry, fit, seconds } from "./check_row.mjs";
 import { element, say } from "./parts.mjs";
 
@@ -111,7 +111,7 @@ class StentorCheck extends HTMLElement {
     this.refresh();
   }
 
-  // The list in its order, anew.
+  // The list in its order, sorted again.
   async refresh() {
     if (!this.isConnected || !this.name) return;
     this.looked = performance.now();

@@ -5,8 +5,8 @@ const TAIL = 150;  // ms that are recorded after "stop": the microphone runs beh
 const IDLE = 30_000;  // ms after a take until the microphone is let go, and the browser's red dot with it
 const SILENT = 4_000;  // ms without a single sample until something must be wrong
 // The filters of phone calls are off. They cut quiet ends of words, pump the level and differ from browser to browser:
-// a model would learn them, and nobody who uses it later speaks through the same ones. And a background that they hide
-// could not be told.
+// a model would learn them, and later users do not speak through the same ones. And a background that they hide
+// could not be reported.
 const PLAIN = { echoCancellation: false, noiseSuppression: false, autoGainControl: false, channelCount: { ideal: 1 } };
 const PROBLEMS = {
   NotAllowedError: "speak_mic_refused", SecurityError: "speak_mic_refused", NotFoundError: "speak_mic_missing",

@@ -1,4 +1,4 @@
-// The curves of a run: what was unfolded stays so when they are drawn anew.
+// The curves of a run: what was unfolded stays so when they are drawn again.
 class StentorCurves extends HTMLElement {
   static observedAttributes = ["data-version"];
   connectedCallback() { this.unfold(); }

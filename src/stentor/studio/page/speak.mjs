@@ -9,7 +9,7 @@ import { Row } from "./speak-row.mjs";
 
 const LONGEST = 120;  // seconds of a take, after which it ends by itself
 const MOST_BYTES = 29_500_000;  // of a take, below what the server takes
-const SETTLED = 1500;  // ms without another recording until the rest of the page is told
+const SETTLED = 1500;  // ms without another recording until the rest of the page is updated
 
 const microphone = new Microphone();
 const player = new Player();

@@ -283,7 +283,7 @@ class Long extends Part {
     this.fold.append(element("summary", "", say("long_title")), element("p", "help", say("long_intro")));
     this.files = new Chooser("", say("long_files"), say("long_files_help"), SOUND, () => this.fits());
     this.model = element("select");
-    this.model.append(new Option(say("long_nobody"), ""));
+    this.model.append(new Option(say("long_no_model"), ""));
     this.fold.addEventListener("toggle", () => this.fold.open && this.models());
     this.said = this.speaker();
     this.take = action("long_take", say("long_take"), "primary");
@@ -389,7 +389,7 @@ class Long extends Part {
           buttons.append(made);
         };
         if (work.state === "running") step("stop", "long_stop");
-        if (work.state === "stopped" || work.state === "failed") step("go-on", "long_go_on");
+        if (work.state === "stopped" || work.state === "failed") step("resume", "long_resume");
         if (work.state !== "running") step("forget", "long_forget");
         job.append(buttons);
         return job;

@@ -1,4 +1,4 @@
-"""A run's own copy of its data, so that recording, correcting and removing go on while it trains or waits to go on.
+"""A run's own copy of its data, so that recording, correcting and removing continue while it trains or waits to resume.
 
 Each manifest of the projects folder that a run file names is copied to `runs/NAME/data/SET/`, and its audio is linked
 there (hard links: the same bytes on the disk, which stay when the recording is made again or removed).

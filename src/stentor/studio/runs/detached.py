@@ -35,7 +35,7 @@ _PATIENCE = 1.0
 
 @dataclass(frozen=True)
 class Ending:
-    """How the command of a folder stands."""
+    """State of a folder's command."""
 
     alive: bool
     exit: int | None
@@ -122,7 +122,7 @@ def _lives(folder: Path) -> bool:
 
 
 def ending(folder: Path) -> Ending:
-    """How the command of a folder stands. Never raises."""
+    """State of a folder's command. Never raises."""
     running = alive(folder)  # before the files are read: what ended since is then told the next time, never half
     state = read_json(folder / "ending.json")
     code, started = state.get("exit"), state.get("started")

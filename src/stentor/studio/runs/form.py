@@ -57,7 +57,7 @@ class FormField:
     optional: bool
     """Whether null is a value of its own."""
     may_be: str
-    """What a value may be, in words."""
+    """Allowed values, in words."""
     options: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
@@ -128,7 +128,7 @@ def value_of(row: FormField, tree: Mapping[str, Any]) -> Any:
 
 
 def shown(row: FormField, tree: Mapping[str, Any]) -> Any:
-    """What a widget shows for a row of a run file: a truth value for a switch, text for all others."""
+    """Value of a widget for a row of a run file: a truth value for a switch, text for all others."""
     value = value_of(row, tree)
     if row.kind == "switch":
         return value is True
@@ -269,7 +269,7 @@ def _take(tree: dict[str, Any], path: Sequence[str]) -> None:
 
 
 class OpenRunFile:
-    """What was sent to one page, and what a person changed there. It lives in the page's session, in memory: after a
+    """Values sent to one page, and the person's changes there. It lives in the page's session, in memory: after a
     restart of the studio, what the page sends counts."""
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ State = Literal["waiting", "running", "stopping", "stopped", "failed", "finished
 _BEHIND = 10.0
 """Seconds that the supervisor's copy of the output may be behind the run's own log."""
 STOPPED = 75
-"""Exit code of a run that saved everything because it was told to stop."""
+"""Exit code of a run that saved everything because it was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RunStatus:
 
     state: State
     sentence: str
-    """What happens or happened, for a person."""
+    """Description of the state, for a person."""
     step: int = 0
     """Optimizer steps that are done, of the present stage."""
     total: int | None = None
@@ -81,7 +81,7 @@ class Job:
 
     folder: Path
     number: int = 1
-    """Of the runs that have the same name, in several folders."""
+    """Number among the runs that have the same name, in several folders."""
 
     @property
     def name(self) -> str:
@@ -155,7 +155,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
         more = {"retry_of": retry_of} if retry_of else {}
         more |= {"copies": copies} if tree.get("improve") else {}
         write_json(staging / "studio.json", {"created": time.time(), **more})
-        # Locked before it has its name, so that nobody else can start it; and a folder that holds anything is never
+        # Locked before it has its name, so that no one else can start it; and a folder that holds anything is never
         # replaced by a rename, so of several starts one wins.
         with _exclusive(staging, name) as lock:
             try:
@@ -175,7 +175,7 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
 
 
 def resume(projects: Projects, job: Job) -> None:
-    """Run the same command again: it goes on from its last checkpoint. Raises ConfigError while it still runs."""
+    """Run the same command again: it resumes from its last checkpoint. Raises ConfigError while it still runs."""
     _require_by_studio(job)
     with _exclusive(job.folder, job.name) as lock:
         _launch(job.folder, projects, lock)
@@ -269,7 +269,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _ending(job: Job) -> Ending:
-    """How a run stands; of one that the studio did not start, whether its training holds its lock."""
+    """State of a run; for one that the studio did not start, whether its training holds its lock."""
     if job.by_studio:
         return detached.ending(job.folder)
     return Ending(run_locked(job.folder), None, "", 1.0, False)
@@ -322,7 +322,7 @@ def _living(ending: Ending, now: RunProgress) -> tuple[State, str]:
 
 
 def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
-    """How a run ended. Without an exit code (its supervisor was killed) the run's own last event decides."""
+    """End of a run. Without an exit code (its supervisor was killed) the run's own last event decides."""
     if ending.exit is None:
         kind = closed["event"] if closed else "failed"
         return "finished" if kind == "finished" else "stopped" if kind == "stopped" or ending.stopping else "failed"

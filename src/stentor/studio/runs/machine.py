@@ -65,7 +65,7 @@ class MemoryBar:
     name: str
     text: str
     share: float | None
-    """Of what there is; None where that is not known."""
+    """Amount of what there is; None where that is unknown."""
 
 
 def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> list[MemoryBar]:
@@ -124,7 +124,7 @@ def parsed(output: str) -> list[MemoryBar]:
 
 @functools.lru_cache(maxsize=1)
 def _smi(moment: float) -> str:
-    """What nvidia-smi prints; empty where there is none."""
+    """Output of nvidia-smi; empty where there is none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""

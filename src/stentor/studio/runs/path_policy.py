@@ -77,7 +77,7 @@ def check_length(text: str) -> None:
 
 
 class _PathPolicy:
-    """What reaches beyond `folder` and `models`, or is for the studio's owner alone. Relative paths start from
+    """Parts that reach beyond `folder` and `models`, or are for the studio's owner alone. Relative paths start from
     `folder`, where runs are started."""
 
     def __init__(self, folder: Path, models: Sequence[Path]):
@@ -132,7 +132,7 @@ class _PathPolicy:
                     yield (*path, name), "may hold numbers and plain words only"
 
     def path(self, text: str, strict: bool) -> str | None:
-        """Why a text cannot be the path, Hub id or name that it is taken for. None: it can."""
+        """Reason why a text cannot be the path, Hub id or name that it is taken for. None: it can."""
         outside = "leads out of your projects: give a name on the Hub, one of your runs, or a folder that the studio's "
         outside += "owner shares (--models)"
         if "\0" in text or "\\" in text or "$" in text or ":/" in text or text.startswith(("~", "file:")):
@@ -159,7 +159,7 @@ class _PathPolicy:
         return True
 
     def manifest(self, path: Path) -> str | None:
-        """Why a manifest in the projects folder cannot be read: it names audio that lies elsewhere."""
+        """Reason why a manifest in the projects folder cannot be read: it names audio that lies elsewhere."""
         place = (self.folder / path).resolve()
         if not place.is_relative_to(self.folder) or not place.is_file():
             return None
@@ -184,7 +184,7 @@ def _is_path(value: Any) -> bool:
 
 
 def _source(source: Source) -> str | None:
-    """Why a whole source is refused, whatever its paths are."""
+    """Reason why a whole source is refused, whatever its paths are."""
     if source.type == "hub" and source.preset is None:  # type: ignore[attr-defined]
         return "is a data set of the Hub whose rows could name files of the studio's machine: choose a `preset`"
     if source.type == "corpus" and (source.from_ is None or source.download):  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from stentor.studio.texts import say
 LONGEST = 900.0
 """Seconds that a plan may take; a model that is fetched for the first time is most of them."""
 _KEPT_LINES = 12
-"""Lines at the end of what a plan printed that are told when it fails."""
+"""Lines at the end of a plan's output that are shown when it fails."""
 
 
 def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def plan(projects: Projects, text: str, longest: float = LONGEST) -> list[dict[s
 
 
 def table(plan: dict[str, Any]) -> list[tuple[str, str]]:
-    """What one plan says, as (what, how much) for a person."""
+    """Result of a plan, as (what, how much) for a person."""
     data, memory, seconds = plan["data"], plan["memory"], plan["time"]["seconds"]
     rows = []
     if "records" in data:
@@ -87,7 +87,7 @@ def table(plan: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def warnings(plan: dict[str, Any]) -> list[str]:
-    """What a person should know before the start: too little memory, what is left out, settings far from the usual."""
+    """Warnings before the start: too little memory, what is left out, settings far from the usual."""
     data, memory = plan["data"], plan["memory"]
     estimate = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
     notes = []
@@ -100,7 +100,7 @@ def warnings(plan: dict[str, Any]) -> list[str]:
         notes.append(say("plan_dropped", count=facts["count"], reason=reason, named=", ".join(facts["named"]) + more))
     suggestion = plan["suggestion"]
     notes += suggestion["notes"] if suggestion else []
-    return [*notes, *(line for line in plan["said"] if not line.endswith("..."))]  # these only say what is going on
+    return [*notes, *(line for line in plan["said"] if not line.endswith("..."))]  # these only report progress
 
 
 def duration(seconds: float) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 from stentor.report.curves import Series
 
 MOST_FOLLOWED = 16
-"""Runs whose files are followed at a time; beyond that the one looked at longest ago is read anew when it is asked
+"""Runs whose files are followed at a time; beyond that the one looked at longest ago is read again when it is asked
 for. This is a cache: all that it holds is on the disk."""
 _SERIALS = itertools.count()
 _PACE = 100
-"""Intervals between logged rows that the time left is told from."""
+"""Intervals between logged rows that the remaining time is estimated from."""
 
 
 class JsonlTail:
@@ -29,24 +29,24 @@ class JsonlTail:
 
     def __init__(self, path: Path):
         self.path = path
-        self.anew = True
+        self.restarted = True
         """Whether the last poll began at the beginning of the file: what was read before does not count any more. A
-        resumed run writes its files anew, without what it will repeat."""
+        resumed run rewrites its files, without what it will repeat."""
         self._at = 0
         self._file: tuple[int, int] | None = None
 
     def poll(self) -> list[dict[str, Any]]:
         """The rows that came since the last call. Half a line at the end is left for the next."""
-        self.anew = False
+        self.restarted = False
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
                 if self._file != (status.st_dev, status.st_ino) or status.st_size < self._at:
-                    self.anew, self._at, self._file = True, 0, (status.st_dev, status.st_ino)
+                    self.restarted, self._at, self._file = True, 0, (status.st_dev, status.st_ino)
                 file.seek(self._at)
                 data = file.read()
         except OSError:
-            self.anew, self._at, self._file = self._file is not None, 0, None
+            self.restarted, self._at, self._file = self._file is not None, 0, None
             return []
         complete = data[: data.rfind(b"\n") + 1]
         self._at += len(complete)
@@ -62,12 +62,12 @@ class JsonlTail:
 
 
 class RunProgress:
-    """What the run in a folder wrote so far. `poll` reads what is new; everything else is as of the last poll."""
+    """Output of the run in a folder so far. `poll` reads what is new; everything else is as of the last poll."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.serial = next(_SERIALS)
-        """Of this object: what was drawn of a run is not shown for a later one of the same name."""
+        """Id of this object: curves of a run are not shown for a later one of the same name."""
         self.lock = threading.RLock()
         """Held while several fields must belong together: pages look at the same time."""
         self._events, self._metrics = JsonlTail(folder / "events.jsonl"), JsonlTail(folder / "metrics.jsonl")
@@ -84,13 +84,13 @@ class RunProgress:
         """Read what is new."""
         with self.lock:
             events, metrics, samples = self._events.poll(), self._metrics.poll(), self._samples.poll()
-            if self._events.anew:
+            if self._events.restarted:
                 self._forget_events()
-            if self._metrics.anew:
+            if self._metrics.restarted:
                 self._forget_metrics()
-            if self._samples.anew:
+            if self._samples.restarted:
                 self.samples = {}
-            if self._samples.anew or samples:
+            if self._samples.restarted or samples:
                 self.samples_html = None
             for event in events:
                 self._happened(event)
@@ -143,7 +143,7 @@ class RunProgress:
         self.rounds: int | None = None
         """Most rounds of a run in rounds; None of other runs."""
         self.began = 0.0
-        """When training began or went on for the last time: seconds since 1970; 0.0 before."""
+        """Last start or resume of training: seconds since 1970; 0.0 before."""
         self.closed: dict[str, Any] | None = None
         """The last `finished`, `stopped` or `failed` event, unless something came after it."""
 
@@ -196,7 +196,7 @@ def _cached_progress(folder: Path, inode: int) -> RunProgress:
 
 
 def progress_of(folder: Path) -> RunProgress:
-    """The progress of the run in a folder, polled. Folders of the same name, one after the other, are told apart."""
+    """The progress of the run in a folder, polled. Folders of the same name, one after the other, are kept apart."""
     try:
         progress = _cached_progress(folder, folder.stat().st_ino)
     except FileNotFoundError:

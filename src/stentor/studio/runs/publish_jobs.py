@@ -5,7 +5,7 @@
     FOLDER/published/ID/manifest.jsonl    of a data set: what is sent
     FOLDER/published/ID/output.txt ...    the command and its end, see detached.py
 
-ID comes from the repository, so a repository has one upload at a time, and publishing there again goes on where a
+ID comes from the repository, so a repository has one upload at a time, and publishing there again resumes where a
 broken connection left it. The token is the environment's or the Hub's login; it is in none of these files.
 """
 
@@ -47,13 +47,13 @@ MOST_CARD = 500_000
 MOST_LINES = 12
 """Lines of the command that the page shows."""
 PUBLISHED = "Published: "
-"""How the command's last line begins; the repository's address follows."""
+"""Start of the command's last line; the repository's address follows."""
 State = Literal["running", "stopping", "stopped", "failed", "published"]
 
 
 @dataclass(frozen=True)
 class PublishOrder:
-    """What a person asks for."""
+    """Request of a person."""
 
     what: What
     of: str
@@ -63,7 +63,7 @@ class PublishOrder:
     private: bool = True
     licence: str | None = None
     merge: bool = False
-    """Of a run with adapters: the whole model, which needs no base."""
+    """For a run with adapters: the whole model, which needs no base."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PublicationStatus:
 
     state: State
     sentence: str
-    """What went wrong."""
+    """Error message."""
     link: str | None
     """Where it is, once it is there."""
     lines: str
@@ -100,7 +100,7 @@ class Publication:
 
 
 def offers(projects: Projects) -> list[tuple[What, str]]:
-    """What can be published, as (what, of): models and demos of the runs that have an export, data sets that hold
+    """Publishable things, as (what, of): models and demos of the runs that have an export, data sets that hold
     recordings, demos of models that were published from here."""
     runs = [job.name for job in jobs.jobs(projects) if (job.folder / "export").is_dir()]
     filled = [name for name in projects.datasets() if (projects.dataset(name).manifest).exists()]
@@ -225,7 +225,7 @@ def again(projects: Projects, publication: Publication) -> None:
 
 
 def stop(publication: Publication) -> None:
-    """End the command; publishing again goes on from there."""
+    """End the command; publishing again resumes from there."""
     detached.end(publication.folder)
 
 

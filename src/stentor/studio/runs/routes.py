@@ -40,7 +40,7 @@ IDLE = 60.0
 MOST = 8
 """Streams at a time; beyond them the one that was silent longest is forgotten."""
 MOST_BYTES = 4_000_000
-"""Of a piece: 40 s at 48 kHz. A page sends what it has gathered, up to a quarter of this."""
+"""Limit of a piece: 40 s at 48 kHz. A page sends what it has gathered, up to a quarter of this."""
 RATES = range(8000, 192_001)
 
 
@@ -164,7 +164,7 @@ class LiveStreams:
 
 
 STREAMS = LiveStreams()
-"""Of this process."""
+"""Streams of this process."""
 
 
 def _open(request: Request, projects: Projects) -> RouteResult:

@@ -30,7 +30,7 @@ from stentor.tasks.base import Task
 OWN = "own"
 """The choice of a model that is on no list."""
 RUN = "run:"
-"""What the choice of one of the person's runs begins with; its name follows."""
+"""Prefix of the choice of one of the person's runs; its name follows."""
 SECTIONS = ("task", "model", "data", "losses", "optim", "schedule", "train", "callbacks", "stages")
 _GPU = ("whisper_small", "small_transducer")
 _CPU = ("whisper_tiny", "small_transducer")
@@ -54,20 +54,20 @@ class ModelChoice(KnownModel):
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What a data set has, as far as settings depend on it."""
+    """Facts about a data set that settings depend on."""
 
     records: int
     hours: float
     speakers: tuple[int, int]
     """Speakers that are named in the training part and in the held-out one."""
     segments: bool
-    """Whether records say who spoke when."""
+    """Whether records have speaker segments."""
     words: bool
     """Whether records say when each word was said."""
 
 
 ON_HUB = DatasetFacts(records=4000, hours=10.0, speakers=(2, 2), segments=True, words=True)
-"""What is taken for granted of a data set on the Hub, which nobody has looked into yet: the plan says what it has."""
+"""Assumptions about a data set on the Hub that has not been read yet: the plan finds what it has."""
 
 
 # ---------------------------------------------------------------------------------------------- what there is to choose
@@ -82,7 +82,7 @@ def tasks(facts: DatasetFacts | None = None) -> list[tuple[str, str]]:
 
 
 def missing(task: str, facts: DatasetFacts) -> str | None:
-    """What a data set lacks for a task, as a sentence. None: nothing."""
+    """Missing parts of a data set for a task, as a sentence. None: nothing."""
     if task == "words" and not facts.words:
         return say("lacks_words")
     if task == "diarize" and not facts.segments and min(facts.speakers) < 2:
@@ -104,7 +104,7 @@ def pretrained_families(task: str) -> list[tuple[str, str]]:
 
 
 def title(kind: str, name: str) -> str:
-    """What a task or family is called; the name itself for one that came with a plug-in."""
+    """Name of a task or family; the name itself for one that came with a plug-in."""
     key = {"task": f"task_{name}", "family": f"family_{name}"}[kind]
     return say(key) if key in texts() else name
 
@@ -237,7 +237,7 @@ def _run_model(projects: Projects, name: str, task: str) -> ModelChoice:
 
 
 def facts(dataset: DataSet) -> DatasetFacts:
-    """What a data set has. Raises ConfigError where it has too little to be divided."""
+    """Facts about a data set. Raises ConfigError where it has too little to be split."""
     parts = {name: read_records(path) for name, path in dataset.parts().items()}
     train = parts["train"]
     records_of_both = [r for records in parts.values() for r in records]
@@ -320,6 +320,6 @@ def free_name(projects: Projects, stem: str) -> str:
 
 
 def command(projects: Projects, name: str | None, yaml: str | None) -> str:
-    """What a person types to do the same by hand as the run file does under this name."""
+    """Command that does the same as the run file under this name."""
     verb = "improve" if has_rounds(yaml or "") else "train"
     return shlex.join(["stentor", verb, str(projects.runs / ((name or "").strip() or "run") / "run.yaml")])

@@ -37,7 +37,7 @@ LONGEST = 300.0
 LONGEST_VOICE = 30.0
 """Seconds of the longest reference: models take a few."""
 MOST_CHARACTERS = 1000
-"""Of a text to speak."""
+"""Longest text to speak, in characters."""
 MOST_MODELS = 2
 MOST_HELD_OUT = 200
 """Recordings that are offered."""
@@ -57,7 +57,7 @@ class RunTrial:
     parts: tuple[str, ...]
     """Pretrained parts that it was put together from, where there is no original."""
     normalizer: str
-    """What the word error rate leaves aside."""
+    """Text normaliser of the word error rate."""
 
 
 def runs(projects: Projects) -> list[str]:
@@ -159,7 +159,7 @@ def free_memory() -> None:
 
 
 MODEL_CACHE = ModelCache()
-"""Of this process."""
+"""Streams of this process."""
 
 
 def device(projects: Projects) -> str:
@@ -176,15 +176,15 @@ def _written(source: str | Path) -> float:
 
 @dataclass
 class TrialClip:
-    """What is listened to."""
+    """Recording to transcribe."""
 
     samples: np.ndarray
     """Float32 mono [samples] at `rate` Hz."""
     rate: int
     text: str = ""
-    """What is said in it; empty where nobody knows."""
+    """Its transcript; empty where unknown."""
     segments: tuple[Mapping[str, Any], ...] = ()
-    """Who speaks when, where somebody knows."""
+    """Speaker segments, where known."""
     language: str | None = None
 
 
@@ -224,7 +224,7 @@ def _label(record: Record) -> str:
 
 @dataclass
 class ModelAnswer:
-    """What one model said, or why it did not."""
+    """Output of one model, or the reason why there is none."""
 
     tuned: bool
     """Whether it is the trained one, not the original."""
@@ -319,7 +319,7 @@ def _say(model: Model, text: str, options: dict[str, Any], answer: ModelAnswer) 
 
 
 def about(tried: RunTrial) -> str:
-    """What a run's model is compared with."""
+    """Model that a run's model is compared with."""
     if tried.original:
         return render("compared_with", say("try_compared", original=model_name(tried.original)))
     parts = ", ".join(map(model_name, tried.parts))
@@ -327,7 +327,7 @@ def about(tried: RunTrial) -> str:
 
 
 def drawn(tried: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer]) -> str:
-    """What is there so far of the answers about a clip; without one, of a text that is spoken."""
+    """Answers so far about a clip; without one, about a text that is spoken."""
     if clip is None:
         return render("answers", _sides(tried, None, answers), bool(answers), False, None, ())
     fine = {a.tuned: a for a in answers if not a.wrong}

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stentor.data.yaml_text import read_yaml
-from stentor.metrics.format import MINOR, duration, figure, interval, label
+from stentor.metrics.format import MINOR, deciding_first, duration, figure, interval, label
 from stentor.report.curves import Series, charts_of, compared, evaluated
 from stentor.report.examples import UNSURE, ReportExample, example_of
 from stentor.report.pages import macro, source
@@ -28,13 +28,13 @@ from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.texts import in_words, render, say
 
 SHARE = 0.005
-"""Of one core's time that drawing the curves of a run may take."""
+"""Share of one core that drawing the curves of a run may take."""
 EVERY = 5.0
 """Least seconds from one drawing of the curves of a running run to the next: a page has to be sent it as well."""
 MOST_COMPARED = 6
 """Runs that are laid over each other: as many as there are colours."""
 PATIENCE = 60.0
-"""Seconds after which a run that was told to stop may be killed."""
+"""Seconds after which a run that was asked to stop may be killed."""
 LINES = 60
 """Lines of the log."""
 FEW = 3
@@ -55,7 +55,7 @@ class RunView:
     log: str
     table: str
     can: frozenset[str]
-    """What makes sense now: stop, kill, resume, retry, delete; of a run in rounds labels, round."""
+    """Actions that make sense now: stop, kill, resume, retry, delete; of a run in rounds labels, round."""
 
 
 def choices(projects: Projects) -> list[tuple[str, str]]:
@@ -79,7 +79,7 @@ def view(projects: Projects, job: Job, others: Sequence[Job] = ()) -> RunView:
 
 
 def possible(job: Job, now: RunStatus) -> frozenset[str]:
-    """What a person may do with a run now."""
+    """Actions of a person on a run now."""
     if not job.by_studio:
         return frozenset({"retry"})
     if not now.alive:
@@ -128,7 +128,7 @@ def curves(shown: Sequence[Job]) -> str:
 
 
 def samples(job: Job) -> str:
-    """What the run answers about some held-out recordings, with what differs marked and players."""
+    """Outputs of the run for some held-out recordings, with differences marked and players."""
     followed = progress_of(job.training)
     with followed.lock:
         if followed.samples_html is None:
@@ -149,7 +149,7 @@ def memory(job: Job, now: RunStatus) -> str:
 
 @dataclass(frozen=True)
 class SetScore:
-    """What a run reaches by the main metric of an evaluation set, before training (where it was measured) and after, as
+    """Score of a run by the main metric of an evaluation set, before training (where it was measured) and after, as
     text."""
 
     set: str = ""
@@ -238,7 +238,7 @@ def _facts(job: Job, now: RunStatus, followed: RunProgress) -> list[tuple[str, s
 def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[SetScore]:
     """The main metric of each evaluation set; from the run's curves while it has no results."""
     for name, scores in (results.get("eval") or {}).items():
-        if (metric := next((m for m in scores if m not in MINOR), None)) is not None:
+        if (metric := next((m for m in deciding_first(scores) if m not in MINOR), None)) is not None:
             before = (results.get("before") or {}).get(name, {}).get(metric)
             yield SetScore.of(name, metric, before, scores[metric])
     for key, (steps, values) in followed.numbers.values.items() if not results.get("eval") else ():
@@ -271,7 +271,7 @@ def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> Repor
 
 
 def _normalizer(folder: Path) -> str:
-    """How the run's texts are made alike before they are compared."""
+    """Text normaliser of the run."""
     from yaml import YAMLError
 
     try:

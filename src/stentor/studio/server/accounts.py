@@ -24,13 +24,13 @@ STAYS = 30 * 24 * 3600.0
 """Seconds for which a browser stays signed in."""
 MOST_SESSIONS = 1000
 COST = 2**14
-"""Of scrypt: what a guess at a password costs who has stolen the memory of the studio, and each sign-in."""
+"""Parameters of scrypt: the cost of a guess at a password, and of each sign-in."""
 _TOKEN = re.compile(r"[\w-]{32}")
 _PAIRS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+(?:\s+[A-Za-z0-9][A-Za-z0-9_-]{0,63}:\S+)*")
 
 
 def passwords(host: str, variable: str | None) -> dict[str, str]:
-    """Password by person, from the environment; empty where nobody has to sign in.
+    """Password by person, from the environment; empty where no sign-in is needed.
 
     The variable holds one password, or `NAME:PASSWORD` pairs with spaces or newlines between them. Raises ConfigError
     where a password is needed and none, or a short one, is there.
@@ -51,7 +51,7 @@ def passwords(host: str, variable: str | None) -> dict[str, str]:
 
 def local_token(folder: Path) -> str:
     """The token of a studio without passwords: everybody on this machine reaches its address, so the address alone
-    must not open it. It is the same after a restart, in a file that nobody else can read (on Windows, whoever
+    must not open it. It is the same after a restart, in a file that no one else can read (on Windows, whoever
     can read the folder). Raises StentorError."""
     path = folder / ".access-token"
     with contextlib.suppress(OSError, UnicodeDecodeError):

@@ -27,7 +27,7 @@ _MOST_ANSWER = 2**20
 
 
 class GradioAllowlist:
-    """Which of Gradio's routes a person may use."""
+    """Gradio's routes that a person may use."""
 
     def __init__(self) -> None:
         self._senders: OrderedDict[str, str] = OrderedDict()
@@ -36,7 +36,7 @@ class GradioAllowlist:
         """Person by the name of their open page, under which Gradio sends what its events answer."""
 
     def lets(self, scope: Any, person: str) -> bool:
-        """Whether a request (`http`) goes on to Gradio."""
+        """Whether a request (`http`) is passed to Gradio."""
         path, method = scope["path"], scope["method"]
         if path.startswith(_FILE):
             return method in ("GET", "HEAD") and self._senders.get(path.removeprefix(_FILE)) == person
@@ -49,7 +49,7 @@ class GradioAllowlist:
         return method in ("GET", "HEAD") and bool(_PAGES.fullmatch(path) or _CALLS.fullmatch(path))
 
     def _own_page(self, name: str, person: str) -> bool:
-        """Whether nobody else listens to this page: it is theirs who did first, which is its own script."""
+        """Whether no one else listens to this page: it belongs to the first listener, which is its own script."""
         owner = self._pages.setdefault(name, person)
         self._pages.move_to_end(name)
         while len(self._pages) > MOST_KNOWN:

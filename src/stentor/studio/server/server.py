@@ -244,7 +244,7 @@ async def _refuse(scope: Any, send: Any) -> None:
 
 
 def head(files: dict[str, str]) -> str:
-    """What the page's head holds: the studio's scripts and styles, and the person's texts for them."""
+    """Content of the page's head: the studio's scripts and styles, and the person's texts for them."""
     sentences = json.dumps(texts()).replace("<", "\\u003c")
     parts = [f"<script>window.stentorTexts = {sentences};</script>"]
     for name in sorted(files):

@@ -54,7 +54,7 @@ def build_check(shared: Shared, tab: gr.Tab) -> None:
             split = gr.Button(say("split"), elem_id="split", min_width=160, scale=0)
             divided = gr.Markdown(elem_id="divided")
 
-    # The data set of the list that the page shows now: sent again, it would be made anew under somebody's hands.
+    # The data set of the list that the page shows now: sent again, it would be rebuilt while someone uses it.
     seen = gr.Textbox("", visible="hidden", elem_id="seen")
 
     def shown(projects: Projects, name: str | None, before: str) -> list[object]:

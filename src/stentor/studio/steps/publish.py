@@ -74,7 +74,7 @@ def _layout() -> SimpleNamespace:
             w.make = gr.Button(say("publish_card_make"), elem_id="card_make")
             w.go = gr.Button(say("publish_go"), variant="primary", elem_id="publish_go")
         _result_layout(w)
-    # The card as it was written, and what for: so that one which nobody touched follows the choices.
+    # The card as it was written, and what for: so that an unedited one follows the choices.
     w.written = gr.State(None)
     # The name that was suggested last: what a person wrote is never replaced.
     w.suggested = gr.State("")
@@ -108,7 +108,7 @@ def _offered(projects: Projects, value: str | None) -> Any:
 
 
 def _named(projects: Projects, value: str | None, target: str | None, before: str) -> Any:
-    """Who is signed in, asked of the Hub while the rest of the page is there already; and a name to publish to."""
+    """The signed-in account, asked of the Hub while the rest of the page is already there; and a name to publish to."""
     if not projects.publishes:
         return [say("publish_closed"), gr.skip(), gr.skip()]
     token, user = publish_jobs.account()
@@ -187,7 +187,7 @@ def _listed(projects: Projects, name: str | None) -> Any:
 
 
 def _look(projects: Projects, name: str | None, before: str) -> list[Any]:
-    """How a publication stands; nothing is sent where nothing changed."""
+    """State of a publication; nothing is sent where nothing changed."""
     if not name:
         return [gr.skip()] * 5
     publication = publish_jobs.find(projects, name)

@@ -17,7 +17,7 @@ OFTEN, SELDOM = 4.0, 10.0
 """Seconds between two looks, while something runs and otherwise."""
 Action = Callable[[Projects, jobs.Job], None]
 Sent = dict[str, Any]
-"""What a page shows now: nothing is sent twice."""
+"""Values that a page shows now: nothing is sent twice."""
 PIECES = ("status", "curves", "samples", "memory", "log", "table")
 """Parts of a `RunView` that are sent as they are."""
 BUTTONS = ("stop", "kill", "resume", "labels", "round", "retry", "delete")
@@ -89,14 +89,14 @@ def _layout() -> SimpleNamespace:
 
 
 def _look(projects: Projects, chosen: str | None, beside: Sequence[str], before: Sent | None = None) -> list[Any]:
-    """What changed since the page was sent `before` (nothing: all of it), for the outputs of `build`."""
+    """Changes since the page was sent `before` (nothing: all of it), for the outputs of `build`."""
     before = before or {}
     choices = watch.choices(projects)
     names = [name for _, name in choices]
     requested, requested_beside = chosen, list(beside or ())
     chosen = chosen if chosen in names else (names[0] if names else None)
     beside = [name for name in requested_beside if name in names and name != chosen]
-    # What the person chose is not sent back: they may have chosen anew meanwhile.
+    # What the person chose is not sent back: they may have changed it meanwhile.
     value = {"value": chosen} if not before or chosen != requested else {}
     value_beside = {"value": beside} if not before or beside != requested_beside else {}
     compared = [jobs.find(projects, name) for name in beside]
@@ -140,7 +140,7 @@ def _act(action: Action, projects: Projects, name: str | None, beside: Sequence[
     return _look(projects, name, beside, before)
 
 
-def _go_on(start: Action, projects: Projects, job: jobs.Job) -> None:
+def _resume(start: Action, projects: Projects, job: jobs.Job) -> None:
     MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
     start(projects, job)
     gr.Info(say("resumed"))
@@ -149,11 +149,11 @@ def _go_on(start: Action, projects: Projects, job: jobs.Job) -> None:
 _ACTIONS: dict[str, Action] = {
     "stop": lambda projects, job: jobs.stop(job),
     "kill": lambda projects, job: jobs.kill(job),
-    "resume": partial(_go_on, jobs.resume),
-    "round": partial(_go_on, jobs.next_round),
+    "resume": partial(_resume, jobs.resume),
+    "round": partial(_resume, jobs.next_round),
     "labels": lambda projects, job: gr.Info(say("labels_suggested", count=jobs.suggest_labels(projects, job))),
 }
-"""What the buttons do with the chosen run, but for `retry` and `delete`."""
+"""Actions of the buttons on the chosen run, except `retry` and `delete`."""
 
 
 def _ask(projects: Projects, name: str | None) -> list[Any]:

@@ -18,7 +18,7 @@ from stentor.studio.projects import DataSet, Projects
 from stentor.studio.texts import say
 
 # Choices are filled while the page is open. What the page sends is judged where it is used, and not by the choices that
-# this process remembers of the page: after a restart of the studio it remembers none, and an open page goes on.
+# this process remembers of the page: after a restart of the studio it remembers none, and an open page continues.
 
 # Gradio writes a stub beside the module of every component, also where the package is installed.
 _writes_stub = component_meta.create_or_modify_pyi
@@ -52,7 +52,7 @@ finally:
 
 @dataclass
 class Shared:
-    """What every step is built with."""
+    """Arguments for building every step."""
 
     page: gr.Blocks
     projects_of: Callable[[str], Projects]
@@ -118,7 +118,7 @@ def plain(text: str) -> str:
 
 
 def _with_errors(call: Callable[[], Any]) -> Any:
-    """The call's answer; what fails is told to the person: what is expected as it is, anything else by its kind alone.
+    """The call's answer; failures are shown to the person: expected ones as they are, others by their kind alone.
 
     Messages are escaped: the page shows them as HTML, and they may repeat a file's name or a transcript.
     """

@@ -1,6 +1,6 @@
 """Step 3: what to train, the run file that comes of it, what it needs, and the start. What becomes of it is in runs.py.
 
-The run file in the editor is the whole truth. Choices write it anew; every setting, basic or not, is read from it and
+The run file in the editor is the whole truth. Choices rewrite it; every setting, basic or not, is read from it and
 changed in it; what a person types there counts. So there is one list of settings, the config's, and nothing to get out
 of step.
 """
@@ -27,9 +27,9 @@ from stentor.studio.texts import render, say
 
 _IDS = {"train.epochs": "epochs", "optim.lr": "lr", "data.max_items": "batch", "model.lora.rank": "rank"}
 LAST = "always_last"
-"""Of events that come while one is answered, the last is answered as well."""
+"""Event option: of events that come while one is answered, the last is answered as well."""
 _HOLD = "(...values) => { document.querySelector('#basic').inert = true; return values; }"
-"""The basic settings take nothing while a choice is answered, which writes them anew."""
+"""The basic settings take nothing while a choice is answered, which rewrites them."""
 _RELEASE = "() => { document.querySelector('#basic').inert = false; }"
 _SCROLL = "() => document.querySelector('#yaml')?.scrollIntoView({behavior: 'smooth', block: 'center'})"
 
@@ -41,7 +41,7 @@ class Selection(NamedTuple):
     task: str
     model: str
     family: str
-    """Of a model that is on no list, whose Hub id or folder is `source`; empty otherwise."""
+    """Note on a model that is on no list, whose Hub id or folder is `source`; empty otherwise."""
     source: str
     method: str
     hub: str
@@ -110,7 +110,7 @@ def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) ->
     for event, answer in (
         (partial(gr.on, choices), _choose),
         (w.method.input, with_method),
-        (w.make.click, partial(with_method, anew=True)),
+        (w.make.click, partial(with_method, rewrite=True)),
     ):
         (chosen,) = shared.on(event, answer, inputs, outputs, trigger_mode=LAST, js=_HOLD)
         chosen.then(None, js=_RELEASE, api_visibility="private")
@@ -130,15 +130,15 @@ def _listen_to_start(shared: Shared, widgets: SimpleNamespace) -> None:
     shared.again.change(None, js=_SCROLL, api_visibility="private")
 
 
-def _choose(projects: Projects, *values: Any, anew: bool = False, method_too: bool = False) -> list[Any]:
-    """All that follows from the choices. The run file is written where one has changed, or `anew`; with `method_too`
+def _choose(projects: Projects, *values: Any, rewrite: bool = False, method_too: bool = False) -> list[Any]:
+    """All that follows from the choices. The run file is written where one has changed, or `rewrite`; with `method_too`
     the method of training is taken from the page. Without a model there is no run file."""
     began, open_file = time.monotonic(), values[-1]
     with open_file.choosing:
-        return _chosen(projects, *values, began=began, anew=anew, method_too=method_too)
+        return _chosen(projects, *values, began=began, rewrite=rewrite, method_too=method_too)
 
 
-def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_too: bool) -> list[Any]:
+def _chosen(projects: Projects, *values: Any, began: float, rewrite: bool, method_too: bool) -> list[Any]:
     dataset, task, choice, family, source, hub, method, text, open_file = values
     hub = (hub or "").strip()
     before = open_file.selection
@@ -166,7 +166,7 @@ def _chosen(projects: Projects, *values: Any, began: float, anew: bool, method_t
         now = now._replace(method=method)
         if facts is not None and model.scratch and facts.hours < settings.LEAST_HOURS:
             line = f"{line} {say('scratch_little', time=plans.duration(facts.hours * 3600))}"
-        if (dataset or hub) and (anew or now != before or not text.strip()):
+        if (dataset or hub) and (rewrite or now != before or not text.strip()):
             tree = settings.start(task, model, method, hub or projects.dataset(dataset))
             written = open_file.choose(dump(tree), began, _with_setting)
     except StentorError as error:
@@ -266,7 +266,7 @@ def _listen(shared: Shared, widget: Any, key: str, widgets: SimpleNamespace) -> 
 
 def _widget(row: FormField, value: Any) -> Any:
     """The widget of a row: label, help and choices are the schema's. Numbers are text, so that 1e-4 can be written,
-    empty can mean the default, and a limit is told in the words of the reference."""
+    empty can mean the default, and a limit is given in the words of the reference."""
     common: dict[str, Any] = {"label": row.label, "info": row.help, "value": value, "interactive": True}
     if row.kind == "switch":
         return gr.Checkbox(**common)
@@ -294,7 +294,7 @@ def _edited(projects: Projects, text: str, value: Any, open_file: OpenRunFile, k
 
 
 def _settled(projects: Projects, text: str) -> list[Any]:
-    """What is to be said of a run file, and the basic settings as it has them."""
+    """Notes on a run file, and its basic settings."""
     try:
         rows, tree = form_of(text)
         known = {row.key: row for row in rows}
@@ -307,7 +307,7 @@ def _settled(projects: Projects, text: str) -> list[Any]:
 
 
 def _remarks(projects: Projects, text: str) -> str:
-    """What is wrong with a run file, line by line, as HTML."""
+    """Mistakes in a run file, line by line, as HTML."""
     if not text.strip():
         return _line(say("yaml_none"))
     try:

@@ -15,11 +15,11 @@ from stentor.studio.steps.shared import Choice, Names, Shared, element, labelled
 from stentor.studio.texts import say
 
 CLIP_SOURCES = ("clip", "held_out")
-"""What a model may listen to."""
+"""Inputs of a model that listens."""
 VOICE_SOURCES = ("own", "described", "taken", "copied")
-"""Whose voice a model may speak in: its own, one that is described, that of a recording or of a clip."""
+"""Voices that a model may speak in: its own, one that is described, that of a recording or of a clip."""
 CLIPS, RECORDINGS = ("clip", "copied"), ("held_out", "taken")
-"""Of both, those from a clip of the person, and from a recording of the data set."""
+"""Choices of both from a clip of the person, and from a recording of the data set."""
 MOST_SEED = 2**31 - 1
 
 
@@ -114,7 +114,7 @@ def _chosen(
 
 
 def _live(trial: try_model.RunTrial, dataset: DataSet | None) -> Any:
-    """What the model hears while one speaks, for those that write."""
+    """Live transcription, for models that write."""
     language = str(dataset.about.get("language") or "") if dataset is not None else ""
     part = element(f"{trial.name} {language}", "stentor-live", run=trial.name, language=language)
     return gr.HTML(part, visible=trial.task in ("transcribe", "words"))

@@ -39,7 +39,7 @@ def spans_of_pieces(duration: float, chunk: float, shift: float | None) -> list[
 
 
 def frame_coverage(spans: Iterable[Sequence[float]], frames: int, frame_seconds: float, duration: float) -> np.ndarray:
-    """How much of each frame the [start, end] spans (seconds, not overlapping) cover: shares, float64 [frames].
+    """Share of each frame that the [start, end] spans (seconds, not overlapping) cover: shares, float64 [frames].
 
     Of a frame that reaches beyond `duration`, the part before it counts.
     """
@@ -71,7 +71,7 @@ def pools(active: np.ndarray, names: Sequence[str], scored: np.ndarray) -> tuple
     """Weights by which frames are averaged to speaker embeddings: (float32 [K, T], labels int64 [K]).
 
     `active` is bool [T, N], `names` what the speakers are called in all of the data, `scored` bool [T]. Each speaker
-    with two frames or more in which nobody else talks has two pools, the first and the second half of these frames, so
+    with two frames or more in which no one else talks has two pools, the first and the second half of these frames, so
     that each embedding has another one of its speaker beside it.
     """
     alone = active & (active.sum(1, keepdims=True) == 1) & scored[:, None]

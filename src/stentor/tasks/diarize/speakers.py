@@ -1,4 +1,4 @@
-"""Speaker embeddings: one for each speaker of a window, from the frames in which nobody else talks."""
+"""Speaker embeddings: one for each speaker of a window, from the frames in which no one else talks."""
 
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ LONGEST = 10.0
 """Seconds of a speaker's speech in a window that an x-vector model is given: more changes little and costs time."""
 
 BANDS = 64
-"""Of the spectra that stand in for voices where no model tells them apart."""
+"""Settings of the spectra that replace embeddings where there is no model for them."""
 
 
 def nonoverlapping_frames(active: np.ndarray) -> np.ndarray:

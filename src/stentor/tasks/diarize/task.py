@@ -45,7 +45,7 @@ SEGMENT_COUNTS = {
     "clipped_segments": "Segments that end after the audio were clipped",
     "empty_segments": "Segments without a duration were left out",
 }
-"""What a source did to a recording's segments, by the key of its record that counts them."""
+"""Changes of a source to a recording's segments, by the key of its record that counts them."""
 PIECE = "#"
 """Between the id of a recording and the second at which a piece of it begins."""
 
@@ -101,7 +101,7 @@ class Diarize(Task):
                 raise ConfigError(f"task.{key}: the model hears {longest:g} s at once; {seconds:g} s is more.")
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        """`no_segments` when nothing is known about who talks; an empty list of segments says that nobody does."""
+        """`no_segments` when the speakers are unknown; an empty list of segments means no speech."""
         return None if field_of(cut, "segments") is not None or segments_of(cut) else ("no_segments", cut.id)
 
     def training_segments(self, cut: Cut) -> Iterator[Cut]:
@@ -267,7 +267,7 @@ class Diarize(Task):
         return scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
-        """Of `der`."""
+        """Details of `der`."""
         from stentor.metrics.diarization import relative_change
 
         change = relative_change(self._spoken(before), self._spoken(after))

@@ -52,7 +52,7 @@ def link_windows(outputs: WindowOutputs, active: np.ndarray) -> np.ndarray:
 def track(tracks: np.ndarray, most: int) -> np.ndarray:
     """At most `most` speakers from tracks of speakers [W, S], without voices.
 
-    A track that begins anew is a new speaker while there are fewer than `most`. Then it is the one who shares fewest
+    A track that begins again is a new speaker while there are fewer than `most`. Then it is the one who shares fewest
     windows with it, and of these the one active last: while one person keeps talking, the other must have come back.
     """
     speakers = tracks.copy()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SHRINKAGE = 0.5
-"""Of the covariance within voices towards a multiple of I, as pairs are few."""
+"""Shrinkage of the within-voice covariance towards a multiple of I, as pairs are few."""
 INITIAL = 7.0
 """Log odds of the cluster that a voice begins in against each other one."""
 LEAST_SHARE = 1e-3
@@ -48,12 +48,12 @@ def speaker_space(voices: np.ndarray, same: np.ndarray) -> tuple[np.ndarray, np.
 
 @dataclass(frozen=True)
 class Speakers:
-    """What VBx answers."""
+    """Result of VBx."""
 
     posterior: np.ndarray
     """Probability of each speaker for each voice, float64 [N, S]."""
     shares: np.ndarray
-    """Of each speaker in all voices, float64 [S]."""
+    """Share of each speaker in all voices, float64 [S]."""
     evidence: float
     """The lower bound of the log likelihood."""
 

@@ -32,7 +32,7 @@ class VBx(Section):
 
 
 class Windows(Section):
-    """The section `task.windows`: from windows of a recording to who spoke when in all of it."""
+    """The section `task.windows`: from windows of a recording to speaker diarization of all of it."""
 
     window: float | None = Field(default=None, gt=0)
     """Seconds that the model hears at once. Null: the task's `chunk`."""
@@ -67,8 +67,8 @@ class Windows(Section):
     """Distance of voices from which they are two speakers: the cosine distance of embeddings, or that of spectra in
     units of what a voice varies by. Null: as the voices of each recording show it."""
     clustering: Literal["agglomerative", "vbx"] = "agglomerative"
-    """How voices become speakers: nearest first, up to the threshold, or besides by a Bayesian hidden Markov model that
-    begins with many speakers and drops those that it does not need (`vbx`)."""
+    """Clustering of voices into speakers: nearest first, up to the threshold, or besides by a Bayesian hidden Markov
+    model that begins with many speakers and drops those that it does not need (`vbx`)."""
     vbx: VBx = VBx()
     """Options of the Bayesian model."""
     embedding: Embedder | None = None

@@ -28,7 +28,7 @@ Written = tuple[dict[str, Any], torch.Tensor, torch.Tensor]
 
 
 def item_seed(example: Example) -> int:
-    """What an item's random hypotheses are drawn by. Its generator stays where it is, so that all else that is drawn is
+    """Generator of an item's random hypotheses. Its generator stays where it is, so that all else that is drawn is
     what it would be without them."""
     if example.rng is None:
         return zlib.crc32(example.id.encode())
@@ -36,7 +36,7 @@ def item_seed(example: Example) -> int:
 
 
 def prepare(batch: Batch, examples: Sequence[Example], seeds: Sequence[int], processor: Any) -> HypothesisSearch:
-    """What hypotheses for the items of a training batch are written from, of which these are all examples and their
+    """Inputs for writing hypotheses for the items of a training batch, of which these are all examples and their
     seeds. Audio is given as it is in training."""
     usable = range(len(examples)) if batch.usable is None else batch.usable
     examples, seeds = [examples[i] for i in usable], [seeds[i] for i in usable]
@@ -68,7 +68,7 @@ def add_hypotheses(bundle: Bundle, batch: Batch, loss: SequenceLoss, scoring: Ma
 @torch.no_grad()
 def attach(bundle: Bundle, batch: Batch, loss: SequenceLoss, write: Callable[[HypothesisSearch], Written]) -> None:
     """With the model in evaluation mode have `write` make hypotheses for a batch on its device: they become its input
-    `hypotheses`, and what the loss is told of each `batch.search.facts`."""
+    `hypotheses`, and the loss's input about each `batch.search.facts`."""
     search, model = batch.search, bundle.model
     assert search is not None
     training = model.training

@@ -23,7 +23,7 @@ from stentor.tasks.speak.generation import Generation
 
 
 def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:
-    """What utterances are spoken from: the examples without their audio. Their texts are always told."""
+    """Inputs of spoken utterances: the examples without their audio. Their texts are always given."""
     told = []
     for example, codes in processor.encoded(examples)[0]:
         conditions = example.extra["conditions"]

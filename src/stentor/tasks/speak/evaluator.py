@@ -36,7 +36,7 @@ class SpeechEvaluator(Choice):
     """The output for a clip: its text (str), an embedding of the voice (float32 [E]), or a number where higher is
     better (float), which is shown under the evaluator's `type`."""
     relative: ClassVar[bool] = False
-    """Of voices: whether embeddings can only be compared in relation to those of a whole set."""
+    """For voices: whether embeddings can only be compared in relation to those of a whole set."""
 
     def load(self, device: str = "cpu") -> LoadedEvaluator:
         """The evaluator with its model. Raises ConfigError when that cannot be loaded."""

@@ -11,21 +11,21 @@ OF_TEXTS = frozenset({"seed", "chunk_duration", "chunk_threshold"})
 
 
 class Generation(Section):
-    """How a model of speech codes speaks: they are revealed in a few steps, the surest first."""
+    """Generation of speech codes: they are revealed in a few steps, the most certain first."""
 
     steps: int = Field(default=32, ge=1)
     """Passes through the model for each utterance. 16 is twice as fast and nearly as good."""
     guidance: float = Field(default=2.0, ge=0)
-    """How much further what is asked for is followed than a model would that had not been asked for anything
+    """Classifier-free guidance: weight of the conditions over the model without any
     (classifier-free guidance). 0: no guidance, half of the work."""
     t_shift: float = Field(default=0.1, gt=0)
     """Shape of the schedule. 1: as many codes in each step. Below 1: few in the first steps, many in the last."""
     layer_penalty: float = Field(default=5.0, ge=0)
-    """How much later each codebook is revealed than the one before it."""
+    """Delay of each codebook relative to the one before it."""
     position_temperature: float = Field(default=5.0, ge=0)
-    """How much chance decides where codes are revealed next. 0: not at all."""
+    """Temperature of the choice of positions that are revealed next. 0: none."""
     class_temperature: float = Field(default=0.0, ge=0)
-    """How much chance decides which of the likeliest codes is taken. 0: always the likeliest."""
+    """Sampling temperature of the codes. 0: always the most likely."""
     seed: int = Field(default=0, ge=0)
     """Same seed, same speech. An item of a set draws from this and its id."""
 

@@ -57,17 +57,17 @@ class Speak(Task):
     """Share of training samples that are audio alone, without text, style and prompt: what guidance guides away from.
     Records with a noisy beginning (`clean_start_token_idx`) are never among them."""
     prompt_ratio_range: tuple[float, float] = (0.0, 0.3)
-    """Least and most share of a sample's frames that are given as the voice to go on in and are not learned."""
+    """Least and most share of a sample's frames that are given as a voice prompt and are not learned."""
     mask_ratio_range: tuple[float, float] = (0.0, 1.0)
     """Least and most probability with which a codec token is masked; each sample draws its own."""
     language_ratio: float = Field(0.8, ge=0, le=1)
-    """Share of the samples with a known language that are told it."""
+    """Share of the samples with a known language that get it as input."""
     use_pinyin_ratio: float = Field(0.3, ge=0, le=1)
     """Share of the samples with `text_pinyin` that are given that in place of `text`."""
     instruct_ratio: float = Field(1.0, ge=0, le=1)
-    """Share of the samples with an `instruct` (the voice in words) that are told it."""
+    """Share of the samples with an `instruct` (the voice in words) that get it as input."""
     only_instruct_ratio: float = Field(0.5, ge=0, le=1)
-    """Share of the samples that are told an instruct which get no prompt beside it."""
+    """Share of the samples with an instruct as input that get no voice prompt."""
     instruct_from: str | None = None
     """Field of the record, such as `speaker`, that is the instruct of records without one. Null: none."""
     min_tokens: int | None = Field(None, ge=1)
@@ -77,11 +77,11 @@ class Speak(Task):
     """Records whose sample has more are left out and counted as `too_many_tokens`; OmniVoice's max_sample_tokens.
     Null: only `data.batch_tokens` limits."""
     generation: Generation = Generation()
-    """How the tokens of an utterance are unmasked, in evaluation and in use."""
+    """Generation settings, in evaluation and in use."""
     samples: int = Field(4, ge=0)
     """Records of each evaluation set that are spoken at each evaluation, always the same; all count in its loss."""
     sample_prompt: float | None = Field(None, ge=0, lt=1)
-    """Share of a record's own frames that such a sample goes on from. Null: 0.25 for records without an instruct, which
+    """Share of a record's own frames that such a sample continues. Null: 0.25 for records without an instruct, which
     have no voice otherwise, and none for the others."""
     judges: list[SpeechEvaluator] = []
     """Second models that listen to these samples, such as `{type: recognizer, from: runs/asr}`: their word error rate

@@ -2,7 +2,7 @@
 
 TO holds `manifest.jsonl` (the records), `rejects.jsonl` (every stretch that was dropped: stage, reason, value,
 threshold and place), `summary.json` and `corpus.html`. Stages that look at all recordings together (`duplicates`)
-divide the others into passes. A pass keeps a journal, `pass-1.jsonl.part`, so that the same command goes on after a
+divide the others into passes. A pass keeps a journal, `pass-1.jsonl.part`, so that the same command resumes after a
 kill."""
 
 import math
@@ -39,7 +39,7 @@ TOGETHER, MOST = 240.0, 64
 
 
 def prepare_segments(options: SegmentsOptions) -> None:
-    """Write the records and the page, or go on where a killed command stopped. Raises ConfigError for stages that do
+    """Write the records and the page, or resume where a killed command stopped. Raises ConfigError for stages that do
     not fit and for a folder that holds other segments, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the recordings cannot be used (what could be made is written all the same)."""
     stages = named([parse_section(spec, Stage, "--stage") for spec in options.stage or DEFAULT])
@@ -95,7 +95,7 @@ def make_corpus(
 
 
 def _description(cut: Cut | UnusableRecord) -> list[Any]:
-    """What the segments of a recording, or what is learned of a labelled record, depend on."""
+    """Settings that the segments of a recording, or the use of a labelled record, depend on."""
     if isinstance(cut, UnusableRecord):
         return [cut.id]
     place = [cut.id, cut.start, cut.duration, audio_path(cut), channel_of(custom_of(cut))]
@@ -154,13 +154,13 @@ def _groups(work: RecordTable[Work], batched: bool) -> list[Selection[Work]]:
 
 @dataclass
 class Corpus:
-    """What the passes have made of the recordings so far."""
+    """Results of the passes so far."""
 
     folder: Path
     rejects: RecordTable[dict[str, Any]] = field(default_factory=RecordTable)
     """As they are written, in the order of stages and data."""
     counts: list[list[float]] = field(default_factory=list)
-    """Of each stage: segments and seconds that it was given and that it kept."""
+    """Segments and seconds that each stage received and kept."""
 
     def add(self, work: Sequence[Work], journal: Journal, stages: Sequence[NamedStage]) -> RecordTable[Work]:
         """The recordings with the segments that a pass has kept, without those that have none."""
@@ -274,7 +274,7 @@ def summarize_corpus(
 
 
 def _reasons(stage: Stage, rejects: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Of each reason, that of most hours first: count, hours, meaning."""
+    """Each reason, that of most hours first: count, hours, meaning."""
     seconds: dict[str, list[float]] = {}
     for r in rejects:
         seconds.setdefault(r["reason"], []).append(r["duration"])

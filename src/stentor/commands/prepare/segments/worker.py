@@ -40,10 +40,10 @@ class Opened:
     segments: list[Segment]
     rejects: list[dict[str, Any]] = field(default_factory=list)
     counts: list[list[float]] = field(default_factory=list)
-    """Of each stage: segments and seconds that it was given and that it kept."""
+    """Segments and seconds that each stage received and kept."""
 
     def add(self, stage: str, results: Sequence[Segment | Reject]) -> None:
-        """What a stage made of the segments."""
+        """Segments after a stage."""
         given = [len(self.segments), seconds(self.segments)]
         self.segments = [s for s in results if isinstance(s, Segment)]
         self.rejects += [{"stage": stage, **asdict(r)} for r in results if isinstance(r, Reject)]
@@ -92,7 +92,7 @@ class SegmentsWorker(Worker):
                     each.add(name, result)
             return divided(each if isinstance(each, UnusableRecord) else self._outcome(each) for each in opened)
         except AudioError as error:
-            if len(group) > 1:  # one of them is meant: the others go on without it
+            if len(group) > 1:  # one of them is meant: the others continue without it
                 return self.join([self.process(alone) for alone in self.split(group)])
             assert not isinstance(group[0].cut, UnusableRecord)
             return [], [reject(group[0].cut, error)]

@@ -2,7 +2,7 @@
 
 TO holds `manifest.jsonl` (the records), `rejects.jsonl` (those that were dropped, with reason and figure),
 `summary.json` and `audio/` with one FLAC file each; `texts.jsonl` what a language model wrote, `references/` the
-recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the same command go on after a kill.
+recordings whose voices were taken. A journal, `manifest.jsonl.part`, lets the same command resume after a kill.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ MAX_WER = 0.3
 
 
 def prepare_speech(options: SpeechOptions) -> None:
-    """Write the records, or go on where a killed command stopped. Raises ConfigError for options that do not go
+    """Write the records, or resume where a killed command stopped. Raises ConfigError for options that do not go
     together and for a folder that holds other speech, `Stopped` at a signal, and DataError when nothing could be kept
     or over 1 % of the texts cannot be read or spoken (what could be made is written all the same)."""
     spoken, augment, rejects = _plan(options)
@@ -84,7 +84,7 @@ def _refuse_bad(options: SpeechOptions) -> None:
 
 
 def _description(spoken: Spoken) -> list[Any]:
-    """What an utterance depends on; the place of a reference does not count."""
+    """Settings that an utterance depends on; the place of a reference does not count."""
     call = {key: value for key, value in spoken.voice.call.items() if key != "reference"}
     return [spoken.id, spoken.text, spoken.language, spoken.voice.name, call]
 

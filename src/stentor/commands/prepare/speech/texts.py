@@ -30,7 +30,7 @@ from stentor.text.normalize import plain_text
 TOGETHER = 64
 """Texts that a language model writes at once."""
 DRAWS = 20
-"""How often a language model may write what it wrote already, for each text that is wanted."""
+"""Repeated texts that a language model may write for each text that is wanted."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _sampled(options: SpeechOptions) -> list[str]:
 
 
 def held_out(specs: Sequence[str]) -> dict[str, str]:
-    """Of the texts of these sources, as `plain_text`, the source. Raises what the sources raise, and DataError where
+    """Source of each text of these sources, by `plain_text`. Raises what the sources raise, and DataError where
     over 1 % of a source cannot be read: its texts would be spoken."""
     held: dict[str, str] = {}
     for spec in specs:
@@ -111,7 +111,7 @@ def held_out(specs: Sequence[str]) -> dict[str, str]:
         try:
             refuse_rejects(messages, total)
         except DataError as error:
-            raise DataError(f"{spec}: their texts would be spoken, so mend these or take them out. {error}") from None
+            raise DataError(f"{spec}: their texts would be spoken, so fix or remove these. {error}") from None
     return held
 
 
@@ -136,7 +136,7 @@ def allowed(
 
 
 def reasons_of(rejects: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
-    """How often each reason occurs, the most frequent first."""
+    """Count of each reason, the most frequent first."""
     return Counter(reject["reason"] for reject in rejects).most_common()
 
 
@@ -152,7 +152,7 @@ class Voice:
     """None: the model's choice."""
     speaker: str | None
     call: dict[str, Any]
-    """Of a model, keys of a line of `speak --from`; otherwise the arguments of `stentor.audio.synth.say`."""
+    """For a model, keys of a line of `speak --from`; otherwise the arguments of `stentor.audio.synth.say`."""
     language: str | None = None
 
 

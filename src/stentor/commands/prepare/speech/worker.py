@@ -84,7 +84,7 @@ class SpeechWorker(Worker):
     recognizer: str | None
     max_wer: float
     labels: dict[str, Any]
-    """What all records say of where they come from."""
+    """Origin that all records name."""
     seed: int
 
     def setup(self, device: str) -> None:
@@ -109,8 +109,8 @@ class SpeechWorker(Worker):
         for spoken in group:
             if script := unread_script(spoken.text, spoken.voice.language):
                 unread = f"the voice {spoken.voice.name} does not read {script} letters ({spoken.text[:60]!r})"
-                mend = "name the texts' language with --language, or leave them out"
-                yield UnusableRecord(spoken.id, "script", f"{spoken.id}: {unread}: {mend}.")
+                fix = "name the texts' language with --language, or leave them out"
+                yield UnusableRecord(spoken.id, "script", f"{spoken.id}: {unread}: {fix}.")
                 continue
             try:
                 speech = say(**spoken.voice.call)

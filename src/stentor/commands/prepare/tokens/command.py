@@ -2,7 +2,7 @@
 
 TO holds `shard-000000.tar` with one member for each sample, `shard-000000.jsonl` with their labels, `data.lst`,
 `errors.jsonl`, `summary.json` and `settings.json`. Which sample goes where is decided from metadata, and a shard gets
-its name when it is complete. What was done is in `tokens.part`, so that the same command goes on after a kill and ends
+its name when it is complete. What was done is in `tokens.part`, so that the same command resumes after a kill and ends
 with the same bytes.
 """
 
@@ -37,9 +37,9 @@ FITTED_ON = 3600.0
 
 
 def prepare_tokens(options: TokensOptions) -> None:
-    """Write the shards, or go on where a killed command stopped. Raises ConfigError for options that do not go together
-    and for a folder with shards of other settings, `Stopped` at a signal, and DataError when nothing could be kept or
-    over 1 % of the records cannot be used (the shards are written all the same)."""
+    """Write the shards, or resume where a killed command stopped. Raises ConfigError for options that do not go
+    together and for a folder with shards of other settings, `Stopped` at a signal, and DataError when nothing could be
+    kept or over 1 % of the records cannot be used (the shards are written all the same)."""
     _check_options(options)
     with Stop(lambda: f"what is done is in {options.to}") as stop:
         source = parse_source(options.data)
@@ -50,7 +50,7 @@ def prepare_tokens(options: TokensOptions) -> None:
         settings = _settings(options, plan)
         _check_settings(options.to, settings)
         if (options.to / "summary.json").is_file():
-            print(f"{options.to} is complete; delete it to make it anew.", flush=True)
+            print(f"{options.to} is complete; delete it to make it again.", flush=True)
             remove_journal(options.to / "tokens.part")
             return
         codec = None
@@ -74,7 +74,8 @@ def prepare_tokens(options: TokensOptions) -> None:
 
 
 def _settings(options: TokensOptions, plan: ShardPlan) -> dict[str, Any]:
-    """What the bytes of the shards depend on. A codec's folder is named absolutely, wherever the command runs."""
+    """Settings that the bytes of the shards depend on. A codec's folder is named absolutely, wherever the command
+    runs."""
     noisy = noisy_prompts(options)
     return {
         "records": plan.fingerprint,

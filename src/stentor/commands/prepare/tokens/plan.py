@@ -25,8 +25,8 @@ GROUP_ITEMS, GROUP_SECONDS = 64, 600.0
 LONGEST_NAME = 120
 """Characters of a member's name: with its ending it fits every file system."""
 UNFIT = re.compile(r'[\x00-\x20\x7f\s./\\<>:"|?*]')
-"""What names of members do without: what some file system refuses, spaces, and dots, because WebDataset takes what
-stands before the first one for the sample's key."""
+"""Characters that names of members avoid: those that some file system refuses, spaces, and dots, because WebDataset
+takes what stands before the first one for the sample's key."""
 
 Sample = tuple[str, "Cut"]
 """The name of its member in the tar, and the record."""

@@ -1,4 +1,4 @@
-"""Shard files: tars and their labels, in OmniVoice's format and the layout of WebDataset; going on after a kill."""
+"""Shard files: tars and their labels, in OmniVoice's format and the layout of WebDataset; resumed after a kill."""
 
 import os
 import tarfile
@@ -23,10 +23,10 @@ class Shard:
         self.part = work_path(self.tar)
 
     def size(self) -> int:
-        """Bytes of the unfinished tar. One for an address is made anew: another machine may have gone on."""
+        """Bytes of the unfinished tar. One for an address is made again: another machine may have continued."""
         return self.part.stat().st_size if self.part.is_file() and not is_remote(self.tar) else 0
 
-    def go_on(self, end: int) -> None:
+    def resume_at(self, end: int) -> None:
         """Open the unfinished tar after `end` bytes; what a kill left behind them is cut off."""
         self.file = self.part.open("r+b" if self.part.exists() else "w+b")
         self.file.truncate(end)
@@ -94,7 +94,7 @@ class ShardWriter(Writer):
                 break
             end, count = outcome["end"], count + 1
         if count == len(shard):
-            files.go_on(end)
+            files.resume_at(end)
             self._finish(files, shard)
         return shard[count:]
 
@@ -103,7 +103,7 @@ class ShardWriter(Writer):
         if self.current is None:
             before = [] if group.number == 0 else [shard[group.number - 1].id]
             files = Shard(self.folder, group.shard)
-            files.go_on(sum(outcome["end"] for outcome in self.journal.lines(before)))
+            files.resume_at(sum(outcome["end"] for outcome in self.journal.lines(before)))
             self.current = files
         for name, data, _ in outputs:
             self.current.add(name, data)

@@ -30,7 +30,7 @@ SHARE = (0.1, 0.3)
 SNR = (5.0, 15.0)
 """dB, drawn evenly."""
 ROOMS = 0.3
-"""How often the noisy part is also heard in a room."""
+"""Probability that the noisy part also gets a room."""
 HEADROOM = 0.6
 """Peak before noise is added."""
 
@@ -131,7 +131,7 @@ class TokensWorker(Worker):
         return at_peak(audio), {"clean_start_token_idx": clean}
 
     def _encode(self, audios: list[np.ndarray]) -> list[np.ndarray | bytes | AudioError]:
-        """Of each clip its codes, [codebooks, frames], or its FLAC; or the error of a clip that the codec refuses."""
+        """The codes of each clip, [codebooks, frames], or its FLAC; or the error of a clip that the codec refuses."""
         if self.codec is None:
             return [encode(audio, self.rate) for audio in audios]  # `read_audio` has checked that it can be written
         try:

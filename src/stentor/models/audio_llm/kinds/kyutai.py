@@ -62,7 +62,7 @@ class KyutaiSpeechToText(GridProcessor):
         return KyutaiModel(pretrained, self)
 
     def ids(self, text: str) -> list[int]:
-        """Of each word by itself, as it was trained."""
+        """Tokens of each word by itself, as in the model's training."""
         return [i for word in text.split() for i in self.hf.tokenizer(word, add_special_tokens=False).input_ids]
 
     def start(self, delay: int) -> list[int]:

@@ -71,8 +71,8 @@ class SourceFilterDecoder(nn.Module):
         self.filters.bias.data[self.bins :] = NOISE
 
     def forward(self, mel: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of log-mel frames [B, T, mels]: log-magnitudes of the filters of pulses and noise [B, T, 2, bins], logits of
-        being voiced [B, T], and the pitch [B, T] in octaves above `LOWEST`."""
+        """Parameters of synthesis from log-mel frames [B, T, mels]: log-magnitudes of the filters of pulses and noise
+        [B, T, 2, bins], logits of being voiced [B, T], and the pitch [B, T] in octaves above `LOWEST`."""
         x = self.first_norm(self.embed(mel.transpose(1, 2) / SPREAD).transpose(1, 2))
         for block in self.blocks:
             x = block(x)

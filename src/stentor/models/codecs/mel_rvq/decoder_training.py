@@ -13,7 +13,7 @@ from stentor.models.codecs.mel_rvq.config import Decoder
 from stentor.models.codecs.mel_rvq.decoder import HIGHEST, LOWEST, SourceFilterDecoder, spectral_distance
 
 SECONDS = 0.8
-"""Of a clip in a batch; shorter clips are filled up with silence."""
+"""Length of a clip in a batch; shorter clips are padded with silence."""
 ITEMS = 12
 WARM_UP = 50
 """Steps."""
@@ -21,7 +21,7 @@ WINDOWS = (0.02, 0.05, 0.1)
 """Seconds of the windows that spectra are compared with."""
 
 PERIODS = 3.0
-"""Of the lowest pitch, in a window."""
+"""Periods of the lowest pitch in a window."""
 VOICED = 0.5
 """Least autocorrelation of a voiced frame."""
 OCTAVE_COST = 0.02
@@ -123,7 +123,7 @@ def pitch_of(audio: Tensor, hop: int, sample_rate: int) -> Tensor:
 
 
 def autocorrelation(frames: Tensor) -> Tensor:
-    """Of [T, window], over its value at lag 0: [T, window]."""
+    """Autocorrelation of [T, window], divided by its value at lag 0: [T, window]."""
     size = frames.shape[1]
     power = torch.fft.rfft(frames, 2 * size).abs().square()
     correlation = torch.fft.irfft(power)[:, :size]

@@ -25,7 +25,7 @@ TINY = 1e-3
 
 
 class Streaming(Section):
-    """How an encoder learns to hear chunk by chunk. Each frame sees its own chunk and a reach before it."""
+    """Chunked training of an encoder. Each frame sees its own chunk and a reach before it."""
 
     chunk: tuple[float, float] = (0.08, 2.56)
     """Shortest and longest chunk in seconds, between which each clip's is drawn (the logarithm evenly)."""
@@ -57,7 +57,7 @@ class Streaming(Section):
         return self.chunk[0], self.reach[1]
 
     def nearest(self, seconds: float) -> float:
-        """That of them that comes nearest to so many seconds."""
+        """The one that is closest to so many seconds."""
         least, most = self.chunk
         return min(max(seconds, least), most)
 
@@ -73,12 +73,12 @@ class Streaming(Section):
 
 @dataclass(frozen=True)
 class KnownChunks:
-    """How an encoder hears that was pretrained with chunks of a few lengths, and is trained here with the usual one."""
+    """Chunks of an encoder that was pretrained with a few lengths, and is trained here with the usual one."""
 
     lengths: tuple[float, ...]
     """Seconds, the shortest first."""
     usual: float
-    """That of transcripts."""
+    """Chunk length of transcripts."""
     seen: float
     """Seconds before its chunk that a frame sees."""
 
@@ -103,7 +103,8 @@ class KnownChunks:
 
 
 def chunk_mask(chunks: Tensor, frames: int) -> Tensor:
-    """What each frame sees, bool [B, T, T], of what was drawn for each clip, int64 [B, 3] (see `Streaming.draw`)."""
+    """Attention mask of each frame, bool [B, T, T], of what was drawn for each clip, int64 [B, 3] (see
+    `Streaming.draw`)."""
     import torch
 
     position = torch.arange(frames, device=chunks.device)

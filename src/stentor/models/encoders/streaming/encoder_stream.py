@@ -14,7 +14,7 @@ from stentor.models.encoders.features import Features
 from stentor.models.encoders.streaming.layers import lookahead_of
 
 States = list[list[Tensor]]
-"""What an encoder keeps of the chunks before; the first dimension of each tensor is that of the recordings."""
+"""State of an encoder after the chunks before; the first dimension of each tensor is that of the recordings."""
 
 
 class FeatureStream:
@@ -165,7 +165,7 @@ class AudioStream:
 
     @property
     def seconds(self) -> float:
-        """How much has come."""
+        """Amount that has arrived."""
         return self._samples / self.encoder.rate
 
     @property

@@ -34,7 +34,7 @@ class FastConformerChunks(ChunkEncoder):
         return self.encoder.subsampling.layers  # type: ignore[no-any-return]
 
     def _edges(self, conv: Any) -> tuple[int, tuple[int, int]]:
-        """How many frames before its own a strided convolution sees, and the bins of zeros below and above."""
+        """Number of frames before its own that a strided convolution sees, and the bins of zeros below and above."""
         return conv.padding[0], (conv.padding[1], conv.padding[1])
 
     def _norm(self, module: Any, x: Tensor) -> Tensor:

@@ -75,14 +75,14 @@ class KVWindow:
 
 @dataclass
 class ChunkState:
-    """What a layer of an encoder keeps of the chunks before, for as many streams as a batch has items."""
+    """State of an encoder layer after the chunks before, for as many streams as a batch has items."""
 
     window: KVWindow
     convolution: list[Tensor]
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What it holds; the first dimension is that of the streams."""
+        """Its tensors; the first dimension is that of the streams."""
         return [self.window.keys, self.window.values, self.window.mask, *self.convolution]
 
     @classmethod

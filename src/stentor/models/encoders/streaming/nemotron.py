@@ -10,7 +10,7 @@ from stentor.models.encoders.streaming.fastconformer import FastConformerChunks
 
 
 class StreamedMel:
-    """The log-mel of transformers' extractor for these models, which no frame's neighbours have a say in."""
+    """The log-mel of transformers' extractor for these models, in which a frame does not depend on its neighbours."""
 
     def __init__(self, extractor: Any):
         self.extractor = extractor

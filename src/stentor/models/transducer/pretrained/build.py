@@ -28,7 +28,7 @@ DURATION_SHIFT = 15.0
 
 
 class TransducerBuilder(RecogniserBuilder):
-    """What our model has beside transformers' `recogniser` is in stentor.json."""
+    """Parts of our model besides transformers' `recogniser` are in stentor.json."""
 
     def new(self, family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
         texts = requirements.texts or (lambda: ())

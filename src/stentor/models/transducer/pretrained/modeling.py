@@ -85,7 +85,7 @@ class PretrainedTransducer(TransducerModel):
 
 
 def _one_step(lstm: nn.LSTM, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-    """What an LSTM says to one token of each row [B, 1, width]. On CPUs torch puts the weights of a whole LSTM into
+    """Output of an LSTM for one token of each row [B, 1, width]. On CPUs torch puts the weights of a whole LSTM into
     another order in each call, which takes four times as long as the step itself."""
     outputs, layers = inputs[:, 0], []
     for weights, hidden, cell in zip(lstm.all_weights, *state, strict=True):

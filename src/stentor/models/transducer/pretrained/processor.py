@@ -17,7 +17,7 @@ from stentor.models.transducer.processor import TransducerProcessor
 
 BLANK = "<blank>"
 AUTO = "auto"
-"""What language prompts call a language that is not known."""
+"""Name of an unknown language in language prompts."""
 
 
 class PretrainedProcessor(TransducerProcessor):
@@ -31,7 +31,7 @@ class PretrainedProcessor(TransducerProcessor):
         self.spelling = Pieces(hf.tokenizer)
         prompts = vars(hf).get("prompt_dictionary") or {}
         self.prompts = {name.lower(): i for name, i in prompts.items()}
-        """Prompts of the languages that the model can be told, by code."""
+        """Prompts of the languages that the model knows, by code."""
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] of the model's own extractor, zero at padding, with lengths [B]."""
@@ -53,7 +53,7 @@ class PretrainedProcessor(TransducerProcessor):
         raise DataError(f"The model knows no language {language}: leave the language out to have it found out.")
 
     def unknown_language(self, language: str | None) -> str | None:
-        """What is wrong with a language that the model has no prompt of; None where it can be told."""
+        """Fault of a language that the model has no prompt for; None where it has one."""
         if self.prompts:
             try:
                 self._prompt(language)

@@ -1,5 +1,5 @@
 """CSM (Sesame 2025): a language model hears and predicts frames of Mimi, the first codebook by itself, the others with
-a small decoder. Earlier turns, text and audio, are the voice to go on in."""
+a small decoder. Earlier turns, text and audio, are the voice to continue."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SPEAKER = "[S1]"
 DELAYS = (0, 8, 9, 10, 11, 12, 13, 14, 15)
-"""Of the released model."""
+"""Hub id of the released model."""
 
 
 class Dia(TTSProcessor):

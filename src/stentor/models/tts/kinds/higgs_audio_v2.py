@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stentor.models.codecs.base import AudioCodec
 
 SYSTEM = "Generate audio following instruction."
-"""What the model's card has in the place of the system."""
+"""System message of the model's card."""
 
 
 class HiggsAudioV2(TTSProcessor):

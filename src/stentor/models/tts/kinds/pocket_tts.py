@@ -138,7 +138,7 @@ class PocketTTS(TTSProcessor):
         return prompt
 
     def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
-        """Of a voice the latents alone stand before the text."""
+        """Latents of a voice, which alone precede the text."""
         ids = self.ids(self.hf.render([message("user", "", text)]))
         prompt.codes, prompt.ids = codes, filled(ids, self.config.audio_prompt_token_id, codes.shape[1])
 

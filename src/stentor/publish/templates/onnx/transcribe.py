@@ -85,7 +85,7 @@ class Recognizer:
         return self.tokenizer.encode(" ".join(words) + "\n", add_special_tokens=False).ids if words else []
 
     def features(self, clip):
-        """What the encoder reads, audio [T] or log-mel [mels, T], and how many of its T steps are the clip."""
+        """Input of the encoder, audio [T] or log-mel [mels, T], and how many of its T steps are the clip."""
         shape = self.settings["encoder"]
         if shape["kind"] == "wave":
             return (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7) if shape["normalize"] else clip, len(clip)

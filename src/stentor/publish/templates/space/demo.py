@@ -29,11 +29,11 @@ HIGHEST_RATE = 48000
 DRAWN_RATE = 16000
 """The same for sound that is drawn: the page sends it back."""
 WAITING = 20
-"""Requests in the queue; further ones are told to come later."""
+"""Requests in the queue; further ones are refused for now."""
 KEPT = 3600
 """Seconds that recordings and answers stay on the machine."""
 FONTS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
-"""Of the visitor's system: nothing is fetched from elsewhere."""
+"""Fonts of the visitor's system: nothing is fetched from other hosts."""
 THEME = gr.themes.Soft(font=FONTS, font_mono=["ui-monospace", "monospace"]).set(
     block_label_text_color="*body_text_color",
     block_title_text_color="*body_text_color",
@@ -60,8 +60,8 @@ def load() -> Any:
         return stentor.load(FOLDER / FACTS["model"] if FACTS["local"] else FACTS["model"])
     except StentorError as error:
         asked = FACTS["hub"] and not os.environ.get("HF_TOKEN")
-        mend = f" If {' or '.join(FACTS['hub'])} is private, give this Space a secret HF_TOKEN that may read it."
-        sys.exit(without_secrets(f"{error}{mend if asked else ''}"))
+        fix = f" If {' or '.join(FACTS['hub'])} is private, give this Space a secret HF_TOKEN that may read it."
+        sys.exit(without_secrets(f"{error}{fix if asked else ''}"))
 
 
 def listen(path: str | None, highest: int = HIGHEST_RATE) -> tuple[np.ndarray, int]:

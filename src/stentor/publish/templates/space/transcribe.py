@@ -7,7 +7,7 @@ MODEL = load()
 
 
 def transcribe(audio: str | None, language: str | None) -> str:
-    """What is said in the recording."""
+    """Transcript of the recording."""
     with polite(audio):
         samples, rate = listen(audio)
         return MODEL.transcribe(samples, rate, language=language or None, words=False).text

@@ -36,7 +36,7 @@ class Labels(Choice):
 
     @property
     def names(self) -> list[str]:
-        """What segments are called, for each column of `activity`, where labels are not speakers."""
+        """Names of segments, for each column of `activity`, where labels are not speakers."""
         return []
 
     def losses(self) -> dict[str, Loss]:
@@ -47,7 +47,7 @@ class Labels(Choice):
         """Targets of the model: float32 [T, C] of 0 and 1, or one class per frame, int64 [T].
 
         `activity` is bool [T, N], who talks in which frame, with the N speakers `ids` in order of arrival. Of more than
-        `slots` speakers those who talk most are told apart (see `most_active`); the task counts such items.
+        `slots` speakers the most active ones are kept (see `most_active`); the task counts such items.
         """
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class Labels(Choice):
 
 
 def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
-    """Who talks when in exactly `slots` columns, float32 [T, slots], from bool [T, N].
+    """Speaker activity in exactly `slots` columns, float32 [T, slots], from bool [T, N].
 
     Of more speakers those who talk most stay, in their order; missing ones are silent.
     """

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Powerset(Labels):
-    """Which set of speakers talks: nobody, one of them, two ... (Plaquet and Bredin 2023). Needs no threshold."""
+    """Labels for sets of active speakers: none, one of them, two ... (Plaquet and Bredin 2023). Needs no threshold."""
 
     type: Literal["powerset"] = "powerset"
     speakers: int = Field(3, ge=1, le=12)
-    """Speakers that are told apart in one window. Of more, those who talk most are."""
+    """Most speakers in one window. With more, the most active ones are kept."""
     at_once: int = Field(2, ge=1)
     """Most speakers that talk at once: 3 speakers, 2 at once are 7 classes, 4 and 2 are 11."""
 
@@ -50,8 +50,8 @@ class Powerset(Labels):
         return {"powerset": PowersetLoss()}
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Who talks, float32 [T, speakers]: the loss finds the sets, for the order of speakers that fits best. Where
-        more than `at_once` talk, those who talk most in the item are meant."""
+        """Active speakers, float32 [T, speakers]: the loss finds the sets, for the order of speakers that fits best.
+        Where more than `at_once` talk, those who talk most in the item are meant."""
         import numpy as np
 
         active = most_active(activity, self.speakers)

@@ -24,7 +24,7 @@ class SpeakerLabels(Labels):
 
     type: Literal["speaker"] = "speaker"
     speakers: int = Field(4, ge=1, le=20)
-    """Speakers that are told apart in one window. Of more, those who talk most are."""
+    """Most speakers in one window. With more, the most active ones are kept."""
 
     permutes: ClassVar[bool] = True
 
@@ -47,10 +47,10 @@ class SpeakerLabels(Labels):
 
 
 class Ego(SpeakerLabels):
-    """What each speaker does and what goes on around him: five classes for each speaker as the target (alone, in
-    overlap, one other, several others, nobody), as in target-speaker diarization.
+    """Activity of each speaker and of the others: five classes for each speaker as the target (alone, in
+    overlap, one other, several others, no one), as in target-speaker diarization.
 
-    All targets of a window are labelled at once, and an output that no speaker takes is the target "nobody"; nobody is
+    All targets of a window are labelled at once, and an output that no speaker takes is the target "no one"; no one is
     enrolled."""
 
     type: Literal["ego"] = "ego"  # type: ignore[assignment]

@@ -46,7 +46,7 @@ def test_a_tracker_that_raises_is_switched_off_and_the_others_go_on(trainer):
     tracking.on_end(trainer, None)
     assert good.rows == [(10, {"train/loss": 2.0}), (20, {"train/loss": 2.0}), "finished"]
     assert [line for line in trainer.messages if "raising" in line] == [
-        "raising failed (ConnectionError: no route to host); it is switched off and the run goes on."
+        "raising failed (ConnectionError: no route to host); it is switched off and the run continues."
     ]
     assert trainer.accelerator.trackers == []
 
@@ -215,7 +215,7 @@ def test_a_run_with_a_broken_tracker_ends_well(tiny, cli, tmp_path):
     done = cli("train", run, packages=[fakes])
     folder = tmp_path / "runs" / "tracked"
     log = (folder / "log.txt").read_text()
-    assert "trackio failed (RuntimeError: the space is asleep); it is switched off and the run goes on." in log
+    assert "trackio failed (RuntimeError: the space is asleep); it is switched off and the run continues." in log
     assert log.count("trackio failed") == 1
     assert "wandb could not be started (RuntimeError: no api key)" in log
     assert "step 6/6" in done.stdout

@@ -45,8 +45,8 @@ def test_transcripts_are_those_of_this_machine(ray_cluster, whisper, files, tmp_
 def test_what_does_not_go_with_it(files, capsys):
     for more, message in (
         (["--ray", "auto"], "--ray is for files, with a folder for their outputs: give one with --out"),
-        (["--jobs", "2"], "--jobs goes with --ray"),
-        (["--gpus-per-worker", "0.5"], "--gpus-per-worker goes with --ray"),
+        (["--jobs", "2"], "--jobs requires --ray"),
+        (["--gpus-per-worker", "0.5"], "--gpus-per-worker requires --ray"),
     ):
         assert main(["diarize", "model", str(files), "--device", "cpu", *more]) == 2
         assert message in capsys.readouterr().err

@@ -50,9 +50,8 @@ class Config(Section):
     def _fits_together(self) -> "Config":
         family = self.model
         if family.tasks and not self.task.is_a(family.tasks):
-            raise ConfigConflict(
-                "model.type", f"{family.type} supports {', '.join(family.tasks)}, not {self.task.type}"
-            )
+            known = ", ".join(family.tasks)
+            raise ConfigConflict("model.type", f"{family.type} supports {known}, not {self.task.type}")
         if conflict := family.incompatible_with(self.task):
             raise ConfigConflict(f"model.{conflict[0]}", conflict[1])
         if conflict := self.task.incompatible_with(family):

@@ -20,15 +20,13 @@ RATES = (1000, 1_000_000)
 
 
 class Stream:
-    """Live transcription of one recording; see `Model.stream`. Call `feed` for each block of samples, then `finish`.
+    """Live transcription in constant memory; see `Model.stream`. Call `feed` for each block of samples, then `finish`.
 
     Both return a list of events, dicts with `type` and `time`, the seconds of audio fed so far:
 
     * `word`: a final word with `word`, `start` and `end` in seconds and `confidence` (None if unknown);
     * `partial`: `text` after the last word, which may still change;
-    * `end_of_speech`: a pause after speech. Everything said before it has become words.
-
-    Memory use does not grow with the length of the recording."""
+    * `end_of_speech`: a pause after speech. Everything said before it has become words."""
 
     def __init__(self, recogniser: Recogniser, rate: int | None = None, silence: float | None = 0.8):
         """`rate`: sample rate of the fed audio in Hz, by default the recogniser's; `silence`: seconds of silence after

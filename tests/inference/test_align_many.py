@@ -95,7 +95,7 @@ def test_what_is_there_is_left_out(ctc_export, folder, tmp_path, monkeypatch, he
             "--jobs is for many recordings, not for one recording with its TEXT: leave it out.",
         ),
         (["talk.wav", "one", "--skip-existing"], "--skip-existing is for many recordings"),
-        (["DATA", "--engine", "aligner", "--out", "x"], "does not serve --engine aligner, only ctc."),
+        (["DATA", "--engine", "aligner", "--out", "x"], "does not support --engine aligner, only ctc."),
     ],
 )
 def test_wrong_usage(ctc_export, folder, tmp_path, monkeypatch, attempt, arguments, message):

@@ -143,7 +143,7 @@ def test_texts_of_a_language_model(tmp_path):
     assert with_language_model(task, ctc(), None, 0.7).language_model_weight == 0.7
     deaf = whisper_family()
     object.__setattr__(deaf, "decoding_options", lambda: frozenset({"beams"}))
-    with pytest.raises(ConfigError, match="the family seq2seq cannot listen to it: leave it out"):
+    with pytest.raises(ConfigError, match="the family seq2seq does not support one: leave it out"):
         with_language_model(Transcribe(), deaf, "texts.txt", None)
 
 
@@ -151,7 +151,7 @@ def test_hints_without_a_place():
     warnings = []
     deaf = speech_llm(prompt={"context": False})
     hints(deaf, "A lecture", None, "", warnings.append)
-    assert warnings == ["This model of the family speech_llm has no place for a context: it is not used."]
+    assert warnings == ["This model of the family speech_llm takes no context: it is not used."]
 
 
 def test_on_the_command_line(export, tone, run):

@@ -121,7 +121,7 @@ def test_an_evaluation_goes_on_after_a_kill(ray_cluster, whisper, corpus, tmp_pa
         file.write('{"id": "train3", "rec')  # as if it had been killed while writing
     capsys.readouterr()
     assert main([*command, "--batch-tokens", "500"]) == 2
-    assert "ray.json.part was left by a command with other settings (batch_tokens was '400'" in capsys.readouterr().err
+    assert "ray.json.part is from a command with other settings (batch_tokens was '400'" in capsys.readouterr().err
     assert main(command) == 0
     going_on, _, printed = capsys.readouterr().out.partition("\n")
     assert going_on.startswith("Resuming: 2 of ") and going_on.endswith(" batches are already done.")

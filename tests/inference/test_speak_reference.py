@@ -60,10 +60,10 @@ def test_a_file_of_any_rate_and_shape_is_the_array(codec, tmp_path):
 @pytest.mark.parametrize(
     ("audio", "text", "reason", "message"),
     [
-        (voiced(35), "x", "too_long", r"holds 35.\d s of speech, and its text goes on as long"),
+        (voiced(35), "x", "too_long", r"has 35.\d s of speech; a reference with a transcript"),
         (silence(3), "x", "silent", "The reference is silent"),
-        (voiced(2), None, "no_speech", "hears no word in The reference: give its text"),
-        (pieces(silence(1), voiced(0.2), silence(1)), "x", "too_short", r"The reference holds 0.4\d s of speech"),
+        (voiced(2), None, "no_speech", "found no words in The reference: give its transcript"),
+        (pieces(silence(1), voiced(0.2), silence(1)), "x", "too_short", r"The reference has 0.4\d s of speech"),
     ],
 )
 def test_arrays_that_are_no_reference(codec, audio, text, reason, message):
@@ -86,7 +86,7 @@ def test_a_long_one_is_cut_at_a_pause_and_then_written_down(codec):
     ((seconds, rate, language),) = transcribed
     assert seconds == pytest.approx(17.5, abs=0.2) and (rate, language) == (RATE, "en")
     assert voice.frames == pytest.approx(seconds * codec.frame_rate, abs=1)
-    assert "the first 17." in remarks[0] and remarks[1] == "The reference is heard as: so much"
+    assert "the first 17." in remarks[0] and remarks[1] == "Transcript of The reference: so much"
 
 
 def test_a_long_one_with_its_text_is_used_with_a_remark(codec):

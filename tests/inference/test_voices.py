@@ -122,7 +122,7 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
             load_voice(prompt(path, **changes), codec)
     for value, reason in (([1, 2], "it asks for EMPTY_LIST"), ({"format_version": 1, "ref_text": "a"}, "no ref_audio")):
         torch.save(value, path)
-        with pytest.raises(DataError, match=f"something is not a VoiceClonePrompt of OmniVoice .*{reason}"):
+        with pytest.raises(DataError, match=f"is not a VoiceClonePrompt of OmniVoice .*{reason}"):
             load_voice(path, codec)
     torch.save({"a": 1}, path, _use_new_zipfile_serialization=False)
     with pytest.raises(DataError, match="is not a torch file"):

@@ -136,7 +136,7 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in {**files, program: far}.items():
             archive.writestr(name, data)
-    with pytest.raises(DataError, match="something else"):
+    with pytest.raises(DataError, match="is not a VoiceClonePrompt"):
         load_voice(path, codec)
     for codes in (CODES + 1000, CODES[:4]):
         with pytest.raises(DataError, match="its codes do not fit the codec"):

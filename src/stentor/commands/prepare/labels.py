@@ -105,8 +105,8 @@ def _sentences(chosen: dict[str, Any], assurance: float, hours: float | None) ->
         )
     elif chosen["min_confidence"] is None:
         sentence = (
-            f"No threshold keeps an error of {wished}: even among the most confident labels {errors(curve[0])}. Allow a higher error, "
-            "label with better models, or give more labelled records."
+            f"No threshold keeps an error of {wished}: even among the most confident labels {errors(curve[0])}. Allow "
+            "a higher error, label with better models, or give more labelled records."
         )
     else:
         limits = f"An error of {wished} allows" if hours is None else f"An error of {wished} in {hours:g} hours allows"

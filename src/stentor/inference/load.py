@@ -123,6 +123,7 @@ def pick_device(name: str, here: bool = True) -> Any:
 
 def _download(name: str) -> Path:
     from huggingface_hub import errors, snapshot_download
+    from huggingface_hub.constants import HF_HUB_OFFLINE
 
     try:
         # Weights in other formats than safetensors are never loaded.
@@ -135,7 +136,11 @@ def _download(name: str) -> Path:
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HfHubHTTPError, OSError) as error:
         raise ConfigError(
             f"There is no folder {name} here, and the Hugging Face Hub cannot be reached to look for the model {name}. "
-            "Check the path or the connection."
+            + (
+                "HF_HUB_OFFLINE is set: unset it, or check the path."
+                if HF_HUB_OFFLINE
+                else "Check the path or the connection."
+            )
         ) from error
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"The Hub model {name} has no {CONFIG}.")

@@ -55,7 +55,9 @@ def make_voice(
     `no_speech`, ...), and ConfigError without `text` and `transcribe`.
     """
     if text is not None and not text.strip():
-        raise ConfigError("The transcript of the reference is empty: give it, or leave it out to have it transcribed.")
+        raise ConfigError(
+            "The transcript of the reference is empty: give it, or leave it out and give a recogniser (--recognizer)."
+        )
     if text is None and transcribe is None:
         raise ConfigError(
             "The transcript of the reference is missing: give --reference-text, or --recognizer with a model that "

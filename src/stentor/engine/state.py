@@ -187,7 +187,7 @@ def load(trainer: Trainer, folder: Path) -> None:
     _restore(trainer, state)
     _warn_of_changed_audio(trainer, state.audio)
     trainer.logger.forget_after(trainer.step)
-    done = " No step is left: changed settings do not affect the weights." if trainer.step == trainer.total_steps else ""
+    done = " No step is left: changed settings do not change weights." if trainer.step == trainer.total_steps else ""
     trainer.say(f"Resuming from step {trainer.step} of {trainer.total_steps} ({folder.name}).{done}")
 
 
